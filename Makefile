@@ -1,0 +1,36 @@
+# make quickstart: set up, run the quickstart sweep, write its report.   make test: the tests.
+PYTHON ?= python3
+BIN := .venv/bin
+# One thread a process: bit-reproducible runs, and no run takes another's core.
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+.PHONY: quickstart setup test test-slow lint benchmark clean
+
+quickstart: setup
+	$(BIN)/python launch.py -m experiment=quickstart
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet torch==2.13.0 -c constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+test: setup
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -q -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+benchmark: setup
+	$(BIN)/python -m benchmarks.step
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

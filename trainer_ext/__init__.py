@@ -1,0 +1,1 @@
+"""What one run computes. Knows no scheduler and no other run."""

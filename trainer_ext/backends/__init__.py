@@ -1,0 +1,1 @@
+"""Where verl runs: in one process (`in_process`), on a CPU (`cpu`)."""

@@ -1,0 +1,65 @@
+"""One step's responses, padded: prompts on the left, responses on the right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B prompts of at most P tokens with a response of at most T tokens each.
+
+    prompts (B, P) int64, left-padded; prompt_mask (B, P) bool; responses (B, T) int64, right-padded;
+    mask (B, T) bool: the tokens of the response that count, up to and including the end token.
+    """
+
+    prompts: Tensor
+    prompt_mask: Tensor
+    responses: Tensor
+    mask: Tensor
+
+    @property
+    def input_ids(self) -> Tensor:
+        """Prompt and response, (B, P + T)."""
+        return torch.cat([self.prompts, self.responses], dim=1)
+
+    @property
+    def attention_mask(self) -> Tensor:
+        """(B, P + T) int64."""
+        return torch.cat([self.prompt_mask, self.mask], dim=1).long()
+
+    @property
+    def position_ids(self) -> Tensor:
+        """Positions counted from the first token of the prompt, (B, P + T)."""
+        return (self.attention_mask.cumsum(dim=1) - 1).clamp_min(0)
+
+    def columns(self, **more: Tensor) -> TensorDict:
+        """The columns that the engine reads, and `more` that a loss reads, each with B rows."""
+        return TensorDict(
+            {
+                "input_ids": self.input_ids,
+                "attention_mask": self.attention_mask,
+                "position_ids": self.position_ids,
+                "responses": self.responses,
+                "response_mask": self.mask,
+                "loss_mask": self.mask,
+                **more,
+            },
+            batch_size=len(self.mask),
+        )
+
+
+def pad(sequences: list[list[int]], pad_id: int, *, left: bool, width: int | None = None) -> tuple[Tensor, Tensor]:
+    """Sequences of token ids as one tensor and its mask, each (len(sequences), width)."""
+    width = max(map(len, sequences)) if width is None else width
+    ids = torch.full((len(sequences), width), pad_id, dtype=torch.long)
+    mask = torch.zeros((len(sequences), width), dtype=torch.bool)
+    for row, tokens in enumerate(sequences):
+        span = slice(width - len(tokens), width) if left else slice(0, len(tokens))
+        ids[row, span] = torch.tensor(tokens, dtype=torch.long)
+        mask[row, span] = True
+    return ids, mask

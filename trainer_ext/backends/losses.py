@@ -1,0 +1,54 @@
+"""Whole losses for verl's engine on padded batches, under verl's signature (model_output, data, dp_group)."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from tensordict import TensorDict
+from torch import Tensor
+from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import AggregationType, Metric
+
+
+def _global_batch(data: TensorDict) -> dict[str, Any]:
+    """What agg_loss divides by: the whole mini-batch, so that splitting it into micro-batches changes nothing."""
+    return {
+        "dp_size": tu.get_non_tensor_data(data, "dp_size", 1),
+        "batch_num_tokens": tu.get_non_tensor_data(data, "batch_num_tokens", None),
+        "global_batch_size": tu.get_non_tensor_data(data, "global_batch_size", None),
+    }
+
+
+def likelihood(model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None) -> tuple[Tensor, dict[str, Any]]:
+    """Mean negative log-likelihood of the responses' tokens."""
+    loss = agg_loss(-model_output["log_probs"], data["response_mask"], "token-mean", **_global_batch(data))
+    return loss, {}
+
+
+def policy(
+    config: Any, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[Tensor, dict[str, Any]]:
+    """The registered policy loss that `config` (verl's ActorConfig) names, with its entropy and KL terms.
+
+    What verl's ppo_loss computes, without the conversions from packed sequences.
+    """
+    config.global_batch_info.update(_global_batch(data), loss_scale_factor=config.loss_scale_factor)
+    mask = data["response_mask"]
+    loss, metrics = get_policy_loss_fn(config.policy_loss.loss_mode)(
+        old_log_prob=data["old_log_probs"],
+        log_prob=model_output["log_probs"],
+        advantages=data["advantages"],
+        response_mask=mask,
+        loss_agg_mode=config.loss_agg_mode,
+        config=config,
+    )
+    metrics = Metric.from_dict(metrics, aggregation=AggregationType.SUM)
+    metrics["actor/pg_loss"] = Metric(value=loss.detach(), aggregation=AggregationType.SUM)
+    if config.entropy_coeff:
+        entropy = agg_loss(model_output["entropy"], mask, config.loss_agg_mode, **config.global_batch_info)
+        loss = loss - config.entropy_coeff * entropy
+    if config.use_kl_loss:
+        kl = kl_penalty(model_output["log_probs"], data["ref_log_prob"], config.kl_loss_type)
+        loss = loss + config.kl_loss_coef * agg_loss(kl, mask, config.loss_agg_mode, **config.global_batch_info)
+    return loss, metrics

@@ -1,0 +1,24 @@
+"""Artifacts that runs share, built once by whoever comes first."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from pathlib import Path
+from typing import Callable
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """`folder` with what `build(temporary folder)` put there; others wait, and an interrupted build leaves nothing."""
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            draft = folder.parent / f".{folder.name}.draft"
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            build(draft)
+            draft.rename(folder)
+    return folder

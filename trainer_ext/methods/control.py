@@ -1,0 +1,187 @@
+"""BNTO: prices on weighted entropy (lambda) and on KL to the reference (beta), set by dual ascent.
+
+Pure: no files, no globals, no clock. Notation: p = exp(logp) of the sampled token, A advantages, M mask, all (B, T).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Mapping
+
+import torch
+from torch import Tensor
+
+#: Mean |logp - logp_ref| from which the KL-gated weight's warm-up counts: before any drift the weight is 0.
+GATE_START = 1e-3
+#: Share by which the smoothed reward must exceed its best to end a wait for a plateau.
+RISE = 0.01
+#: Weight of the newest reward in the smoothed one.
+SMOOTHING = 0.1
+
+
+@dataclass(frozen=True)
+class DualSettings:
+    """Hyper-parameters; conf/method/control/dual.yaml documents each."""
+
+    gamma: float = 1.2
+    rho: float = 0.45
+    alpha_lambda: float = 0.02
+    beta_lr: float = 0.01
+    beta_init: float = 1e-3
+    target_kl: float = 0.05
+    warmup_steps: int = 10
+    weight: str = "entropy"
+    decay: str = "usage"
+    budget_floor: float = 0.1
+    usage_mix: float = 0.5
+    patience: int = 50
+    lambda_scale: str = "absolute"
+
+
+@dataclass(frozen=True)
+class DualStatistics:
+    """What a step's whole batch, at the policy that scored it, says to the controller."""
+
+    weighted_entropy: float  # wH_per_token, nats, with the method's own weight
+    kl: float  # KL_per_token, nats
+    reference_gap: float  # mean |logp - logp_ref|, nats
+    reward_mean: float
+    reward_std: float
+
+
+def token_weight(logp: Tensor, advantages: Tensor, logp_ref: Tensor, weight: str) -> Tensor:
+    """u = p (1 - p) |A|, times |logp - logp_ref| for weight="kl_gated"; (B, T), no gradient."""
+    p = logp.detach().exp()
+    u = p * (1 - p) * advantages.detach().abs()
+    return u * (logp - logp_ref).detach().abs() if weight == "kl_gated" else u
+
+
+def statistics(
+    logp: Tensor, logp_ref: Tensor, advantages: Tensor, mask: Tensor, rewards: Tensor, weight: str
+) -> DualStatistics:
+    """The batch's statistics. logp, logp_ref, advantages (raw), mask: (B, T); rewards: (B,) one a response."""
+    count = mask.sum().clamp_min(1)
+    p = logp.exp()
+    d = logp_ref - logp
+    u = token_weight(logp, advantages, logp_ref, weight)
+    return DualStatistics(
+        weighted_entropy=float((u * -p * logp * mask).sum() / count),
+        kl=float(((d.exp() - d - 1) * mask).sum() / count),
+        reference_gap=float((d.abs() * mask).sum() / count),
+        reward_mean=float(rewards.mean()),
+        reward_std=float(rewards.std(unbiased=False)),
+    )
+
+
+@dataclass
+class _State:
+    lam: float = 0.0
+    beta: float = 0.0
+    step: int = 0
+    warm_steps: int = 0  # steps averaged into the warm-up so far
+    warm_sum: float = 0.0
+    budget_start: float | None = None  # B_0
+    budget: float | None = None  # B_token
+    usage: float = 1.0  # of the step before
+    reward_std_max: float = 0.0
+    reward_smooth: float | None = None  # E
+    reward_best: float | None = None
+    waited: int = 0
+    plateaus: int = 0  # m
+
+
+@dataclass
+class DualController:
+    """lambda and beta over a run: `update` once a step, then `coefficients` and `advantages` for that step's update."""
+
+    settings: DualSettings
+    total_steps: int
+    _state: _State = field(default_factory=_State)
+
+    def __post_init__(self) -> None:
+        self._state.beta = self.settings.beta_init
+
+    @property
+    def coefficients(self) -> tuple[float, float]:
+        """(lambda, beta) of the current step, the same on every rank."""
+        return self._state.lam, self._state.beta
+
+    def update(self, batch: DualStatistics) -> None:
+        """Dual ascent from the whole batch's statistics; they become this same step's coefficients."""
+        state, s = self._state, self.settings
+        state.step += 1
+        state.beta = max(0.0, state.beta + s.beta_lr * (batch.kl - s.target_kl))
+        if state.step <= min(100, max(1, math.ceil(0.1 * self.total_steps))):
+            state.reward_std_max = max(state.reward_std_max, batch.reward_std)
+        self._watch_reward(batch.reward_mean)
+        if state.budget_start is None:
+            self._warm_up(batch)
+            return
+        state.budget = state.budget_start * max(s.budget_floor, self._decay(batch))
+        state.usage = batch.weighted_entropy / max(state.budget, 1e-8)
+        gap = batch.weighted_entropy - state.budget
+        if s.lambda_scale == "relative":
+            gap /= max(state.budget, 1e-8)
+        state.lam = max(0.0, state.lam + s.alpha_lambda * gap)
+
+    def _warm_up(self, batch: DualStatistics) -> None:
+        state, s = self._state, self.settings
+        if s.weight == "kl_gated" and state.warm_steps == 0 and batch.reference_gap < GATE_START:
+            return
+        state.warm_steps += 1
+        state.warm_sum += batch.weighted_entropy
+        if state.warm_steps == s.warmup_steps:
+            state.budget_start = s.rho * state.warm_sum / s.warmup_steps
+
+    def _decay(self, batch: DualStatistics) -> float:
+        state, s = self._state, self.settings
+        if s.decay == "plateau":
+            return float(0.9**state.plateaus)
+        spread = batch.reward_std / state.reward_std_max if state.reward_std_max > 0 else 0.0
+        return s.usage_mix * min(spread, 1.0) + (1 - s.usage_mix) * min(state.usage, 1.0)
+
+    def _watch_reward(self, reward: float) -> None:
+        """E <- 0.9 E + 0.1 mean(R); `patience` steps in which E has not risen by 1% of its best are a plateau."""
+        state = self._state
+        old = reward if state.reward_smooth is None else state.reward_smooth
+        state.reward_smooth = (1 - SMOOTHING) * old + SMOOTHING * reward
+        best = state.reward_best
+        if best is None or state.reward_smooth > best + RISE * abs(best):
+            state.reward_best, state.waited = state.reward_smooth, 0
+            return
+        state.waited += 1
+        if state.waited >= self.settings.patience:
+            state.plateaus, state.waited = state.plateaus + 1, 0
+
+    def advantages(self, logp: Tensor, logp_ref: Tensor, advantages: Tensor) -> Tensor:
+        """A' = A+ - lambda u (-logp - 1) - beta (logp - logp_ref), with A+ = max(A, 0) + gamma min(A, 0).
+
+        All (B, T), logp at the policy that scored the batch; no gradient. The second term is the score-function form of
+        the gradient of weighted entropy, the third of KL to the reference.
+        """
+        lam, beta = self.coefficients
+        amplified = advantages.clamp_min(0) + self.settings.gamma * advantages.clamp_max(0)
+        u = token_weight(logp, advantages, logp_ref, self.settings.weight)
+        return (amplified - lam * u * (-logp - 1) - beta * (logp - logp_ref)).detach()
+
+    def metrics(self, batch: DualStatistics) -> dict[str, float]:
+        """The step's dual_game/* values; those of the budget only once there is one."""
+        state = self._state
+        values = {
+            "dual_game/lambda": state.lam,
+            "dual_game/beta": state.beta,
+            "dual_game/KL_per_token": batch.kl,
+            "dual_game/plateaus": float(state.plateaus),
+        }
+        if state.budget is not None:
+            values |= {"dual_game/B_token": state.budget, "dual_game/usage_ratio": state.usage}
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed run needs to go on with the same numbers, as JSON values."""
+        return asdict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self._state = _State(**state)

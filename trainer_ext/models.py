@@ -1,0 +1,113 @@
+"""The model that a run starts from: a folder that verl can load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any, Mapping
+
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from trainer_ext import tasks
+from trainer_ext.backends import losses
+from trainer_ext.backends.actor import Actor
+from trainer_ext.backends.batch import Batch, pad
+from trainer_ext.backends.sampler import load_module
+from trainer_ext.cache import build_once
+
+_SPECIAL = ["<pad>", "<eos>", "<unk>"]
+_CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
+
+
+def start(config: Any, cache: Path) -> str:
+    """The folder of the model that `config` (model, task, verl) starts from.
+
+    A pretrained one is `model.path`. An embedded one is initialised and taught the task's demonstrations for
+    `task.warm_start.steps` steps, once for all runs that want the same, whatever their seed and method.
+    """
+    model, task = plain(config["model"]), plain(config["task"])
+    if model["kind"] == "pretrained":
+        return str(model["path"])
+    warm = task.get("warm_start")
+    if warm is None:
+        raise ValueError(f"task.warm_start is missing: task {task['name']} cannot start an embedded model")
+    shape = {k: model[k] for k in ("hidden_size", "intermediate_size", "layers", "heads")}
+    sources = [Path(__file__), Path(tasks.get(task["name"]).__file__ or "")]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    digest.update(json.dumps([shape, task, torch.__version__], sort_keys=True).encode())
+
+    def build(folder: Path) -> None:
+        _initialise(shape, warm["seed"], folder)
+        _teach(folder, task, config["verl"])
+
+    return str(build_once(cache / "models" / digest.hexdigest()[:16], build))
+
+
+def plain(section: Any) -> dict[str, Any]:
+    return OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else dict(section)  # type: ignore[return-value]
+
+
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a printable ASCII character, with <pad>, <eos>, <unk>; the chat template joins the messages' texts."""
+    vocabulary = {token: index for index, token in enumerate(_SPECIAL + _CHARACTERS)}
+    core = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    core.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        chat_template="{% for message in messages %}{{ message['content'] }}{% endfor %}",
+    )
+
+
+def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
+    tokenizer = character_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=shape["hidden_size"],
+        intermediate_size=shape["intermediate_size"],
+        num_hidden_layers=shape["layers"],
+        num_attention_heads=shape["heads"],
+        num_key_value_heads=shape["heads"],
+        max_position_embeddings=512,
+        initializer_range=0.1,  # the usual 0.02 leaves so small a model slow to start
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = LlamaForCausalLM(config)
+    module.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _teach(folder: Path, task: Mapping[str, Any], verl: DictConfig) -> None:
+    """SFT on demonstrations with verl's engine; overwrites the weights in `folder`."""
+    warm = task["warm_start"]
+    module = tasks.get(task["name"])
+    verl = OmegaConf.create(OmegaConf.to_container(verl))
+    with open_dict(verl):
+        verl.actor_rollout_ref.actor.optim.lr = warm["lr"]
+        verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = warm["batch_size"]
+    actor = Actor(verl, str(folder), total_steps=warm["steps"])
+    tokenizer = actor.tokenizer
+    generator = random.Random(warm["seed"])
+    rows = module.rows(task)
+    for _ in range(warm["steps"]):
+        chosen = generator.choices(rows, k=warm["batch_size"])
+        texts = [module.demonstration(row, generator, warm["random_fraction"]) for row in chosen]
+        prompts, prompt_mask = pad([tokenizer.encode(row.prompt) for row in chosen], tokenizer.pad_token_id, left=True)
+        answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
+        responses, mask = pad(answers, tokenizer.pad_token_id, left=False)
+        actor.update(Batch(prompts, prompt_mask, responses, mask).columns(), losses.likelihood)
+    load_module(str(folder), actor.weights()).save_pretrained(folder)
