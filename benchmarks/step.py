@@ -2,8 +2,9 @@
 
     python -m benchmarks.step
 
-TRL lives in an environment of its own (build/trl, made on first use). Both sides are processes of one thread; they take turns,
-so that a machine whose speed drifts treats them alike. Prints each side's median step, the ratio, and where our time goes.
+TRL lives in an environment of its own (build/trl, made on first use). Both sides are processes of one thread; they take
+turns, so that a machine whose speed drifts treats them alike. Prints each side's median step, the ratio, and where our
+time goes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def trl_python() -> Path:
 
 
 def configuration(cache: Path) -> dict[str, Any]:
-    """The quickstart's model on the sorting task, untaught (so that hardly a response ends early), 64 samples, one update."""
+    """The quickstart's model on sorting, untaught (so that few responses end early), 64 samples, one update."""
     from omegaconf import OmegaConf
 
     from launcher import base
@@ -119,10 +120,12 @@ class Clock(TrainerCallback):
     def on_step_begin(self, *a, **k): self.began = time.perf_counter()
     def on_step_end(self, *a, **k): times.append(time.perf_counter() - self.began)
 config = GRPOConfig(output_dir=out, per_device_train_batch_size=prompts * samples, num_generations=samples,
-    max_completion_length=tokens, num_iterations=1, steps_per_generation=1, beta=0.0, temperature=1.0, learning_rate=3e-4,
-    max_steps=warm + steps, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to=[], save_strategy="no",
+    max_completion_length=tokens, num_iterations=1, steps_per_generation=1, beta=0.0, temperature=1.0,
+    learning_rate=3e-4, max_steps=warm + steps, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to=[],
+    save_strategy="no",
     logging_strategy="no", disable_tqdm=True, optim="adamw_torch_fused", seed=0)
-trainer = GRPOTrainer(model=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), reward_funcs=reward, args=config,
+policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+trainer = GRPOTrainer(model=policy, reward_funcs=reward, args=config,
     train_dataset=data, processing_class=tokenizer, callbacks=[Clock()])
 trainer.train()
 print("RESULT" + json.dumps({"step": statistics.median(times[warm:]), "tokens": sum(lengths) / len(lengths)}))
@@ -146,7 +149,9 @@ def main() -> None:
     print(f"one GRPO step, {PROMPTS * SAMPLES} samples of up to {TOKENS} tokens, one update; medians of {STEPS} steps")
     print(f"  rlsweep {1000 * mine:7.1f} ms   ({own[0]['tokens']:.1f} tokens a sample)")
     print(f"  TRL     {1000 * theirs:7.1f} ms   ({peer[0]['tokens']:.1f} tokens a sample)")
-    print(f"  ratio   {statistics.median(ratios):7.2f}      ({min(ratios):.2f} to {max(ratios):.2f} over {ROUNDS} rounds)")
+    print(
+        f"  ratio   {statistics.median(ratios):7.2f}      ({min(ratios):.2f} to {max(ratios):.2f} over {ROUNDS} rounds)"
+    )
     print("where our step goes:")
     for part in own[0]["parts"]:
         seconds = statistics.median(r["parts"][part] for r in own)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from statistics import median
-from typing import Any, Mapping
+from typing import Any
 
 GRAD_NORM_FACTOR = 100.0  # times its running median
 GRAD_NORM_WINDOW = 50  # steps

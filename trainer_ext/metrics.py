@@ -38,13 +38,19 @@ def analysis_metrics(logp: Tensor, advantages: Tensor, token_level_rewards: Tens
     if lp.numel():
         points = torch.tensor([0.5, 0.9], dtype=torch.float64, device=lp.device)
         for name, x in (("entropy", surprise), ("covariance", products)):
-            p50, p90 = torch.quantile(x, points) if x.numel() <= 2**24 else (x.median(), x.kthvalue(int(0.9 * x.numel())).values)
+            p50, p90 = (
+                torch.quantile(x, points)
+                if x.numel() <= 2**24
+                else (x.median(), x.kthvalue(int(0.9 * x.numel())).values)
+            )
             values |= {f"analysis/{name}_p50": p50, f"analysis/{name}_p90": p90}
     return {key: float(value) for key, value in values.items()}
 
 
-def histograms(logp: Tensor, advantages: Tensor, mask: Tensor, bins: int = 64) -> dict[str, tuple[list[float], list[int]]]:
-    """Histograms of the selected-token entropy H and of the covariance's products: name -> (bins + 1 edges, bins counts)."""
+def histograms(
+    logp: Tensor, advantages: Tensor, mask: Tensor, bins: int = 64
+) -> dict[str, tuple[list[float], list[int]]]:
+    """Histograms of -p logp and of the covariance's products: name -> (bins + 1 edges, bins counts)."""
     valid = mask.bool()
     lp, adv = logp.detach()[valid].float().cpu(), advantages.detach()[valid].float().cpu()
     result = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -50,7 +51,7 @@ def start(config: Any, cache: Path) -> str:
 
 
 def plain(section: Any) -> dict[str, Any]:
-    return OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else dict(section)  # type: ignore[return-value]
+    return OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else dict(section)
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:

@@ -69,4 +69,6 @@ def new_run(tmp_path: Path, cache: Path) -> Callable[..., MemoryRun]:
 
 def science(lines: list[dict[str, float]]) -> list[dict[str, float]]:
     """The metrics that must be reproducible: all but costs."""
-    return [{k: v for k, v in line.items() if not k.startswith("cost/") or k == "cost/flops_per_sample"} for line in lines]
+    return [
+        {k: v for k, v in line.items() if not k.startswith("cost/") or k == "cost/flops_per_sample"} for line in lines
+    ]

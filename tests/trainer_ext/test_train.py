@@ -59,7 +59,11 @@ def test_micro_batches_change_nothing_but_the_rounding(rows, new_run):
 def test_every_metric_of_the_vocabulary_is_written(new_run):
     run = new_run()
     train(configuration(*SHORT, "method=bnto_minimal", "method.warmup_steps=2", "trainer.hist_every=3"), run)
-    documented = {line.split("`")[1] for line in (Path(__file__).parents[2] / "docs" / "metrics.md").read_text().splitlines() if line.startswith("| `")}
+    documented = {
+        line.split("`")[1]
+        for line in (Path(__file__).parents[2] / "docs" / "metrics.md").read_text().splitlines()
+        if line.startswith("| `")
+    }
     written = set(run.lines[-1]) - {"step"}
     assert written <= documented
     assert documented - written == {

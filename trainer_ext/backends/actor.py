@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -83,9 +84,7 @@ class PaddedEngine(FSDPEngineWithLMHead):
         return float(super().optimizer_step())
 
     def _take_gradient(self) -> None:
-        total = torch.cat(
-            [_local(p.grad).flatten().double() for p in self.module.parameters() if p.grad is not None]
-        )
+        total = torch.cat([_local(p.grad).flatten().double() for p in self.module.parameters() if p.grad is not None])
         self._gradients.append(total if self._accumulated is None else total - self._accumulated)
         self._accumulated = total
 
@@ -102,14 +101,14 @@ class PaddedEngine(FSDPEngineWithLMHead):
 
 
 def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return, operator]
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 class Actor:
     """A policy that can be updated; its weights are shared with the modules that sample from it."""
 
     def __init__(self, verl: DictConfig, model_path: str, total_steps: int):
-        """Load `model_path` (a folder) under verl's `actor_rollout_ref` configuration `verl`, for `total_steps` steps."""
+        """Load `model_path` (a folder) as verl's whole tree says, for a schedule of `total_steps` steps."""
         cpu.start_process_group()
         tree = OmegaConf.create(OmegaConf.to_container(verl.actor_rollout_ref, resolve=False))
         tree._set_parent(verl)  # interpolations are absolute
@@ -157,8 +156,9 @@ class Actor:
     def update(self, batch: TensorDict, loss: Loss, **info: Any) -> dict[str, Any]:
         """One optimizer step on `batch`, in micro-batches of the configured size.
 
-        batch: columns input_ids, attention_mask, position_ids (B, P + T), responses and loss_mask (B, T), and those of the
-        loss; info: plain values that engine and loss read (temperature, global_batch_size). Returns the loss's metrics.
+        batch: columns input_ids, attention_mask, position_ids (B, P + T), responses and loss_mask (B, T), and those of
+        the loss; info: plain values that engine and loss read (temperature, global_batch_size).
+        Returns the loss's metrics.
         """
         size = min(self.config.ppo_micro_batch_size_per_gpu, len(batch))
         tu.assign_non_tensor(batch, micro_batch_size_per_gpu=size, use_dynamic_bsz=False, **info)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase

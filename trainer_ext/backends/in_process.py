@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
@@ -78,7 +79,9 @@ class InProcess:
         self._task = config["task"]["name"]
         path = tasks.prepare(models.plain(config["task"]), cache)
         self._prompts = Prompts(path, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
-        embedding = self._policy.get_input_embeddings().weight.numel() + self._policy.get_output_embeddings().weight.numel()
+        embedding = (
+            self._policy.get_input_embeddings().weight.numel() + self._policy.get_output_embeddings().weight.numel()
+        )
         self._parameters = sum(p.numel() for p in self._policy.parameters()) - embedding
         self.samples = 0
         self.tokens = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -20,7 +21,9 @@ def _global_batch(data: TensorDict) -> dict[str, Any]:
     }
 
 
-def likelihood(model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None) -> tuple[Tensor, dict[str, Any]]:
+def likelihood(
+    model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[Tensor, dict[str, Any]]:
     """Mean negative log-likelihood of the responses' tokens."""
     loss = agg_loss(-model_output["log_probs"], data["response_mask"], "token-mean", **_global_batch(data))
     return loss, {}

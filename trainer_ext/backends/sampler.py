@@ -67,9 +67,7 @@ def sample(
     logits = output.logits[:, -1].repeat_interleave(n, dim=0)
     position = positions[:, -1:].repeat_interleave(n, dim=0)
     rows = count * n
-    attention = torch.cat(
-        [prompt_mask.repeat_interleave(n, dim=0), prompt_mask.new_ones(rows, length)], dim=1
-    ).long()
+    attention = torch.cat([prompt_mask.repeat_interleave(n, dim=0), prompt_mask.new_ones(rows, length)], dim=1).long()
     responses = prompts.new_full((rows, length), pad_id)
     mask = torch.zeros(rows, length, dtype=torch.bool, device=prompts.device)
     log_probs = torch.zeros(rows, length, device=prompts.device)
@@ -111,7 +109,8 @@ def score(module: Any, batch: Batch, *, temperature: float, rows: int) -> tuple[
     length = batch.responses.shape[1]
     log_probs, entropy = [], []
     for ids, attention, positions, responses in zip(
-        *(x.split(rows) for x in (batch.input_ids, batch.attention_mask, batch.position_ids, batch.responses)), strict=True
+        *(x.split(rows) for x in (batch.input_ids, batch.attention_mask, batch.position_ids, batch.responses)),
+        strict=True,
     ):
         output = module(
             input_ids=ids,

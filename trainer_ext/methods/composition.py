@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +88,10 @@ def _region_metrics(choice: str, ratio: Tensor, advantages: Tensor, parameters: 
         positive = advantages > 0
         width = torch.where(positive, parameters["clip_ratio_pos"], parameters["clip_ratio_neg"])
         low, high, dual = width, width, torch.zeros_like(positive)
-        more = {"asymmetric/pos_advantage_ratio": positive.float(), "asymmetric/neg_advantage_ratio": (advantages < 0).float()}
+        more = {
+            "asymmetric/pos_advantage_ratio": positive.float(),
+            "asymmetric/neg_advantage_ratio": (advantages < 0).float(),
+        }
     else:
         low, high = parameters["clip_low"], parameters["clip_high"]
         dual, more = (advantages < 0) & (ratio > parameters["dual_clip"]), {}

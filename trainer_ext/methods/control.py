@@ -6,10 +6,10 @@ Pure: no files, no globals, no clock. Notation: p = exp(logp) of the sampled tok
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Mapping
+from typing import Any
 
-import torch
 from torch import Tensor
 
 #: Mean |logp - logp_ref| from which the KL-gated weight's warm-up counts: before any drift the weight is 0.

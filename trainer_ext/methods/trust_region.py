@@ -1,7 +1,7 @@
 """Trust regions: the surrogate loss of each token from its importance ratio.
 
-All take ratio and advantages of shape (B, T), any float type and device, and return the loss per token (B, T), unmasked,
-to be minimised.
+All take ratio and advantages of shape (B, T), any float type and device, and return the loss per token (B, T),
+unmasked, to be minimised.
 """
 
 from __future__ import annotations

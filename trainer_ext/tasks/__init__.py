@@ -1,8 +1,8 @@
 """Tasks: prompts, demonstrations where there are any, and rewards.
 
-A task is a module here with `rows(task) -> list[Row]` and verl's `compute_score(data_source, solution_str, ground_truth,
-extra_info=None) -> float`; one whose embedded model is started by SFT also has `demonstration(row, generator,
-random_fraction) -> str`. Adding one takes this module and a file in conf/task.
+A task is a module here with `rows(task) -> list[Row]` and verl's `compute_score(data_source, solution_str,
+ground_truth, extra_info=None) -> float`; one whose embedded model is started by SFT also has
+`demonstration(row, generator, random_fraction) -> str`. Adding one takes this module and a file in conf/task.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq

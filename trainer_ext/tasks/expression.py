@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from trainer_ext.tasks import Row
 

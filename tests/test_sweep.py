@@ -1,0 +1,137 @@
+"""The whole path on real training, as a user walks it: launch, again, a folder deleted, a launcher and a worker killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+STEPS = 40
+DEADLINE = 120.0  # seconds after which a launcher that does nothing is a failure, not slow
+
+
+def command(multirun: Path) -> list[str]:
+    return [
+        sys.executable,
+        "launch.py",
+        "-m",
+        "experiment=quickstart",
+        "task.warm_start.steps=20",
+        f"trainer.steps={STEPS}",
+        "trainer.checkpoint_every=5",
+        "seed=0,1",
+        f"multirun={multirun}",
+    ]
+
+
+def launch(multirun: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(multirun), cwd=ROOT, capture_output=True, text=True)
+
+
+def runs(multirun: Path) -> dict[str, dict[str, Any]]:
+    """id -> state, for every run folder."""
+    return {path.parent.name: json.loads(path.read_text()) for path in multirun.glob("runs/*/state.json")}
+
+
+def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
+    """id -> metric lines without times and costs, read as they are: a doubled or torn line would show."""
+    result = {}
+    for path in multirun.glob("runs/*/metrics.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        result[path.parent.name] = [
+            {k: v for k, v in line.items() if k not in ("time", "attempt") and not k.startswith("cost/")}
+            for line in lines
+        ]
+    return result
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("nothing happened")
+
+
+def past_a_checkpoint(multirun: Path) -> list[str]:
+    return [path.parent.parent.name for path in multirun.glob("runs/*/checkpoints/step_0000[1-3]*")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that nothing disturbed: 4 methods x 2 seeds."""
+    multirun = tmp_path_factory.mktemp("whole") / "multirun"
+    done = launch(multirun)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return multirun
+
+
+def test_every_run_is_done_with_one_line_a_step(finished):
+    states = runs(finished)
+    assert len(states) == 8
+    assert {state["state"] for state in states.values()} == {"done"}
+    for lines in science(finished).values():
+        assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+
+
+def test_the_same_command_again_only_reports_and_changes_no_byte(finished):
+    before = files(finished)
+    again = launch(finished)
+    assert again.returncode == 0, again.stderr
+    assert files(finished) == before
+
+
+def test_a_deleted_run_comes_back_with_the_same_metrics(finished):
+    import shutil
+
+    expected, untouched = science(finished), runs(finished)
+    victim = sorted(untouched)[0]
+    shutil.rmtree(finished / "runs" / victim)
+    assert launch(finished).returncode == 0
+    assert science(finished) == expected
+    after = runs(finished)
+    assert {k: v for k, v in after.items() if k != victim} == {k: v for k, v in untouched.items() if k != victim}
+
+
+@pytest.mark.parametrize("whom", ["launcher", "worker"])
+def test_killed_in_the_middle_the_same_command_finishes_it(whom, finished, tmp_path):
+    multirun = tmp_path / "multirun"
+    with subprocess.Popen(command(multirun), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as launcher:
+        victim = wait_for(lambda: past_a_checkpoint(multirun))[0]
+        if whom == "launcher":
+            launcher.send_signal(signal.SIGKILL)
+        else:
+            os.kill(runs(multirun)[victim]["pid"], signal.SIGKILL)
+        launcher.communicate()
+    if whom == "worker":
+        assert launcher.returncode == 1
+        assert runs(multirun)[victim]["state"] == "lost"
+    finished_before = {name for name, state in runs(multirun).items() if state["state"] == "done"}
+    again = launch(multirun)
+    assert again.returncode == 0, again.stdout + again.stderr
+    states = runs(multirun)
+    assert {state["state"] for state in states.values()} == {"done"}
+    assert states[victim]["attempt"] == 2
+    assert all(states[name]["attempt"] == 1 for name in finished_before)
+    assert science(multirun) == science(finished)

@@ -1,0 +1,121 @@
+"""Tasks: rewards, demonstrations, preparation; and the embedded models' tokenizer."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer_ext import tasks
+from trainer_ext.cache import build_once
+from trainer_ext.health import Health
+from trainer_ext.models import character_tokenizer
+from trainer_ext.tasks import expression, gsm8k, sorting
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "reward"),
+    [
+        ("9+9-1", 17, 1),
+        ("9+9-2", 17, 0),
+        ("9-9+8", 8, 1),
+        ("9+8", 17, 0),
+        ("10+7+0", 17, 0),
+        ("", 17, 0),
+        ("9+9-1\n", 17, 1),
+    ],
+)
+def test_expression_rewards_form_and_value(text, number, reward):
+    assert expression.compute_score("expression", text, str(number)) == reward
+
+
+def test_sorting_rewards_only_the_whole_answer():
+    assert sorting.compute_score("sorting", "01234567", "01234567") == 1
+    assert sorting.compute_score("sorting", "01234576", "01234567") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"), [("so #### 1,234", 1), ("1234.0", 1), ("1234 or 5", 0), ("none", 0), ("-1234", 0)]
+)
+def test_gsm8k_compares_the_last_number(text, reward):
+    assert gsm8k.compute_score("gsm8k", text, "1234") == reward
+
+
+@pytest.mark.parametrize("name", ["expression", "sorting"])
+def test_demonstrations_are_right_unless_random(name):
+    module, generator = tasks.get(name), random.Random(0)
+    rows = module.rows({"train_prompts": 200})
+    assert len(rows) == 200
+    share = lambda fraction: sum(  # noqa: E731
+        module.compute_score(name, module.demonstration(row, generator, fraction), row.ground_truth) for row in rows
+    )
+    assert share(0.0) == 200
+    assert share(1.0) < 40
+
+
+def test_prepared_data_has_verls_columns_and_is_made_once(tmp_path):
+    path = tasks.prepare({"name": "expression", "train_prompts": 5}, tmp_path)
+    stamp = path.stat().st_mtime_ns
+    assert tasks.prepare({"name": "expression", "train_prompts": 5, "warm_start": {"steps": 1}}, tmp_path) == path
+    assert path.stat().st_mtime_ns == stamp
+    row = pq.read_table(path).to_pylist()[0]
+    assert set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
+    assert row["prompt"][0]["role"] == "user"
+
+
+def test_gsm8k_reads_a_local_file(tmp_path):
+    lines = [{"question": "1 + 1?", "answer": "It is 2\n#### 2"}, {"question": "big?", "answer": "#### 1,000"}]
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    rows = gsm8k.rows({"train_path": str(path)})
+    assert [row.ground_truth for row in rows] == ["2", "1000"]
+    assert rows[0].prompt.startswith("1 + 1?")
+
+
+def test_an_unknown_task_names_the_known_ones():
+    with pytest.raises(ValueError, match="expression, gsm8k, sorting"):
+        tasks.get("chess")
+
+
+tokenizer = character_tokenizer()
+
+
+@given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126), max_size=40))
+def test_the_character_tokenizer_gives_back_every_text(text):
+    ids = tokenizer.encode(text)
+    assert len(ids) == len(text)
+    assert tokenizer.decode([*ids, tokenizer.eos_token_id], skip_special_tokens=True) == text
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path):
+    def fails(folder):
+        (folder / "half").write_text("x")
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        build_once(tmp_path / "a", fails)
+    assert not (tmp_path / "a").exists()
+    made = build_once(tmp_path / "a", lambda folder: (folder / "whole").write_text("x"))
+    assert [p.name for p in made.iterdir()] == ["whole"]
+
+
+def test_health_counts_its_warnings_and_survives_a_checkpoint():
+    health = Health()
+    for _ in range(10):
+        health.check({"actor/grad_norm": 1.0, "analysis/entropy_full_mean": 2.0, "analysis/reward_sum_std": 0.0})
+    other = Health()
+    other.load_state_dict(json.loads(json.dumps(health.state_dict())))
+    for _ in range(11):
+        other.check({"analysis/reward_sum_std": 0.0})
+    other.check({"actor/grad_norm": 101.0, "analysis/entropy_full_mean": 0.01})
+    assert sorted(other.warnings.items()) == [
+        ("entropy below 1% of its first value", 1),
+        ("grad_norm above 100 times its running median", 1),
+        ("reward std 0 for 20 steps", 2),
+    ]
+    assert health.not_finite({"a": 1.0, "b": float("nan")}) == "b"
+    assert health.not_finite({"a": 1.0}) is None
