@@ -1,0 +1,65 @@
+"""Numbers as a reader sees them: no more digits than the data carry."""
+
+from __future__ import annotations
+
+import math
+
+
+def format_p(p: float | None, alpha: float | None = None) -> str:
+    """p to two significant digits, "< 0.001" below; p with at most four decimals, as exact tests give, stays as it is.
+
+    Where two digits would move p to the other side of alpha (0.0497 is not 0.050), it gets as many as it needs.
+    """
+    if p is None:
+        return ""
+    if p < 0.001:
+        return "< 0.001"
+    if round(p, 4) == p:
+        return f"{p:.4f}".rstrip("0").rstrip(".")
+    for digits in range(2, 8):
+        text = f"{p:.{max(0, digits - 1 - math.floor(math.log10(p)))}f}"
+        if alpha is None or ((float(text) < alpha) == (p < alpha) and (float(text) > alpha) == (p > alpha)):
+            return text
+    return repr(p)
+
+
+def format_number(value: float | None, digits: int = 4) -> str:
+    """A number on its own, to `digits` significant digits, without an exponent where a person can read it without."""
+    if value is None:
+        return ""
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return str(value)
+    power = math.floor(math.log10(abs(value)))
+    if -5 <= power < 15:
+        return f"{_round(value, digits - 1 - power):.{max(0, digits - 1 - power)}f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def format_estimate(value: float | None, interval: tuple[float, float] | None, signed: bool = False) -> str:
+    """A value with its interval, rounded together to two significant digits of the interval's half width."""
+    if value is None:
+        return ""
+    plus = "+" if signed and value > 0 else ""
+    if interval is None or not interval[1] > interval[0]:
+        return plus + format_number(value, 3 if signed else 4)
+    half = (interval[1] - interval[0]) / 2
+    decimals = 1 - math.floor(math.log10(half))
+    if float(f"{half:.1e}") >= 10.0 ** (2 - decimals):  # 0.0996 is 0.10, not 0.100
+        decimals -= 1
+    if decimals > 6:
+        power = math.floor(math.log10(max(abs(value), half)))
+        shown = [_fixed(x / 10.0**power, decimals + power) for x in (value, *interval)]
+        return f"({plus}{shown[0]} [{shown[1]}, {shown[2]}])e{power}"
+    shown = [_fixed(x, decimals) for x in (value, *interval)]
+    return f"{plus if float(shown[0]) else ''}{shown[0]} [{shown[1]}, {shown[2]}]"
+
+
+def _fixed(value: float, decimals: int) -> str:
+    text = f"{_round(value, decimals):.{max(0, decimals)}f}"
+    return text[1:] if text.startswith("-") and float(text) == 0 else text
+
+
+def _round(value: float, decimals: int) -> float:
+    return round(value, decimals) if abs(decimals) < 300 else value

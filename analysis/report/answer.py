@@ -1,0 +1,156 @@
+"""The first lines of a report: which method won, by how much, how surely, and what is missing; in plain sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis import compare
+from analysis.numbers import format_estimate, format_number, format_p
+from analysis.study import Block, Comparison, Study
+
+
+@dataclass(frozen=True)
+class Answer:
+    """question, then what was found (`result`), how surely (`certainty`), what n seeds can decide (`limits`), gaps."""
+
+    question: str
+    result: str
+    certainty: str
+    limits: tuple[str, ...]
+    gaps: tuple[str, ...]
+    warnings: tuple[tuple[str, str, str, str], ...]
+    counts: tuple[tuple[str, int], ...]
+
+
+def answer(study: Study) -> Answer:
+    """Say what the primary measure shows."""
+    sweep = study.sweep
+    states: dict[str, int] = {}
+    unique = {run.id: run for run in sweep.runs}
+    for run in unique.values():
+        state = run.state if run.done or run.state != "done" else "unreadable"
+        states[state] = states.get(state, 0) + 1
+    gaps = tuple(f"{sweep.label(run.group)}, seed {run.seed}{_cell(run.cell)}: {run.problem} ({run.folder})"
+                 for run in sweep.runs if run.problem)  # fmt: skip
+    warnings = []
+    for run in unique.values():
+        found = run.summary.get("warnings")
+        for name, detail in sorted(found.items()) if isinstance(found, dict) else ():
+            if detail:
+                warnings.append((sweep.label(run.group), str(run.seed), str(name), _detail(detail)))
+    return Answer(
+        _question(study), *_result(study), _limits(study), gaps, tuple(warnings), tuple(sorted(states.items()))
+    )
+
+
+def _cell(cell: tuple[tuple[str, object], ...]) -> str:
+    return "".join(f", {label} = {level}" for label, level in cell)
+
+
+def _detail(detail: object) -> str:
+    if isinstance(detail, dict):
+        return ", ".join(f"{key} {value}" for key, value in sorted(detail.items()))
+    return f"{detail} times" if isinstance(detail, int) and not isinstance(detail, bool) else str(detail)
+
+
+def _question(study: Study) -> str:
+    sweep, title = study.sweep, study.primary.measure.title
+    if sweep.baseline is None:
+        return f"What {title} do the methods reach?"
+    names = [sweep.label(group) for group in sweep.groups if group != sweep.baseline]
+    if not names:
+        return f"What {title} does {sweep.label(sweep.baseline)} reach?"
+    listed = names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
+    return f"Does {listed} change the {title}, compared with {sweep.label(sweep.baseline)}?"
+
+
+def _result(study: Study) -> tuple[str, str]:
+    block, sweep = study.primary, study.sweep
+    usable = [c for c in block.comparisons if c.result.mean_difference is not None]
+    if not block.comparisons:
+        values = [
+            f"{sweep.label(e.group)} {format_estimate(e.mean, e.interval) or 'no result'} ({len(e.seeds)} seeds)"
+            for e in block.estimates
+        ]
+        return f"{_capital(block.measure.title)}: {'; '.join(values)}.", "There is no other method to compare with."
+    if not usable:
+        why = "; ".join(f"{sweep.label(c.group)}: {c.verdict}" for c in block.comparisons)
+        return "No method can be compared with the baseline.", f"{why}."
+    sign = -1.0 if block.measure.better == "lower" else 1.0
+    leader = max(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
+    base = sweep.label(leader.baseline)
+    first = _difference(block, leader, base)
+    better = sign * (leader.result.mean_difference or 0.0) > 0
+    if block.measure.better is None:
+        text = f"{sweep.label(leader.group)} has the highest {block.measure.title}: {first}."
+    elif better:
+        text = f"{sweep.label(leader.group)} did best on the {block.measure.title}: {first}."
+    else:
+        text = f"No method did better than {base} on the {block.measure.title}; "
+        text += f"closest is {sweep.label(leader.group)}: {first}."
+    by_group = {estimate.group: estimate for estimate in block.estimates}
+    shown = by_group[leader.group], by_group[leader.baseline]
+    text += " Means over seeds: " + ", ".join(
+        f"{sweep.label(e.group)} {format_number(e.mean, 3)}"
+        + (f" (reached {e.reached[0]} of {e.reached[1]})" if e.reached else "")
+        for e in shown
+    ) + "."  # fmt: skip
+    return text, _certainty(study, leader, usable)
+
+
+def _difference(block: Block, comparison: Comparison, base: str) -> str:
+    result = comparison.result
+    amount = format_estimate(result.mean_difference, result.interval, signed=True)
+    unit = f" {block.measure.unit}" if block.measure.unit else ""
+    word = "better" if block.measure.better else "higher"
+    return f"{amount}{unit} against {base}, {word} in {result.better} of {result.n} seeds"
+
+
+def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> str:
+    settings, sweep = study.settings, study.sweep
+    size = len(study.primary.comparisons)
+    result = leader.result
+    p = format_p(leader.adjusted, settings.alpha)
+    if leader.adjusted is not None and leader.adjusted <= settings.alpha:
+        over = f", adjusted for {size} comparisons" if study.primary.family else ""
+        text = f"This holds at alpha = {settings.alpha:g}: {leader.verdict} (p = {p}{over})."
+    else:
+        over = f" for {size} comparisons" if study.primary.family else ""
+        detail = f" (adjusted{over}: p = {p})" if p and over else f" (p = {p})" if p and p not in leader.verdict else ""
+        exact = "the exact test " if leader.verdict.startswith("cannot") else ""
+        text = f"How sure: {exact}{leader.verdict}{detail}."
+    if result.p_t is not None and study.primary.family is not None and study.primary.family.method == "max_t":
+        text += (
+            f" The paired t test on its own, which rests on normal differences and is not adjusted, gives "
+            f"p = {format_p(result.p_t, settings.alpha)}."
+        ).replace("= <", "<")
+    decided = [c for c in usable if c is not leader and c.adjusted is not None and c.adjusted <= settings.alpha]
+    if decided:
+        text += " Also decided: " + "; ".join(f"{sweep.label(c.group)} {c.verdict}" for c in decided) + "."
+    return text.replace("p = <", "p <")
+
+
+def _limits(study: Study) -> tuple[str, ...]:
+    """What the seeds at hand can decide at all: to be read before any p."""
+    settings, block = study.settings, study.primary
+    lines = []
+    for n in sorted({c.result.n for c in block.comparisons}):
+        members = [c for c in block.comparisons if c.result.n == n]
+        names = ", ".join(study.sweep.label(c.group) for c in members)
+        who = "" if len(members) == len(block.comparisons) else f" ({names})"
+        needed = members[0].result.seeds_needed
+        text = f"{n} pairs of seeds{who}: the smallest p that the exact test can give is {format_p(compare.floor(n))}"
+        text += f"; {needed} seeds are needed for alpha = {settings.alpha:g}." if n < needed else "."
+        effect = compare.detectable(n, settings.alpha)
+        spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]
+        if effect is not None:
+            text += f" A paired t test finds with 80% power a true difference of {effect:.2g} standard deviations"
+            unit = f" {block.measure.unit}" if block.measure.unit else ""
+            here = f", here {format_number(effect * max(spread), 2)}{unit} at the largest spread seen" if spread else ""
+            text += f"{here}."
+        lines.append(text)
+    return tuple(lines)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

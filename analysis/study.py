@@ -1,0 +1,312 @@
+"""The comparisons of an experiment: every group against the baseline, for each measure, with a verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import cells, compare
+from analysis.compare import FamilyResult, PairedResult
+from analysis.metrics import describe
+from analysis.numbers import format_number, format_p
+from analysis.read import Run, Sweep
+from analysis.settings import Settings, Target
+from analysis.summarize import restricted_mean
+from analysis.values import CommonRange, Value, common_range, value_of
+
+SUMMARIES = {"final": "final value", "auc": "area under the curve", "best": "best value", "time_to": "time to"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is compared: a summary of a metric.
+
+    threshold and its origin are for time_to; direction None: neither way is better.
+    """
+
+    metric: str
+    summary: str
+    direction: str | None
+    threshold: float | None = None
+    origin: str | None = None
+
+    @property
+    def title(self) -> str:
+        """For a heading: final value of mean reward of a response."""
+        label = describe(self.metric).label
+        if self.summary == "time_to":
+            goal = "unknown" if self.threshold is None else format_number(self.threshold)
+            return f"steps until {label} reaches {goal}"
+        return f"{SUMMARIES[self.summary]} of {label}"
+
+    @property
+    def unit(self) -> str:
+        """Unit of the compared numbers."""
+        return "steps" if self.summary == "time_to" else describe(self.metric).unit
+
+    @property
+    def better(self) -> str | None:
+        """Which way is better for the compared number: earlier is better for a time."""
+        return "lower" if self.summary == "time_to" else self.direction
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A group on its own: mean over seeds with its t interval; reached: (k, n) runs for time_to."""
+
+    group: str
+    seeds: tuple[int, ...]
+    planned: int
+    values: tuple[float, ...]
+    mean: float | None
+    interval: tuple[float, float] | None
+    reached: tuple[int, int] | None
+    gaps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A group against the baseline.
+
+    p: of the test that decides; adjusted: for the family. seeds[i] has a[i] and b[i].
+    """
+
+    group: str
+    baseline: str
+    seeds: tuple[int, ...]
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+    result: PairedResult
+    p: float | None
+    adjusted: float | None
+    verdict: str
+    gaps: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """All groups on one measure. values[run id]; start and stop are the common range of steps."""
+
+    measure: Measure
+    start: float
+    stop: float
+    values: Mapping[str, Value]
+    estimates: tuple[Estimate, ...]
+    comparisons: tuple[Comparison, ...]
+    family: FamilyResult | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything compared: blocks[0] is the primary measure; `curves` the common range of each declared metric."""
+
+    sweep: Sweep
+    settings: Settings
+    blocks: tuple[Block, ...]
+    ranges: Mapping[str, CommonRange]
+
+    @property
+    def primary(self) -> Block:
+        """The measure that the experiment declared as its question."""
+        return self.blocks[0]
+
+
+def study(sweep: Sweep, settings: Settings) -> Study:
+    """Summarise and compare: the same sweep and settings give the same study."""
+    wanted = [*settings.metrics, *(target.metric for target in settings.time_to)]
+    budget = sweep.plan.get("steps")
+    ranges = {
+        metric: common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None)
+        for metric in dict.fromkeys(wanted)
+    }
+    measures = []
+    for metric in settings.metrics:
+        direction = settings.direction_of(metric)
+        summaries = ("final", "auc", "best") if direction else ("final", "auc")
+        measures += [Measure(metric, summary, direction) for summary in summaries]
+    for target in settings.time_to:
+        threshold, origin = _threshold(sweep, settings, ranges[target.metric], target)
+        direction = settings.direction_of(target.metric) or "higher"
+        measures.append(Measure(target.metric, "time_to", direction, threshold, origin))
+    first = next(m for m in measures if m.metric == settings.metric and m.summary == settings.summary)
+    ordered = [first, *(measure for measure in measures if measure is not first)]
+    return Study(
+        sweep, settings, tuple(_block(sweep, settings, ranges[measure.metric], measure) for measure in ordered), ranges
+    )
+
+
+def block_of(found: Study, metric: str, summary: str) -> Block | None:
+    """The first block of that metric and summary."""
+    return next((b for b in found.blocks if b.measure.metric == metric and b.measure.summary == summary), None)
+
+
+def _threshold(
+    sweep: Sweep, settings: Settings, common: CommonRange, target: Target
+) -> tuple[float | None, str | None]:
+    if target.at is not None:
+        return target.at, "declared"
+    share = target.baseline_final or 0.0
+    if sweep.baseline is None:
+        return None, f"{share:g} x the baseline's final value, but there is no baseline"
+    runs = [run for run in sweep.runs if run.group == sweep.baseline]
+    values = {run.id: value_of(common, run.id, "final", window=settings.window, direction="higher") for run in runs}
+    means = cells.means(cells.keep({(run.seed, run.cell): values[run.id].value for run in runs}))
+    origin = f"{share:g} x the final value of {sweep.label(sweep.baseline)}, mean of {len(means)} seeds"
+    return (share * float(np.mean(list(means.values()))), origin) if means else (None, origin)
+
+
+def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure) -> Block:
+    values = {
+        run.id: value_of(
+            common,
+            run.id,
+            measure.summary,
+            window=settings.window,
+            direction=measure.direction or "higher",
+            threshold=measure.threshold,
+        )
+        for run in sweep.runs
+    }
+    kept: dict[str, cells.Kept] = {}
+    gaps: dict[str, tuple[str, ...]] = {}
+    estimates = []
+    for group in sweep.groups:
+        runs = [run for run in sweep.runs if run.group == group]
+        kept[group] = cells.keep({(run.seed, run.cell): values[run.id].value for run in runs})
+        gaps[group] = _gaps(runs, values)
+        estimates.append(_estimate(group, runs, kept[group], values, measure, common.stop, settings.alpha, gaps[group]))
+    baseline = sweep.baseline
+    others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
+    pairs = {group: cells.pair(kept[group], kept[baseline], (group, baseline)) for group in others if baseline}
+    matrix = _matrix(pairs)
+    test = "signflip" if measure.summary == "time_to" else settings.test
+    adjusted = (
+        compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
+        if len(others) > 1
+        else None
+    )
+    comparisons = []
+    for place, group in enumerate(others):
+        assert baseline is not None
+        runs = [run for run in sweep.runs if run.group in (group, baseline) and run.seed in pairs[group].seeds]
+        reached = [values[run.id].reached for run in runs if values[run.id].value is not None]
+        result = _compare(pairs[group], measure, settings, reached)
+        p = {"paired_t": result.p_t, "signflip": result.p_signflip, "wilcoxon": result.p_wilcoxon}[test]
+        q = adjusted.p[place] if adjusted else p
+        if p is None and result.p_signflip is None:
+            q = None
+        comparisons.append(
+            Comparison(
+                group,
+                baseline,
+                pairs[group].seeds,
+                pairs[group].a,
+                pairs[group].b,
+                result,
+                p,
+                q,
+                _verdict(result, q, adjusted, test, len(others), settings, measure, sweep.label(baseline)),
+                tuple(f"seed {seed}: {why}" for seed, why in pairs[group].lost.items()),
+                pairs[group].notes,
+            )
+        )
+    return Block(measure, common.start, common.stop, values, tuple(estimates), tuple(comparisons), adjusted)
+
+
+def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[str, ...]:
+    found = []
+    for run in runs:
+        value = values[run.id]
+        where = f"seed {run.seed}" + "".join(f", {label} {level}" for label, level in run.cell)
+        if value.value is None:
+            found.append(f"{where}: {value.reason}")
+        elif value.carried:
+            found.append(f"{where}: last value carried forward ({run.problem or 'it ends early'})")
+    return tuple(found)
+
+
+def _estimate(
+    group: str,
+    runs: Sequence[Run],
+    kept: cells.Kept,
+    values: Mapping[str, Value],
+    measure: Measure,
+    stop: float,
+    alpha: float,
+    gaps: tuple[str, ...],
+) -> Estimate:
+    means = cells.means(kept)
+    mean = float(np.mean(list(means.values()))) if means else None
+    interval = compare.t_interval(list(means.values()), alpha) if means else None
+    reached = None
+    if measure.summary == "time_to":
+        used = [v for v in (values[run.id] for run in runs) if v.value is not None]
+        reached = sum(bool(v.reached) for v in used), len(used)
+        if reached[0] < reached[1]:
+            interval = None  # of times cut at the budget no t interval is right
+        if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
+            mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], stop)
+    planned = len({run.seed for run in runs})
+    return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps)
+
+
+def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
+    seeds = sorted({seed for found in pairs.values() for seed in found.seeds})
+    matrix = np.full((len(seeds), len(pairs)), np.nan)
+    for column, found in enumerate(pairs.values()):
+        for seed, a, b in zip(found.seeds, found.a, found.b, strict=True):
+            matrix[seeds.index(seed), column] = _difference(a, b)
+    return matrix
+
+
+def _difference(a: float, b: float) -> float:
+    return 0.0 if abs(a - b) <= compare.ROUNDING * max(abs(a), abs(b)) else a - b
+
+
+def _compare(pairs: cells.Pairs, measure: Measure, settings: Settings, reached: Sequence[bool | None]) -> PairedResult:
+    direction = measure.better or "higher"
+    result = compare.paired(pairs.a, pairs.b, settings.alpha, direction=direction, seed=settings.seed)
+    censored = sum(flag is False for flag in reached)
+    if measure.summary != "time_to" or censored == 0:
+        return result
+    result = replace(result, interval=None, d_z=None, p_t=None, detectable=None)
+    if censored == len(reached):
+        why = "neither group reached the threshold within the budget: there is no time to compare"
+        return replace(result, mean_difference=None, p_signflip=None, p_wilcoxon=None, reason=why)
+    why = (
+        f"{censored} times are cut at the budget: sign flips of the restricted mean decide, a t interval would not hold"
+    )
+    return replace(result, reason="; ".join(filter(None, (result.reason, why))))
+
+
+def _verdict(
+    result: PairedResult,
+    p: float | None,
+    family: FamilyResult | None,
+    test: str,
+    size: int,
+    settings: Settings,
+    measure: Measure,
+    baseline: str,
+) -> str:
+    if result.n == 0:
+        return "not evaluable: no seed has both"
+    if result.mean_difference is not None and result.ties == result.n:
+        return f"equal in all {result.n} seeds" if result.n > 1 else "equal in the only seed"
+    if p is None or result.mean_difference is None:
+        return f"not evaluable: {result.reason}"
+    above = result.mean_difference > 0
+    if p <= settings.alpha:
+        if measure.summary == "time_to":
+            return f"{'later' if above else 'earlier'} than {baseline}"
+        word = {None: ("higher", "lower"), "higher": ("better", "worse"), "lower": ("worse", "better")}[measure.better]
+        return f"{word[0] if above else word[1]} than {baseline}"
+    exact = (family is not None and family.method == "max_t") or test != "paired_t"
+    times = size if family is not None and family.method == "holm" else 1
+    if exact and times * compare.floor(result.n - result.ties) > settings.alpha:
+        return compare.cannot_decide(result.n, compare.seeds_needed(settings.alpha, times), result.ties)
+    return f"undecided with n = {result.n}: p = {format_p(p, settings.alpha)}"

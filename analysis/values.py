@@ -1,0 +1,132 @@
+"""The summaries of every run: each metric on the range of steps that its runs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import summarize
+from analysis.read import Run
+from analysis.summarize import NotEvaluable, TimeTo
+
+Array = NDArray[np.float64]
+# Ended for good before their budget: with `incomplete: carry` their last value stands for the rest of it.
+_ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
+
+
+@dataclass(frozen=True)
+class Value:
+    """A run's summary, or why it has none.
+
+    reached: for time-to, whether the threshold was; `value` is then cut at the budget.
+    """
+
+    value: float | None
+    reason: str | None = None
+    reached: bool | None = None
+    carried: bool = False
+
+
+@dataclass(frozen=True)
+class CommonRange:
+    """The steps on which all usable runs have the metric, and the curves cut to it.
+
+    curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
+    for the steps they do not have.
+    """
+
+    metric: str
+    start: float
+    stop: float
+    curves: Mapping[str, tuple[Array, Array]]
+    reasons: Mapping[str, str]
+    carried: frozenset[str]
+
+
+def common_range(runs: Sequence[Run], metric: str, incomplete: str, budget: float | None = None) -> CommonRange:
+    """Cut every run's metric to the common range; nothing is extrapolated unless `incomplete` is "carry".
+
+    A run is complete when it is done and reaches as far (within one logging interval) as the furthest of its group and
+    cell. The range is from the latest beginning to the earliest end of complete runs.
+    """
+    reasons: dict[str, str] = {}
+    found: dict[str, tuple[Array, Array]] = {}
+    for run in runs:
+        carry = incomplete == "carry" and run.state in _ENDED
+        if run.problem is not None and not carry:
+            reasons[run.id] = run.problem
+        elif metric not in run.curves.values:
+            reasons[run.id] = run.problem or "not recorded"
+        else:
+            try:
+                found[run.id] = summarize.measured(run.curves.steps, run.curves.values[metric])
+            except NotEvaluable as error:
+                reasons[run.id] = str(error)
+    gaps = [float(np.median(np.diff(steps))) for steps, _ in found.values() if steps.size > 1]
+    spacing = max(gaps, default=0.0)
+    first: dict[object, float] = {}
+    last: dict[object, float] = {}
+    for run in runs:
+        if run.id in found and run.problem is None:
+            key, steps = (run.group, run.cell), found[run.id][0]
+            first[key] = min(first.get(key, np.inf), float(steps[0]))
+            last[key] = max(last.get(key, -np.inf), float(steps[-1]))
+    short: dict[str, str] = {}
+    whole: list[tuple[float, float]] = []
+    for run in runs:
+        if run.id not in found:
+            continue
+        key, steps = (run.group, run.cell), found[run.id][0]
+        if key in first and steps[0] > first[key] + spacing:
+            reasons[run.id] = f"{metric} begins at step {steps[0]:g}, others at {first[key]:g}"
+            del found[run.id]
+        elif run.problem is not None:
+            short[run.id] = run.problem
+        elif steps[-1] < last[key] - spacing:
+            short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
+        else:
+            whole.append((float(steps[0]), float(steps[-1])))
+    start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in found.values()), default=0.0))
+    ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in found.values()]
+    stop = min(ends, default=0.0)
+    curves: dict[str, tuple[Array, Array]] = {}
+    carried = set()
+    for run_id, (steps, values) in found.items():
+        if run_id in short and incomplete != "carry":
+            reasons[run_id] = short[run_id]
+            continue
+        if run_id in short and steps[-1] < stop:
+            more = np.append(np.arange(steps[-1] + max(spacing, 1.0), stop, max(spacing, 1.0)), stop)
+            steps, values = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
+            carried.add(run_id)
+        curves[run_id] = steps, values
+    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried))
+
+
+def value_of(
+    common: CommonRange, run_id: str, summary: str, *, window: int, direction: str, threshold: float | None = None
+) -> Value:
+    """One run's summary (final, auc, best or time_to) on the common range."""
+    if run_id not in common.curves:
+        return Value(None, common.reasons.get(run_id, "not recorded"))
+    steps, values = common.curves[run_id]
+    carried = run_id in common.carried
+    try:
+        if summary == "final":
+            return Value(summarize.final(steps, values, common.stop), carried=carried)
+        if summary == "auc":
+            return Value(summarize.auc(steps, values, common.start, common.stop), carried=carried)
+        if summary == "best":
+            inside = (steps >= common.start) & (steps <= common.stop)
+            return Value(summarize.best(values[inside], window, direction=direction), carried=carried)
+        if threshold is None:
+            return Value(None, "the threshold is not known: the baseline has no final value")
+        reach: TimeTo = summarize.time_to(
+            steps, values, threshold, window=window, budget=common.stop, direction=direction
+        )
+    except NotEvaluable as error:
+        return Value(None, str(error))
+    return Value(reach.time, None if reach.reached else f"not reached by {reach.time:g}", reach.reached, carried)

@@ -1,0 +1,104 @@
+"""Sweeps in the real format of run folders, with made-up metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launcher import run as folders
+
+GROUPS = {"C0": "C0 (GRPO)", "C1": "C1 (BNTO minimal)", "asymmetric_clip": "asymmetric clip", "PTRW": "PTRW"}
+GAIN = {"C0": 0.0, "C1": 0.05, "asymmetric_clip": 0.02, "PTRW": -0.08}
+ANALYSIS: dict[str, Any] = {
+    "primary": {"metric": "analysis/reward_sum_mean", "summary": "final"},
+    "metrics": ["analysis/reward_sum_mean", "analysis/entropy_per_token_mean", "analysis/wH_per_token", "actor/ppo_kl"],
+    "time_to": [{"baseline_final": 0.9}],
+}
+Lines = list[dict[str, Any]]
+MakeSweep = Callable[..., Path]
+
+
+def metrics(group: str, seed: int, steps: int, extra: int = 0) -> Lines:
+    """Learning curves of the shape that real ones have; the seed's luck is shared by all groups."""
+    random = np.random.default_rng([seed, sorted(GROUPS).index(group) if group in GROUPS else 9])
+    luck = 0.04 * np.random.default_rng(seed).standard_normal()
+    lines = []
+    for step in range(1, steps + 1):
+        noise = random.standard_normal(5)
+        rise = 1 - np.exp(-3 * step / steps)
+        line = {
+            "step": step,
+            "attempt": 1,
+            "time": 1.7e9 + step,
+            "analysis/reward_sum_mean": float(0.3 + (0.45 + GAIN.get(group, 0.0) + luck) * rise + 0.02 * noise[0]),
+            "analysis/entropy_per_token_mean": float(0.9 - 0.5 * rise + 0.01 * noise[1]),
+            "analysis/wH_per_token": float(0.02 - 0.01 * rise + 0.0005 * noise[2]),
+            "actor/ppo_kl": float(0.001 * abs(noise[3])),
+            "cost/step_seconds": 0.1,
+        }
+        line.update({f"extra/m{i}": float(noise[4] + i) for i in range(extra)})
+        lines.append(line)
+    return lines
+
+
+def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **fields: Any) -> Path:
+    """One run folder as the launcher leaves it."""
+    folder = folders.run_folder(multirun, run_id)
+    folder.mkdir(parents=True)
+    if lines:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        folders.metrics_path(folder).write_text(text, encoding="utf-8")
+    if state == "done":
+        summary = {"steps": len(lines), "train_seconds": 12.5, "samples": 256 * len(lines), "tokens": 9 * len(lines)}
+        folders.write_json(folder / "summary.json", {**summary, "warnings": fields.pop("warnings", {})})
+    folders.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
+    folders.write_state(folder, folders.State(run_id, state, attempt=1, started=1.7e9, finished=1.7e9 + 9, **fields))
+    return folder
+
+
+@pytest.fixture
+def make_sweep(tmp_path: Path) -> MakeSweep:
+    """make_sweep(groups, seeds, steps, analysis, cells, name) -> FOLDER of an experiment with every run done."""
+
+    def make(
+        groups: Sequence[str] = tuple(GROUPS),
+        seeds: Sequence[int] = (0, 1, 2),
+        steps: int = 60,
+        analysis: Mapping[str, Any] = ANALYSIS,
+        cells: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        name: str = "quickstart",
+        extra: int = 0,
+        lines: Callable[[str, int, Mapping[str, Any]], Lines] | None = None,
+    ) -> Path:
+        multirun = tmp_path / "multirun"
+        runs = []
+        for group in groups:
+            for seed in seeds:
+                for place, cell in enumerate((cells or {}).get(group, [{}])):
+                    run_id = f"{group}-{seed}" + (f"-{place}" if cell else "")
+                    made = lines(group, seed, cell) if lines else metrics(group, seed, steps, extra)
+                    write_run(multirun, run_id, made)
+                    runs.append({"id": run_id, "group": group, "seed": seed, "factors": dict(cell)})
+        plan = {
+            "format": 1,
+            "experiment": name,
+            "command": f"python launch.py -m experiment={name}",
+            "baseline": groups[0] if len(groups) > 1 else None,
+            "steps": steps,
+            "seeds": list(seeds),
+            "groups": {group: {"label": GROUPS.get(group, group), "method": [group]} for group in groups},
+            "factors": {},
+            "analysis": dict(analysis),
+            "runs": runs,
+        }
+        folder = multirun / name
+        folder.mkdir()
+        folders.write_json(folder / "plan.json", plan)
+        return folder
+
+    return make

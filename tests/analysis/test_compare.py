@@ -1,0 +1,275 @@
+"""Paired statistics: published values, laws, guards, and false positives."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis import compare
+from analysis.compare import family, paired
+
+FISHER_MAIZE = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]  # Fisher 1935, eighths of an inch
+NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
+PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=9)
+
+
+def against_zero(differences: list[float], alpha: float = 0.05) -> compare.PairedResult:
+    return paired(differences, [0.0] * len(differences), alpha)
+
+
+def test_fishers_maize() -> None:
+    result = against_zero(FISHER_MAIZE)
+    assert result.p_signflip == 1726 / 32768
+    assert result.p_wilcoxon == 0.041259765625
+    assert result.p_t == pytest.approx(0.0497, abs=5e-5)
+    assert result.mean_difference is not None and result.sd is not None
+    assert result.mean_difference / (result.sd / math.sqrt(15)) == pytest.approx(2.148, abs=5e-4)
+    assert result.better == 13 and result.n == 15 and result.floor == 2 / 2**15
+
+
+def test_t_interval_and_p_are_scipys() -> None:
+    a, b = [3.1, 2.2, 4.5, 3.3, 2.9], [2.0, 2.4, 3.1, 3.0, 1.1]
+    result, reference = paired(a, b), stats.ttest_rel(a, b)
+    assert result.p_t == pytest.approx(reference.pvalue, rel=1e-12)
+    assert result.interval == pytest.approx(tuple(reference.confidence_interval(0.95)), rel=1e-12)
+
+
+def test_wilcoxon_with_ties_is_the_enumeration() -> None:
+    d = np.array([1.0, -1.0, 2.0, 2.0, 3.0, 0.0, -2.0])
+    nonzero = d[d != 0]
+    ranks = stats.rankdata(np.abs(nonzero))
+    centre = ranks.sum() / 2
+    seen = abs(ranks[nonzero > 0].sum() - centre)
+    sums = [abs(sum(r for r, s in zip(ranks, signs, strict=True) if s) - centre) for signs in product((0, 1), repeat=6)]
+    assert compare.wilcoxon(d) == np.mean([s >= seen - 1e-9 for s in sums])
+
+
+@pytest.mark.parametrize(("n", "expected"), [(2, 11.550), (3, 3.264), (5, 1.682), (10, 0.9960), (34, 0.4951)])
+def test_detectable_effect_has_80_percent_power(n: int, expected: float) -> None:
+    found = compare.detectable(n)
+    assert found == pytest.approx(expected, abs=6e-4)
+    critical = stats.t.ppf(0.975, n - 1)
+    shift = found * math.sqrt(n)
+    power = stats.nct.sf(critical, n - 1, shift) + np.nan_to_num(stats.nct.cdf(-critical, n - 1, shift))
+    assert power == pytest.approx(0.8, abs=1e-6)
+
+
+def test_detectable_with_one_seed_does_not_exist() -> None:
+    assert compare.detectable(1) is None
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 1.0), (2, 0.5), (3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125)])
+def test_floor(n: int, p: float) -> None:
+    result = against_zero([1.0 + 0.1 * i for i in range(n)])
+    assert result.floor == p == result.p_signflip
+    assert result.seeds_needed == 6
+    undecided = f"cannot decide with n = {n}: 6 seeds are needed"
+    assert (undecided in (result.reason or "")) == (n < 6)
+    assert "not significant" not in (result.reason or "")
+
+
+def test_seeds_needed_follows_alpha_and_family() -> None:
+    assert [compare.seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
+    assert compare.seeds_needed(0.05, comparisons=3) == 7
+
+
+# ---------------------------------------------------------------- laws
+
+
+def same(x: float | None, y: float | None) -> bool:
+    return x is y or (x is not None and y is not None and math.isclose(x, y, rel_tol=1e-6))
+
+
+@settings(deadline=None, max_examples=150)
+@given(PAIRS)
+def test_swapping_the_methods_turns_signs_only(pairs: list[tuple[float, float]]) -> None:
+    a, b = map(list, zip(*pairs, strict=True))
+    one, other = paired(a, b), paired(b, a)
+    assert one.mean_difference == -(other.mean_difference or 0.0)
+    for name in ("n", "p_t", "p_signflip", "p_wilcoxon", "floor", "reason", "ties"):
+        assert getattr(one, name) == getattr(other, name)
+    assert one.better + other.better + one.ties == one.n
+    if one.interval and other.interval:
+        assert one.interval == (-other.interval[1], -other.interval[0])
+
+
+@settings(deadline=None, max_examples=150)
+@given(PAIRS, st.integers(-20, 20))
+def test_scale_does_not_matter(pairs: list[tuple[float, float]], power: int) -> None:
+    a, b = (np.array(x) for x in zip(*pairs, strict=True))
+    one, other = paired(a, b), paired(a * 2.0**power, b * 2.0**power)
+    for name in ("p_t", "p_signflip", "p_wilcoxon", "d_z", "better", "ties", "detectable"):
+        assert same(getattr(one, name), getattr(other, name))
+
+
+@settings(deadline=None, max_examples=150)
+@given(PAIRS, st.randoms(use_true_random=False))
+def test_order_of_seeds_does_not_matter(pairs: list[tuple[float, float]], random: object) -> None:
+    shuffled = list(pairs)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    one, other = (paired(*map(list, zip(*p, strict=True))) for p in (pairs, shuffled))
+    for name in ("p_signflip", "p_wilcoxon", "better", "ties"):
+        assert getattr(one, name) == getattr(other, name)
+    assert same(one.p_t, other.p_t)
+
+
+@settings(deadline=None, max_examples=150)
+@given(PAIRS)
+def test_no_p_is_below_its_floor_and_nothing_is_nan(pairs: list[tuple[float, float]]) -> None:
+    result = paired(*map(list, zip(*pairs, strict=True)))
+    assert result.p_signflip is not None and result.floor <= result.p_signflip <= 1
+    assert result.p_wilcoxon is None or result.floor <= result.p_wilcoxon <= 1
+    assert result.p_t is None or 0 < result.p_t <= 1
+    for value in dataclasses.astuple(result):
+        for number in value if isinstance(value, tuple) else (value,):
+            assert not isinstance(number, float) or math.isfinite(number)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(2, 7), st.integers(1, 5), st.integers(0, 10**6))
+def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    d = np.round(random.standard_normal((n, m)), random.integers(0, 3))  # coarse rounding makes ties and zeros
+    adjusted = family(d).p
+    for j, p in enumerate(adjusted):
+        single = compare.signflip(d[:, j])
+        assert p is not None and single is not None
+        assert single - 1e-12 <= p <= 1
+        assert p >= 2 / 2**n
+    order = random.permutation(m)
+    assert family(d[:, order]).p == tuple(adjusted[j] for j in order)
+
+
+# ---------------------------------------------------------------- guards
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "n", "reason"),
+    [
+        ([1.0, math.nan, 3.0], [0.0, 0.0, 1.0], 2, "pair 2 (nan and 0)"),
+        ([1.0, 2.0, math.inf], [0.0, 0.5, 1.0], 2, "pair 3 (inf and 1)"),
+        ([math.nan] * 3, [0.0] * 3, 0, "no pair to compare"),
+        ([], [], 0, "no pair to compare"),
+        ([1e308], [-1e308], 0, "not finite"),
+        ([2.0], [1.0], 1, "one pair"),
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 3, "all differences are zero"),
+        ([1.1, 2.1, 3.1], [1.0, 2.0, 3.0], 3, "all differences are equal"),
+        ([0.1 + 0.2, 1.0], [0.3, 1.0], 2, "all differences are zero"),
+        ([2.0, 3.0], [1.0, 1.0], 2, "Hedges"),
+    ],
+)
+def test_guards_give_a_reason_and_no_false_certainty(a: list[float], b: list[float], n: int, reason: str) -> None:
+    result = paired(a, b)
+    assert result.n == n and reason in (result.reason or "")
+    for p in (result.p_t, result.p_signflip, result.p_wilcoxon):
+        assert p is None or 0 < p <= 1
+    if "all differences" in reason or n < 2:
+        assert result.p_t is None and result.interval is None and result.d_z is None
+    if n:
+        assert result.p_signflip is not None and result.p_signflip >= result.floor
+
+
+def test_zeros_raise_the_number_of_seeds_needed() -> None:
+    result = against_zero([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    assert result.p_signflip == 0.0625
+    assert "cannot decide with n = 6 of which 1 tied: 7 seeds are needed" in (result.reason or "")
+
+
+def test_t_p_that_underflows_is_not_zero() -> None:
+    d = [1.0 + 1e-12 * i for i in range(60)]
+    p = against_zero(d).p_t
+    assert p is None or p > 0
+
+
+def test_many_pairs_are_drawn_with_a_seed() -> None:
+    d = np.random.default_rng(0).standard_normal(25) + 0.3
+    one, again = paired(d, 0 * d, seed=1), paired(d, 0 * d, seed=1)
+    assert one.p_signflip == again.p_signflip
+    assert one.p_signflip == pytest.approx(one.p_t, abs=0.02)
+    assert against_zero([1.0] * 30).p_signflip == 1 / (compare.DRAWS + 1) == against_zero([1.0] * 30).floor
+
+
+def test_direction_and_bad_arguments() -> None:
+    assert paired([1, 2, 3], [2, 1, 5], direction="lower").better == 2
+    with pytest.raises(ValueError, match=r"alpha = 1\.5"):
+        paired([1], [2], alpha=1.5)
+    with pytest.raises(ValueError, match="shape"):
+        paired([1, 2], [1])
+    with pytest.raises(ValueError, match="direction"):
+        paired([1], [1], direction="up")
+    with pytest.raises(ValueError, match="family = 'tukey'"):
+        family([[1.0]], "tukey")
+    with pytest.raises(ValueError, match="test = 'z'"):
+        family([[1.0]], "holm", test="z")
+
+
+# ---------------------------------------------------------------- families
+
+
+def test_max_t_keeps_the_floor_for_any_number_of_comparisons() -> None:
+    d = np.outer([1.0, 1.1, 0.9], np.arange(1, 9))
+    result = family(d)
+    assert result.p == (0.25,) * 8
+    assert result.floor == 0.25 and result.seeds_needed == 6
+    assert result.reason == "cannot decide with n = 3: 6 seeds are needed"
+    many = family(np.outer(np.linspace(1, 2, 8), np.arange(1, 9)))
+    assert many.p == (2 / 2**8,) * 8
+
+
+def test_max_t_is_the_enumeration() -> None:
+    d = np.random.default_rng(3).standard_normal((5, 3)) + 0.5
+    t = np.abs(d.sum(axis=0)) / np.sqrt((d**2).sum(axis=0))
+    strongest = int(t.argmax())
+    flips = [np.array(s)[:, None] * d for s in product((1, -1), repeat=5)]
+    largest = [(np.abs(f.sum(axis=0)) / np.sqrt((f**2).sum(axis=0))).max() for f in flips]
+    assert family(d).p[strongest] == np.mean([value >= t[strongest] - 1e-12 for value in largest])
+
+
+def test_family_with_missing_constant_and_zero_columns() -> None:
+    d = np.array([[1.0, 0.0, np.nan, np.nan], [1.0, 0.0, 2.0, np.nan], [1.0, 0.0, 3.0, np.nan]])
+    result = family(d)
+    assert result.p[0] == 0.25 and result.p[1] == 1.0 and result.p[3] is None
+    assert result.p[2] is not None and result.p[2] >= 0.5  # two pairs
+    assert "4 of 12 differences are missing" in (result.reason or "")
+    assert family(d, "holm", test="paired_t").p[0] is None
+    assert family(np.empty((0, 2))).p == (None, None)
+
+
+def test_holm_and_bh_are_the_textbook() -> None:
+    p = [0.01, 0.04, 0.03, 0.005]
+    assert compare.holm(p) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    assert compare.benjamini_hochberg(p) == pytest.approx((0.02, 0.04, 0.04, 0.02))
+    assert compare.benjamini_hochberg(p) == pytest.approx(tuple(stats.false_discovery_control(p)))
+    assert compare.holm([0.01, None]) == (0.02, None)
+
+
+def test_holm_multiplies_the_exact_floor() -> None:
+    result = family(np.outer(np.linspace(1, 2, 6), [1.0, 2.0, 3.0]), "holm")
+    assert result.floor == 3 / 32 and result.seeds_needed == 7
+    assert "cannot decide with n = 6: 7 seeds are needed" in (result.reason or "")
+
+
+def test_false_positives_are_at_most_nominal() -> None:
+    """Seeds share their luck over methods and nothing differs: 3000 experiments of 4 methods."""
+    random = np.random.default_rng(11)
+    experiments, alpha = 3000, 0.05
+    limit = alpha + 3 * math.sqrt(alpha * (1 - alpha) / experiments)
+    single = several = several_of_five = 0
+    for _ in range(experiments):
+        scores = random.standard_normal((6, 4)) + 2 * random.standard_normal((6, 1))
+        p = paired(scores[:5, 1], scores[:5, 0]).p_t
+        single += p is not None and p <= alpha
+        d = scores[:, 1:] - scores[:, :1]
+        several += any(q is not None and q <= alpha for q in family(d).p)
+        several_of_five += any(q is not None and q <= 0.1 for q in family(d[:5]).p)
+    assert single / experiments <= limit
+    assert several / experiments <= limit
+    assert several_of_five / experiments <= 0.1 + 3 * math.sqrt(0.09 / experiments)
+    assert single / experiments > 0.03 and several > 0  # and the tests are not dead

@@ -1,0 +1,141 @@
+"""Files as power cuts, resumes and divergences leave them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.read import BadPlan, read_curves, read_sweep
+from launcher import run as folders
+from tests.analysis.conftest import MakeSweep, metrics, write_run
+
+
+def written(tmp_path: Path, *lines: str, end: str = "\n") -> Path:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(("\n".join(lines) + end).encode())
+    return path
+
+
+def test_torn_last_line_is_dropped_counted_and_named(tmp_path: Path) -> None:
+    curves = read_curves(
+        written(tmp_path, '{"step": 1, "a": 1}', '{"step": 2, "a": 0.', end=""), "runs/x/metrics.jsonl"
+    )
+    assert curves.steps.tolist() == [1] and curves.bad_count == 1
+    assert (curves.bad[0].file, curves.bad[0].line, curves.bad[0].torn) == ("runs/x/metrics.jsonl", 2, True)
+
+
+def test_whole_last_line_without_newline_counts(tmp_path: Path) -> None:
+    assert read_curves(written(tmp_path, '{"step": 1, "a": 1}', '{"step": 2, "a": 2}', end="")).steps.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["garbage", "[1, 2]", "3", '{"a": 1}', '{"step": "x"}', '{"step": 1.5}', '{"step": -1}', '{"step": NaN}',
+     "\x00\x00", '{"step": true}', '{"step": 2, "attempt": 0}', "[" * 5000],
+)  # fmt: skip
+def test_bad_line_is_left_out_and_named(tmp_path: Path, line: str) -> None:
+    curves = read_curves(written(tmp_path, '{"step": 1, "a": 1}', line, '{"step": 3, "a": 3}'))
+    assert curves.steps.tolist() == [1, 3]
+    assert curves.bad_count == 1 and curves.bad[0].line == 2 and not curves.bad[0].torn
+
+
+def test_invalid_utf8_is_a_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1, "a": 1}\n{"step": 2, "\xff": 1}\n')
+    assert read_curves(path).bad_count == 1
+
+
+def test_nan_and_infinity_tokens(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"step": 1, "a": NaN}', '{"step": 2, "a": Infinity}', '{"step": 3, "a": -Infinity}')
+    curves = read_curves(path)
+    assert math.isnan(curves.values["a"][0])
+    assert curves.values["a"][1:].tolist() == [math.inf, -math.inf]
+    assert curves.not_finite == {"a": 3} and curves.bad_count == 0
+
+
+def test_late_keys_and_ints_that_become_floats(tmp_path: Path) -> None:
+    curves = read_curves(written(tmp_path, '{"step": 1, "a": 1}', '{"step": 2, "a": 1.5, "late": 7, "text": "x"}'))
+    assert curves.values["a"].tolist() == [1.0, 1.5]
+    assert math.isnan(curves.values["late"][0]) and curves.values["late"][1] == 7
+    assert set(curves.values) == {"a", "late"}
+    assert curves.frame().loc[2, "late"] == 7
+
+
+def test_newest_attempt_wins_from_where_it_resumed(tmp_path: Path) -> None:
+    lines = [json.dumps({"step": s, "attempt": 1, "a": s, "old": 1}) for s in range(1, 8)]
+    lines += [json.dumps({"step": s, "attempt": 2, "a": 10 * s}) for s in range(4, 6)]
+    curves = read_curves(written(tmp_path, *lines))
+    assert curves.steps.tolist() == [1, 2, 3, 4, 5]
+    assert curves.values["a"].tolist() == [1, 2, 3, 40, 50]
+    assert np.isnan(curves.values["old"][3:]).all()
+    assert curves.superseded == 4
+
+
+def test_lines_of_one_step_and_attempt_are_merged(tmp_path: Path) -> None:
+    curves = read_curves(written(tmp_path, '{"step": 1, "a": 1}', '{"step": 1, "b": 2}'))
+    assert curves.values["a"].tolist() == [1] and curves.values["b"].tolist() == [2]
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    assert read_curves(written(tmp_path, end="")).steps.size == 0
+
+
+def test_every_state_of_a_run_is_a_reason(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(groups=("C0", "C1"), seeds=(0, 1, 2))
+    multirun = folder.parent
+
+    def state(run_id: str, name: str, **fields: object) -> None:
+        folders.write_state(folders.run_folder(multirun, run_id), folders.State(run_id, name, 1, **fields))  # type: ignore[arg-type]
+
+    state("C0-0", "failed", error={"type": "RuntimeError", "message": "out of\nluck", "traceback": ""})
+    state("C0-1", "diverged", cause="health/nan at step 57")
+    (folders.run_folder(multirun, "C0-2") / "state.json").write_text("{")
+    folders.metrics_path(folders.run_folder(multirun, "C1-0")).unlink()
+    folders.metrics_path(folders.run_folder(multirun, "C1-1")).write_text("")
+    (folders.run_folder(multirun, "C1-2") / "state.json").unlink()
+    problems = {run.id: run.problem or "" for run in read_sweep(folder).runs}
+    assert problems["C0-0"].startswith("failed: RuntimeError: out of (last step 60)")
+    assert problems["C0-1"].startswith("diverged: health/nan at step 57")
+    assert "state.json cannot be read" in problems["C0-2"]
+    assert problems["C1-0"] == "done, but metrics.jsonl is missing"
+    assert problems["C1-1"] == "done, but metrics.jsonl holds no step"
+    assert problems["C1-2"].startswith("state.json is missing")
+
+
+def test_run_that_two_groups_share_is_read_once_and_stands_in_both(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(groups=("C0", "C1"), seeds=(0,))
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["runs"][1]["id"] = "C0-0"
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert [(run.id, run.group) for run in read_sweep(folder).runs] == [("C0-0", "C0"), ("C0-0", "C1")]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": 2}, "format = 2; this version reads format 1"),
+        ({"runs": None}, "runs = None; a list is needed"),
+        ({"runs": [{"id": "x"}]}, "id, group and seed are needed"),
+        ({"runs": [{"id": "x", "group": "C9", "seed": 0}]}, "group = 'C9'; the groups are C0"),
+        ({"baseline": "C9"}, "baseline = 'C9'; the groups are C0"),
+    ],
+)
+def test_bad_plan_is_refused_in_one_line(make_sweep: MakeSweep, change: dict[str, object], said: str) -> None:
+    folder = make_sweep(groups=("C0",), seeds=(0,))
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, **change}))
+    with pytest.raises(BadPlan, match=r"plan\.json") as caught:
+        read_sweep(folder)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_real_lines_round_trip(tmp_path: Path) -> None:
+    lines = metrics("C0", 0, 10)
+    folder = write_run(tmp_path, "x", lines)
+    curves = read_curves(folders.metrics_path(folder))
+    assert curves.values["analysis/reward_sum_mean"].tolist() == [line["analysis/reward_sum_mean"] for line in lines]
+    assert "time" not in curves.values and "attempt" not in curves.values

@@ -1,0 +1,179 @@
+"""The command: what it writes, prints and refuses; the same bytes twice; gaps that a reader sees."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.__main__ import main
+from launcher import run as folders
+from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep
+
+ROOT = Path(__file__).parents[2]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_report_has_every_part_and_says_where(make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_sweep()
+    assert main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "cannot decide with n = 3: 6 seeds are needed" in printed and "not significant" not in printed
+    assert printed.rstrip().endswith(f"Report: {folder / 'report' / 'index.html'}")
+    names = set(contents(folder / "report"))
+    assert {"index.html", "report.json", "results.parquet"} <= names
+    assert {f"tables/{t}.{s}" for t in ("main", "metrics", "cost", "runs") for s in ("md", "tex", "csv")} <= names
+    curves = {f"figures/curve_{m.replace('/', '_')}.{s}" for m in ANALYSIS["metrics"] for s in ("svg", "pdf", "png")}
+    assert curves <= names and "figures/differences.svg" in names
+
+
+def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    folder = make_sweep()
+    assert main(["report", str(folder)]) == 0
+    first = contents(folder / "report")
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(folder.parent, elsewhere, ignore=shutil.ignore_patterns("report"))
+    command = [sys.executable, "-m", "analysis", "report", str(elsewhere / folder.name)]
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+    subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True)
+    second = contents(elsewhere / folder.name / "report")
+    assert [name for name in first if first[name] != second.get(name)] == [] and set(first) == set(second)
+
+
+def test_page_needs_nothing_from_outside(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    main(["report", str(folder)])
+    html = (folder / "report" / "index.html").read_text()
+
+    class Reader(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ids: list[str] = []
+            self.links: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            for key, value in attrs:
+                if key == "id":
+                    self.ids.append(value or "")
+                if key in ("src", "href", "xlink:href"):
+                    self.links.append(value or "")
+
+    reader = Reader()
+    reader.feed(html)
+    assert len(reader.ids) == len(set(reader.ids))
+    for link in reader.links:
+        if link.startswith("#"):
+            assert link[1:] in reader.ids
+        elif link != "data:,":
+            assert (folder / "report" / link).is_file(), link
+    for used in re.findall(r"url\(#([^)]+)\)", html):
+        assert used in reader.ids
+    assert len(html) < 5e6 and str(folder) not in html
+    for group in GROUPS:
+        assert html.count(f'data-group="{group}"') > 10
+
+
+def test_failed_and_missing_runs_are_visible_everywhere(
+    make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_sweep()
+    run = folders.run_folder(folder.parent, "C1-1")
+    error = {"type": "RuntimeError", "message": "loss <exploded>", "traceback": ""}
+    folders.write_state(run, folders.State("C1-1", "failed", 1, error=error))
+    lines = folders.metrics_path(run).read_text().splitlines(keepends=True)
+    folders.metrics_path(run).write_text("".join(lines[:30]) + lines[30][:20])
+    shutil.rmtree(folders.run_folder(folder.parent, "PTRW-2"))
+    assert main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "Missing: C1 (BNTO minimal), seed 1: failed: RuntimeError: loss <exploded> (last step 30)" in printed
+    report = folder / "report"
+    html = (report / "index.html").read_text()
+    assert "Missing: 2 of 12 planned results" in html
+    assert "loss &lt;exploded&gt;" in html and "loss <exploded>" not in html
+    assert "PTRW, seed 2: not started: there is no run folder" in html
+    assert "10 done, 1 failed, 1 missing" in html
+    assert "| 2 of 3 |" in (report / "tables" / "main.md").read_text()
+    assert "C1 (BNTO minimal), 2 of 3 seeds" in (report / "figures" / "curve_actor_ppo_kl.svg").read_text()
+    document = json.loads((report / "report.json").read_text())
+    assert len(document["answer"]["gaps"]) == 2
+    assert document["bad_lines"] == [
+        {"file": "runs/C1-1/metrics.jsonl", "line": 31, "why": "torn: the last line is incomplete", "torn": True}
+    ]
+
+
+def test_surrogate_is_called_one_wherever_it_is_shown(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    main(["report", str(folder)])
+    for name in ("tables/metrics.md", "index.html"):
+        assert "not an entropy" in (folder / "report" / name).read_text()
+
+
+def test_tables_hold_raw_numbers_and_results_are_tidy(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    main(["report", str(folder)])
+    with open(folder / "report" / "tables" / "main.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["summary"] for row in rows} == {"final", "auc", "best", "time_to"}
+    first = next(row for row in rows if row["group"] == "C1")
+    assert float(first["p_signflip"]) == 0.25 and float(first["floor"]) == 0.25 and first["seeds_needed"] == "6"
+    table = pq.read_table(folder / "report" / "results.parquet")
+    assert table.column_names == ["run", "group", "seed", "metric", "summary", "value"]
+    found = table.to_pylist()
+    assert sum(row["metric"] == "analysis/reward_sum_mean" and row["summary"] == "final" for row in found) == 12
+    assert any(row["summary"].startswith("time_to") for row in found)
+
+
+def test_json_prints_the_report(make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(make_sweep()), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["experiment"] == "quickstart" and document["comparisons"][0]["primary"]
+
+
+def test_folder_without_plan_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "plan.json" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_run_yet_still_gives_a_report(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    shutil.rmtree(folder.parent / "runs")
+    assert main(["report", str(folder)]) == 0
+    assert "No method can be compared with the baseline." in (folder / "report" / "index.html").read_text()
+
+
+def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(groups=("C0", "C1"))
+    main(["report", str(folder)])
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["analysis"]["metrics"] = []
+    (folder / "plan.json").write_text(json.dumps(plan))
+    main(["report", str(folder)])
+    left = {path.name for path in (folder / "report" / "figures").iterdir() if path.suffix == ".svg"}
+    assert left == {"differences.svg", "curve_analysis_reward_sum_mean.svg"}
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    folder = make_sweep()
+    shutil.rmtree(folders.run_folder(folder.parent, "PTRW-2"))
+    main(["report", str(folder)])
+    inputs = "\n\n".join(rf"\input{{{path}}}" for path in sorted((folder / "report" / "tables").glob("*.tex")))
+    source = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + inputs + r"\end{document}"
+    (tmp_path / "paper.tex").write_text(source)
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]

@@ -1,0 +1,218 @@
+"""From runs to comparisons: common ranges, grids, gaps, thresholds, verdicts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis import cells
+from analysis.read import BadPlan, read_sweep
+from analysis.settings import settings
+from analysis.study import Study, block_of, study
+from launcher import run as folders
+from tests.analysis.conftest import ANALYSIS, GROUPS, Lines, MakeSweep, metrics
+
+REWARD = "analysis/reward_sum_mean"
+ALONE = {"primary": {"metric": REWARD, "summary": "final"}}
+
+
+def studied(folder: Path) -> Study:
+    sweep = read_sweep(folder)
+    return study(sweep, settings(sweep.plan["analysis"]))
+
+
+def flat(value: float, steps: int = 20) -> Lines:
+    return [{"step": step, "attempt": 1, REWARD: value} for step in range(1, steps + 1)]
+
+
+def level(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    return flat({"C0": 0.5, "C1": 0.6}[group] + 0.01 * seed + 0.001 * seed * (group == "C1"))
+
+
+def test_every_group_is_compared_with_the_baseline_on_shared_seeds(make_sweep: MakeSweep) -> None:
+    block = studied(make_sweep()).primary
+    assert [c.group for c in block.comparisons] == ["C1", "asymmetric_clip", "PTRW"]
+    first = block.comparisons[0]
+    assert first.seeds == (0, 1, 2)
+    assert first.result.mean_difference == pytest.approx(np.mean(first.a) - np.mean(first.b))
+    assert first.verdict == "cannot decide with n = 3: 6 seeds are needed"
+    assert first.adjusted is not None and first.adjusted >= 0.25
+    assert block.start == 1 and block.stop == 60
+
+
+def test_six_seeds_decide(make_sweep: MakeSweep) -> None:
+    found = studied(make_sweep(seeds=range(6)))
+    by_group = {c.group: c for c in found.primary.comparisons}
+    assert by_group["PTRW"].verdict == "worse than C0 (GRPO)"
+    assert by_group["C1"].verdict == "better than C0 (GRPO)"
+    assert by_group["C1"].adjusted == 2 / 2**6
+
+
+def test_failed_and_missing_runs_leave_gaps_not_smaller_means(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    folders.write_state(folders.run_folder(folder.parent, "C1-1"), folders.State("C1-1", "failed", 1))
+    shutil.rmtree(folders.run_folder(folder.parent, "PTRW-2"))
+    block = studied(folder).primary
+    by_group = {c.group: c for c in block.comparisons}
+    assert by_group["C1"].seeds == (0, 2) and by_group["PTRW"].seeds == (0, 1)
+    assert by_group["C1"].gaps == ("seed 1: C1: no result",)
+    estimates = {e.group: e for e in block.estimates}
+    assert len(estimates["C1"].seeds) == 2 and estimates["C1"].planned == 3
+    assert estimates["C1"].gaps == ("seed 1: failed (last step 60)",)
+    assert "no run folder" in estimates["PTRW"].gaps[0]
+    assert by_group["asymmetric_clip"].result.n == 3
+
+
+def test_missing_baseline_run_costs_every_group_that_pair(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    shutil.rmtree(folders.run_folder(folder.parent, "C0-0"))
+    assert {c.seeds for c in studied(folder).primary.comparisons} == {(1, 2)}
+
+
+def test_no_run_at_all(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    shutil.rmtree(folder.parent / "runs")
+    found = studied(folder)
+    assert {c.verdict for c in found.primary.comparisons} == {"not evaluable: no seed has both"}
+    assert all(c.adjusted is None and c.p is None for block in found.blocks for c in block.comparisons)
+
+
+def short(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    return level(group, seed, cell)[: 12 if (group, seed) == ("C1", 1) else 20]
+
+
+def test_run_that_ends_early_is_excluded_or_carried(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    folder = make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, lines=short)
+    found = studied(folder)
+    assert found.primary.comparisons[0].seeds == (0, 2)
+    assert f"{REWARD} ends at step 12 of 20" in found.primary.estimates[1].gaps[0]
+    sweep = read_sweep(folder)
+    carried = study(sweep, settings({**ALONE, "incomplete": "carry"})).primary
+    assert carried.comparisons[0].seeds == (0, 1, 2)
+    assert "carried forward" in carried.estimates[1].gaps[0]
+
+
+def test_common_range_follows_a_metric_that_begins_late_in_one_group(make_sweep: MakeSweep) -> None:
+    def late(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        lines = level(group, seed, cell)
+        for line in lines[:4] if group == "C1" else []:
+            del line[REWARD]
+        return lines
+
+    block = studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, lines=late)).primary
+    assert (block.start, block.stop) == (5, 20) and block.comparisons[0].result.n == 3
+
+
+GRID = {"C1": [{"gamma": g, "rho": r} for g in (0.8, 1.2) for r in (0.3, 0.6)]}
+
+
+def grid(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    return flat(0.5 + 0.1 * seed + (cell["gamma"] * cell["rho"] * (1 + 0.1 * seed) if cell else 0.0))
+
+
+def test_cells_are_averaged_within_a_seed_before_comparing(make_sweep: MakeSweep) -> None:
+    block = studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, cells=GRID, lines=grid)).primary
+    result = block.comparisons[0].result
+    assert result.n == 3  # not 12
+    mean = np.mean([g * r for g in (0.8, 1.2) for r in (0.3, 0.6)])
+    assert result.mean_difference == pytest.approx(mean * 1.1)
+
+
+def test_cell_that_one_seed_lacks_is_left_out_of_every_seed_and_said(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, cells=GRID, lines=grid)
+    shutil.rmtree(folders.run_folder(folder.parent, "C1-1-3"))
+    comparison = studied(folder).primary.comparisons[0]
+    assert comparison.result.n == 3
+    assert comparison.result.mean_difference == pytest.approx(np.mean([0.24, 0.48, 0.36]) * 1.1)
+    assert comparison.notes == ("C1: averaged over 3 of 4 cells, the others lack a run",)
+
+
+def test_shared_factor_is_matched_level_by_level() -> None:
+    def arm(values: dict[str, float]) -> cells.Kept:
+        return cells.keep({(0, (("task", name),)): value for name, value in values.items()})
+
+    pairs = cells.pair(arm({"x": 1.0, "y": 5.0}), arm({"x": 0.5}), ("a", "b"))
+    assert (pairs.a, pairs.b) == ((1.0,), (0.5,))
+    assert pairs.notes == ("compared on 1 of 2 levels of the shared factors",)
+
+
+def test_seed_with_half_its_cells_is_left_out() -> None:
+    kept = cells.keep({(s, (("k", i),)): (None if s == 1 and i < 2 else 1.0) for s in (0, 1) for i in range(4)})
+    assert set(kept.seeds) == {0} and kept.lost == {1: "2 of 4 cells have a result"} and not kept.dropped
+
+
+def test_time_to_counts_those_that_never_reach(make_sweep: MakeSweep) -> None:
+    found = studied(make_sweep(steps=150))
+    block = block_of(found, REWARD, "time_to")
+    assert block is not None and block.measure.threshold is not None
+    baseline = next(e for e in found.primary.estimates if e.group == "C0")
+    assert baseline.mean is not None and block.measure.threshold == pytest.approx(0.9 * baseline.mean)
+    ptrw = next(e for e in block.estimates if e.group == "PTRW")
+    assert ptrw.reached == (2, 3) and ptrw.interval is None
+    comparison = next(c for c in block.comparisons if c.group == "PTRW")
+    assert comparison.result.p_t is None and comparison.result.interval is None
+    assert comparison.result.p_signflip == 0.25
+    times = [block.values[run.id].value for run in found.sweep.runs if run.group == "PTRW"]
+    assert max(t for t in times if t is not None) == 150 and ptrw.mean == pytest.approx(np.mean(times))
+
+
+def test_time_to_that_nobody_reaches_compares_nothing(make_sweep: MakeSweep) -> None:
+    block = block_of(studied(make_sweep(analysis={**ANALYSIS, "time_to": [{"at": 9.0}]})), REWARD, "time_to")
+    assert block is not None
+    for comparison in block.comparisons:
+        assert comparison.result.p_signflip is None and comparison.adjusted is None
+        assert "neither group reached the threshold" in comparison.verdict
+
+
+def test_lower_is_better_turns_the_words(make_sweep: MakeSweep) -> None:
+    primary = {"metric": REWARD, "summary": "final", "direction": "lower"}
+    found = studied(make_sweep(seeds=range(6), analysis={"primary": primary}))
+    verdicts = {c.group: (c.verdict, c.result.better) for c in found.primary.comparisons}
+    assert verdicts["PTRW"] == ("better than C0 (GRPO)", 6)
+
+
+def test_identical_runs_are_equal_not_undecided(make_sweep: MakeSweep) -> None:
+    same = make_sweep(groups=("C0", "C1"), analysis=ALONE, lines=lambda g, s, c: metrics("C0", s, 20), steps=20)
+    comparison = studied(same).primary.comparisons[0]
+    assert comparison.verdict == "equal in all 3 seeds" and comparison.result.p_t is None
+
+
+def test_infinite_value_is_a_gap_with_its_step(make_sweep: MakeSweep) -> None:
+    def exploded(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        lines = level(group, seed, cell)
+        if (group, seed) == ("C1", 0):
+            lines[6][REWARD] = float("inf")
+        return lines
+
+    block = studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, lines=exploded)).primary
+    assert block.estimates[1].gaps == ("seed 0: infinite at 7",)
+
+
+def test_single_group_is_summarised_without_comparison(make_sweep: MakeSweep) -> None:
+    found = studied(make_sweep(groups=("C0",), analysis={}))
+    assert found.primary.comparisons == () and found.primary.estimates[0].mean is not None
+    assert set(GROUPS) >= set(found.sweep.groups)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"alpha": 2}, "analysis.alpha = 2: a number between 0 and 1 is needed"),
+        ({"family": "tukey"}, "analysis.family = 'tukey': 'max_t' or 'holm' or 'bh' is needed"),
+        ({"primry": {}}, "analysis has the key 'primry'; allowed are primary"),
+        ({"primary": {"summary": "mean"}}, "analysis.primary.summary = 'mean'"),
+        ({"time_to": [{"at": 1, "baseline_final": 1}]}, "either at or baseline_final is needed"),
+        ({"time_to": [{"at": "x"}]}, "analysis.time_to[0].at = 'x': a number is needed"),
+        ({"primary": {"summary": "time_to"}}, "because it is the primary summary"),
+        ({"window": 0}, "analysis.window = 0: a whole number from 1 is needed"),
+    ],
+)
+def test_settings_are_checked(section: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadPlan) as caught:
+        settings(section, "multirun/x/plan.json")
+    assert str(caught.value).startswith("multirun/x/plan.json: analysis") and said in str(caught.value)

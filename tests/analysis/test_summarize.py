@@ -1,0 +1,86 @@
+"""Summaries of one curve, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.summarize import NotEvaluable, TimeTo, auc, best, final, restricted_mean, time_to
+
+STEPS = np.arange(1.0, 101.0)
+
+
+def test_auc_is_the_average_height() -> None:
+    assert auc([1, 2, 3], [0.0, 1.0, 0.0]) == 0.5
+    assert auc(STEPS, np.full(100, 0.7)) == pytest.approx(0.7)
+    assert auc([1, 2, 10], [0.0, 1.0, 1.0]) == pytest.approx(8.5 / 9)
+
+
+def test_auc_on_a_common_range_interpolates_but_never_extrapolates() -> None:
+    assert auc([0, 10], [0.0, 10.0], start=2, stop=4) == pytest.approx(3.0)
+    with pytest.raises(NotEvaluable, match="ends at 57 of 100"):
+        auc(STEPS[:57], STEPS[:57], 1, 100)
+    with pytest.raises(NotEvaluable, match="begins at 5, after 1"):
+        auc(STEPS[4:], STEPS[4:], 1, 100)
+
+
+def test_final_is_the_mean_of_the_last_tenth() -> None:
+    assert final(STEPS, STEPS) == np.mean(range(91, 101))
+    assert final([10, 20, 95, 100], [9.0, 9.0, 1.0, 2.0]) == 1.5
+    with pytest.raises(NotEvaluable, match="last 10% of 100"):
+        final(STEPS[:80], STEPS[:80], stop=100)
+
+
+def test_best_is_of_the_smoothed_curve() -> None:
+    spike = np.zeros(100)
+    spike[50] = 1.0
+    assert best(spike) == pytest.approx(0.05)
+    assert best(-spike, direction="lower") == pytest.approx(-0.05)
+    assert best([3.0, 1.0]) == 2.0
+
+
+def test_time_to_interpolates_inside_the_step() -> None:
+    assert time_to(STEPS, STEPS, 20.25, window=20) == TimeTo(pytest.approx(29.75), True)
+    assert time_to(STEPS, STEPS, 49.75, window=1) == TimeTo(pytest.approx(49.75), True)
+
+
+def test_time_to_edges() -> None:
+    assert time_to(STEPS, STEPS, 0.0) == TimeTo(20.0, True)  # the first whole window is the earliest time
+    assert time_to(STEPS, STEPS, 1000.0) == TimeTo(100.0, False)
+    assert time_to(STEPS, STEPS, 1000.0, budget=60) == TimeTo(60.0, False)
+    assert time_to(STEPS, 100 - STEPS, 50.0, window=1, direction="lower") == TimeTo(50.0, True)
+    assert time_to(STEPS[:5], STEPS[:5], 3.0) == TimeTo(5.0, True)  # shorter than the window: one window
+
+
+def test_time_to_of_a_sparse_metric_counts_steps_not_points() -> None:
+    steps = np.arange(10.0, 101.0, 10.0)
+    assert time_to(steps, steps, 15.0, window=20) == TimeTo(20.0, True)
+
+
+def test_time_to_needs_the_mean_not_one_lucky_step() -> None:
+    values = np.zeros(100)
+    values[30] = 5.0
+    assert not time_to(STEPS, values, 0.5).reached
+
+
+def test_restricted_mean() -> None:
+    assert restricted_mean([10, 30, 100], [True, True, False], 100) == pytest.approx(140 / 3)
+    assert restricted_mean([100, 100], [False, False], 100) == 100
+    assert restricted_mean([120.0], [True], 100) == 100
+    # Kaplan-Meier where one leaves early: 10 steps at 1, 10 at 2/3 (two of three at risk), then 80 at 1/3
+    assert restricted_mean([10, 15, 20], [True, False, True], 100) == pytest.approx(10 + 10 * 2 / 3)
+    with pytest.raises(NotEvaluable):
+        restricted_mean([], [], 10)
+
+
+def test_nan_is_bridged_and_infinity_refused() -> None:
+    assert auc([1, 2, 3], [0.0, math.nan, 2.0]) == 1.0
+    for function in (auc, final):
+        with pytest.raises(NotEvaluable, match="infinite at 2"):
+            function([1, 2, 3], [0.0, math.inf, 2.0])
+        with pytest.raises(NotEvaluable, match="no value recorded"):
+            function([1, 2], [math.nan, math.nan])
+    with pytest.raises(ValueError, match="does not increase"):
+        auc([2, 1], [0.0, 0.0])
