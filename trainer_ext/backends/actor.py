@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from torch import Tensor
 from trainer_ext.backends import cpu
 
 cpu.use()  # before verl's modules read the device's name
+
+# verl warns of every engine whose packages are not installed; none of them is wanted here
+warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 
 from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils.config import omega_conf_to_dataclass  # noqa: E402

@@ -10,12 +10,13 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
-from verl.plugin.platform.platform_manager import PlatformRegistry
+from verl.plugin.platform.platform_manager import PlatformRegistry, get_platform, set_platform
 
 # The torch.cuda functions that verl calls on its device module, for a device that has no memory of its own.
 _DEVICE_MODULE = SimpleNamespace(
@@ -108,13 +109,12 @@ class CpuPlatform(PlatformBase):
         return None
 
 
+@cache
 def use() -> str:
     """Choose verl's platform for this machine; returns the device's name, "cpu" or "cuda"."""
     if not torch.cuda.is_available():
-        os.environ.setdefault("VERL_PLATFORM", "cpu")
-    from verl.utils.device import get_device_name
-
-    return str(get_device_name())
+        set_platform(CpuPlatform())
+    return str(get_platform().device_name)
 
 
 def start_process_group() -> None:

@@ -1,0 +1,53 @@
+"""The entry: python launch.py -m experiment=NAME [overrides]
+
+Hydra reads the command line (--help, --cfg job, --info ... are its own); the experiment's overrides go unread to our
+sweeper, which plans them all at once (launcher/sweeper.py says why). Exit codes: 0 fine, 1 some runs failed, 2 usage or
+invalid plan.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# Only shown, not run: Hydra composes these itself.
+SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+
+
+def hand_over(words: list[str]) -> list[str]:
+    """The command line with the experiment's overrides packed into `hydra.sweeper.arguments`."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    from launcher.arguments import is_override
+
+    if any(word.partition("=")[0] in SHOWING for word in words):
+        return words
+    ours = [word for word in words if is_override(word) and not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    quoted = ",".join(QuotedString(word, Quote.single).with_quotes() for word in ours)
+    return [*(word for word in words if word not in ours), f"hydra.sweeper.arguments=[{quoted}]"]
+
+
+def main() -> int:
+    """Run Hydra's application around our sweeper, and return the exit code."""
+    import hydra
+
+    from launcher.sweeper import EXIT_USAGE, SweepExit
+
+    application = hydra.main(version_base="1.3", config_path="conf", config_name="config")(no_single_run)
+    sys.argv[1:] = hand_over(sys.argv[1:])
+    try:
+        application()
+    except SweepExit as end:
+        return int(end.code or 0)
+    except SystemExit as end:
+        # Whatever ends Hydra before our sweeper has run is a mistake in the command line or the configuration.
+        return EXIT_USAGE if end.code else 0
+    return 0
+
+
+def no_single_run(_: object) -> None:
+    """Hydra's single runs are not used: one run is a plan of one run."""
+    raise SystemExit("hydra.mode must stay MULTIRUN: one run is a plan of one run")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

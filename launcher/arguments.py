@@ -1,0 +1,110 @@
+"""The command line's overrides, in Hydra's grammar: which experiments, choices of groups, values and sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from launcher.compose import Composer
+from launcher.problem import Problem, nearest, one_line
+
+COMMAND_LINE = "command line"
+# Sections that are one for the whole experiment: they can be set, not swept.
+WHOLE = ("experiment.", "analysis.", "cluster.", "base.")
+
+
+@dataclass
+class Arguments:
+    """What the command line asks for; every list and mapping in the order given."""
+
+    experiments: list[str | None] = field(default_factory=lambda: [None])
+    methods: list[str] | None = None
+    seeds: list[Any] | None = None
+    choices: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    choice_factors: dict[str, list[str]] = field(default_factory=dict)
+    value_factors: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def is_override(argument: str) -> bool:
+    """Whether a word of the command line is an override rather than a flag or its value."""
+    return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
+
+
+def parse(composer: Composer, arguments: Sequence[str], problems: list[Problem]) -> Arguments:
+    """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are passed over."""
+    parsed = Arguments()
+    for argument in arguments:
+        try:
+            override = composer.parse(argument)
+        except HydraException as error:
+            rule = f"not an override in Hydra's grammar ({one_line(str(error))})"
+            problems.append(Problem(COMMAND_LINE, argument, None, rule, "write key=value; quote special characters"))
+            continue
+        key = override.key_or_group
+        if key == "hydra" or key.startswith(("hydra.", "hydra/")):
+            continue
+        if override.is_delete() or override.package is not None:
+            rule = "a plan's keys can be set, not deleted or moved to another package"
+            problems.append(Problem(COMMAND_LINE, argument, None, rule, "write key=value"))
+            continue
+        _add(composer, parsed, key, override, problems)
+    return parsed
+
+
+def _add(composer: Composer, parsed: Arguments, key: str, override: Override, problems: list[Problem]) -> None:
+    try:
+        levels = _levels(override)
+    except HydraException as error:
+        problems.append(Problem(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b"))
+        return
+    if composer.is_group(key):
+        names = [str(level) for level in levels if level is not None]
+        unknown = [name for name in names if name not in composer.options(key)]
+        problems.extend(unknown_option(composer, COMMAND_LINE, key, key, name) for name in unknown)
+        if unknown:
+            return
+        if key == "experiment":
+            parsed.experiments = [None if level is None else str(level) for level in levels]
+        elif key == "method":
+            parsed.methods = names
+        elif len(names) == 1:
+            parsed.choices[key] = names[0]
+        elif key == "cluster":
+            problems.append(Problem(COMMAND_LINE, key, ",".join(names), "a sweep runs on one cluster", "choose one"))
+        elif names:
+            parsed.choice_factors[key] = names
+    elif key == "seed":
+        parsed.seeds = levels
+    elif "/" in key:
+        groups = [*composer.subgroups(""), *(f"method/{part}" for part in composer.subgroups("method"))]
+        close = nearest(key, groups)
+        fix = f"write {close}=..." if close else f"use one of {', '.join(groups)}"
+        problems.append(Problem(COMMAND_LINE, key, str(levels[0]), "there is no such configuration group", fix))
+    elif len(levels) == 1 and not override.is_sweep_override():
+        parsed.values[key] = levels[0]
+    elif key.startswith(WHOLE):
+        rule = "this holds for a whole experiment and cannot be swept"
+        problems.append(Problem(COMMAND_LINE, key, str(levels), rule, "give one value"))
+    else:
+        parsed.value_factors[key] = levels
+
+
+def _levels(override: Override) -> list[Any]:
+    if not override.is_sweep_override():
+        return [override.value()]
+    if not override.is_discrete_sweep():
+        raise HydraException("an interval is not a list of levels")
+    return [Override._convert_value(level) for level in override.sweep_iterator()]
+
+
+def unknown_option(composer: Composer, where: str, key: str, group: str, name: str) -> Problem:
+    """The problem of a choice that a group does not offer."""
+    options = composer.options(group)
+    close = nearest(name, options)
+    rule = f"there is no conf/{group}/{name}.yaml; available: {', '.join(options)}"
+    return Problem(where, key, name, rule, f"use {close}" if close else "use one of these, or add the file")

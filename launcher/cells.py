@@ -1,0 +1,269 @@
+"""The cells of one experiment: composed, checked, identified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from launcher import arguments as command_line
+from launcher import compose, design, identity, methods, validate
+from launcher import run as folders
+from launcher.arguments import COMMAND_LINE
+from launcher.compose import Composer
+from launcher.declared import Declared, Group
+from launcher.design import Cell
+from launcher.problem import Problem, nearest
+from launcher.workshop import SECTIONS, Shape, Workshop, does_not_compose
+
+Choices = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run: the first 16 hex digits of its identity, the whole hash, and its resolved configuration."""
+
+    id: str
+    hash: str
+    base: str
+    config: Mapping[str, Any]
+
+    @property
+    def device_hours(self) -> float:
+        """What the model's file estimates for all its steps; a run without a device counts its processor as one."""
+        seconds = self.config["model"].get("seconds_per_step") or 0
+        devices = (self.config["model"].get("resources") or {}).get("devices") or 1
+        return float(self.config["trainer"]["steps"] * seconds * devices / 3600)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run's place in an experiment; several entries may share one run. `factors` by label."""
+
+    id: str
+    group: str
+    seed: int
+    factors: Mapping[str, Any]
+
+
+class Cells:
+    """The cells of one experiment, composed and checked."""
+
+    def __init__(self, workshop: Workshop, experiment: str | None, wanted: Declared) -> None:
+        self._workshop, self._experiment, self._wanted = workshop, experiment, wanted
+        self.runs: dict[str, PlannedRun] = {}
+        arguments, composer = workshop.arguments, workshop.composer
+        self._fixed = {key: value for key, value in arguments.values.items() if key.partition(".")[0] in SECTIONS}
+        # The command line has the last word: its sweeps replace a factor's levels, its single values remove the factor.
+        self._choices: dict[str, list[str]] = {}
+        self._values: dict[str, list[Any]] = {}
+        for key, levels in wanted.factors.items():
+            self._add(key, list(levels), f"experiment.factors.{key}")
+        self._choices.update(arguments.choice_factors)
+        self._values.update(arguments.value_factors)
+        for key in arguments.choices:
+            self._choices.pop(key, None)
+        for key in self._fixed:
+            self._values.pop(key, None)
+        for key in [*self._values, *self._fixed, *(key for group in wanted.groups.values() for key in group.overrides)]:
+            self._refuse_parts(key, composer)
+        self.levels: dict[str, list[Any]] = {**self._choices, **self._values}
+        self._groups = self._resolve_groups()
+
+    def _add(self, key: str, levels: list[Any], at: str) -> None:
+        composer, problems = self._workshop.composer, self._workshop.problems
+        if composer.is_group(key):
+            if key in ("method", "experiment", "cluster"):
+                rule = f"{key} is not a factor"
+                fix = "declare one group a method" if key == "method" else "remove it"
+                problems.append(Problem(self._wanted.where, at, validate.brief(levels), rule, fix))
+                return
+            unknown = [str(level) for level in levels if str(level) not in composer.options(key)]
+            problems.extend(command_line.unknown_option(composer, self._wanted.where, at, key, one) for one in unknown)
+            if not unknown:
+                self._choices[key] = [str(level) for level in levels]
+        elif key.partition(".")[0] in SECTIONS and key != "seed":
+            self._values[key] = levels
+        else:
+            fix = "declare seeds under experiment.seeds" if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
+            problems.append(Problem(self._wanted.where, at, validate.brief(levels), "this key cannot be a factor", fix))
+
+    def _refuse_parts(self, key: str, composer: Composer) -> None:
+        part = key.removeprefix("method.")
+        if part != key and part in methods.parts(composer):
+            rule = "a part of a method is chosen as a group, not set as a value"
+            self._workshop.problems.append(
+                Problem(
+                    self._source(key),
+                    key,
+                    None,
+                    rule,
+                    f"write method/{part}=NAME; available: {', '.join(composer.options(f'method/{part}'))}",
+                )
+            )
+
+    def _source(self, key: str, group: Group | None = None) -> str:
+        if key in self._fixed or key in self._workshop.arguments.value_factors:
+            return COMMAND_LINE
+        return self._wanted.where
+
+    def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, Any]]]:
+        """Each sound group's overrides of configuration groups, and the values that go with them."""
+        composer, problems = self._workshop.composer, self._workshop.problems
+        options = composer.options("method")
+        parts = [
+            f"{key}={choice}" for key, choice in self._workshop.arguments.choices.items() if key.startswith("method/")
+        ]
+        found: dict[str, tuple[list[str], dict[str, Any]]] = {}
+        for group in self._wanted.groups.values():
+            at = f"experiment.groups.{group.name}"
+            unknown = [method for method in group.methods if method not in options]
+            problems.extend(
+                command_line.unknown_option(composer, self._wanted.where, f"{at}.method", "method", one)
+                for one in unknown
+            )
+            if unknown:
+                continue
+            try:
+                combined = methods.combine(composer, group.methods, self._wanted.where, at, problems)
+            except (HydraException, OmegaConfBaseException) as error:
+                problems.append(does_not_compose(self._wanted.where, error))
+                continue
+            if combined is not None:
+                overrides, values = combined
+                found[group.name] = ([*overrides, *parts], values)
+        return found
+
+    def _shape(self, group: str, choices: Choices) -> Shape | None:
+        overrides = [*self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
+        return self._workshop.shape(self._experiment, overrides)
+
+    def _reads(self, group: str, choices: Choices, key: str) -> bool:
+        if key in self._wanted.groups[group].overrides:
+            return False  # the group holds it fixed
+        shape = self._shape(group, choices)
+        return shape is not None and shape.has(key)
+
+    def entries(self) -> list[Entry]:
+        """Every entry of the experiment; its runs are added to `runs`, its problems to the planner's."""
+        names = list(self._groups)
+        labels = design.short_labels(list(self.levels))
+        self._unread(names)
+        found: list[Entry] = []
+        for cell in design.cells(names, self._choices, self._values, self._reads):
+            levels = {labels[key]: level for key, level in cell.factors}
+            for seed, run in self._runs_of(cell):
+                self.runs.setdefault(run.id, run)
+                found.append(Entry(run.id, cell.group, seed, levels))
+        return found
+
+    def _unread(self, names: list[str]) -> None:
+        wanted = {**self._values, **{key: [value] for key, value in self._fixed.items() if key != "seed"}}
+        sound = len(names) == len(self._wanted.groups)
+        for key in design.unread(names, self._choices, wanted, self._reads) if names else []:
+            if key.startswith("method.") and not sound:
+                continue  # a group that does not compose may be the one that reads it
+            command = key in self._fixed or key in self._workshop.arguments.value_factors
+            at = key if command else f"experiment.factors.{key}"
+            value = validate.brief(wanted[key][0] if key in self._fixed else wanted[key])
+            rule, fix = self._hint(key, names)
+            self._workshop.problems.append(Problem(self._source(key), at, value, rule, fix))
+
+    def _hint(self, key: str, names: list[str]) -> tuple[str, str]:
+        section, _, rest = key.partition(".")
+        if section == "method":
+            owners = _owners(self._workshop.composer, rest.partition(".")[0])
+            if owners:
+                return (
+                    f"no group's method reads it; it is read with {' or '.join(owners)}",
+                    "add such a group, or remove it",
+                )
+        shape = (
+            self._shape(names[0], tuple((one, levels[0]) for one, levels in self._choices.items())) if names else None
+        )
+        near = None
+        if shape is not None and isinstance(shape.tree.get(section), Mapping):
+            near = nearest(rest, [str(one) for one in shape.tree[section]])
+        reader = "method" if section == "method" else "configuration"
+        return f"no group's {reader} reads it", f"write {section}.{near}" if near else "correct the key, or remove it"
+
+    def _runs_of(self, cell: Cell) -> list[tuple[int, PlannedRun]]:
+        shape = self._shape(cell.group, cell.choices)
+        if shape is None:
+            return []
+        group = self._wanted.groups[cell.group]
+        base = self._workshop.base(shape, self._wanted.where)
+        tree, sources = self._values_of(cell, shape, group)
+        found: list[tuple[int, PlannedRun]] = []
+        for seed in self._wanted.seeds:
+            try:
+                config = compose.resolved({**tree, "seed": seed})
+            except OmegaConfBaseException as error:
+                self._workshop.problems.append(does_not_compose(self._wanted.where, error))
+                return []
+            sound = self._check(shape, config, sources)
+            if base is None:
+                continue
+            pruned, refused = self._workshop.differences(base, config)
+            for bad in refused:
+                where, at = self._blame(bad.key, shape, sources)
+                self._workshop.problems.append(Problem(where, at, validate.brief(bad.value), bad.rule, bad.fix))
+            if refused or not sound:
+                continue
+            config["verl"] = pruned
+            digest = identity.identity(base.hash, config)
+            found.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))
+        return found
+
+    def _values_of(self, cell: Cell, shape: Shape, group: Group) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
+        """The shape's tree with the cell's values in it, and who set each: (where, key)."""
+        tree = shape.tree
+        sources: dict[str, tuple[str, str]] = {}
+        for key, value in self._groups[cell.group][1].items():
+            tree = compose.assign(tree, key, value)
+        for key, value in group.overrides.items():
+            at = f"experiment.groups.{group.name}.overrides.{key}"
+            if not shape.has(key) or key == "seed":
+                rule, fix = self._hint(key, [cell.group])
+                self._workshop.problems.append(Problem(self._wanted.where, at, validate.brief(value), rule, fix))
+                continue
+            tree = compose.assign(tree, key, value)
+            sources[key] = (self._wanted.where, at)
+        for key, value in cell.values:
+            tree = compose.assign(tree, key, value)
+            command = key in self._workshop.arguments.value_factors
+            sources[key] = (COMMAND_LINE, key) if command else (self._wanted.where, f"experiment.factors.{key}")
+        for key, value in self._fixed.items():
+            if shape.has(key):
+                tree = compose.assign(tree, key, value)
+                sources[key] = (COMMAND_LINE, key)
+        return tree, sources
+
+    def _check(self, shape: Shape, config: Mapping[str, Any], sources: Mapping[str, tuple[str, str]]) -> bool:
+        sound = True
+        for breach in shape.checker.check({key: value for key, value in config.items() if key != "verl"}):
+            sound = False
+            where, at = self._blame(breach.key, shape, sources)
+            self._workshop.problems.append(Problem(where, at, validate.brief(breach.value), breach.rule, breach.fix))
+        return sound
+
+    def _blame(self, key: str, shape: Shape, sources: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+        """Who set a key: the command line, the experiment's factors or overrides, or a configuration file."""
+        for prefix in (key, *(known for known in sources if key.startswith(f"{known}."))):
+            if prefix in sources:
+                where, at = sources[prefix]
+                return where, at + key.removeprefix(prefix)
+        return self._workshop.composer.source(shape.overrides, key) or self._wanted.where, key
+
+
+def _owners(composer: Composer, key: str) -> list[str]:
+    """The part choices whose files have a key: method/control=dual."""
+    return [
+        f"method/{part}={choice}"
+        for part in methods.parts(composer)
+        for choice in composer.options(f"method/{part}")
+        if key in (folders.load_yaml(composer.folder / "method" / part / f"{choice}.yaml") or {})
+    ]

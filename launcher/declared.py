@@ -1,0 +1,154 @@
+"""The `experiment` section of a composed configuration, checked: groups, factors, seeds, baseline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.arguments import Arguments
+from launcher.problem import Problem, nearest, shown
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_KEYS = ("name", "groups", "baseline", "factors", "seeds")
+_GROUP_KEYS = ("method", "label", "overrides")
+_RESERVED = ("runs", "bases", "cache")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One comparison group: its method files (several are combined), label, and pinned values."""
+
+    name: str
+    methods: tuple[str, ...]
+    label: str
+    overrides: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An experiment as its file and the command line declare it."""
+
+    name: str
+    where: str
+    groups: Mapping[str, Group]
+    baseline: str | None
+    factors: Mapping[str, tuple[Any, ...]]
+    seeds: tuple[int, ...]
+
+
+def declared(
+    section: Mapping[str, Any], seed: Any, method: str, arguments: Arguments, where: str, problems: list[Problem]
+) -> Declared:
+    """Read the section. `method` is the method chosen by default; `where` the experiment's file.
+
+    Every breach is added to `problems`; the parts that could not be read are left out of the result.
+    """
+    for key in section:
+        if key not in _KEYS:
+            _unknown(where, f"experiment.{key}", str(key), _KEYS, problems)
+    name = section.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
+        rule = f"a folder name of letters, digits and _ . + -, and not {', '.join(_RESERVED)}"
+        problems.append(Problem(where, "experiment.name", shown(name), rule, "give the experiment a name"))
+        name = "unnamed"
+    groups = _groups(section.get("groups") or {}, method, arguments, where, problems)
+    baseline = section.get("baseline")
+    if baseline is not None and baseline not in groups:
+        rule = f"the baseline is one of the groups: {', '.join(groups)}"
+        close = nearest(str(baseline), list(groups))
+        fix = f"use {close}" if close else "name a group, or null for none"
+        problems.append(Problem(where, "experiment.baseline", shown(baseline), rule, fix))
+        baseline = None
+    return Declared(
+        name=name,
+        where=where,
+        groups=groups,
+        baseline=baseline,
+        factors=_factors(section.get("factors") or {}, where, problems),
+        seeds=_seeds(section.get("seeds"), seed, arguments, where, problems),
+    )
+
+
+def _unknown(where: str, key: str, name: str, known: tuple[str, ...], problems: list[Problem]) -> None:
+    close = nearest(name, known)
+    fix = f"write {close}" if close else "remove it"
+    problems.append(Problem(where, key, None, f"no such key; allowed: {', '.join(known)}", fix))
+
+
+def _groups(value: Any, method: str, arguments: Arguments, where: str, problems: list[Problem]) -> dict[str, Group]:
+    if not isinstance(value, Mapping):
+        rule = "a mapping of group names to {method, label, overrides}"
+        problems.append(Problem(where, "experiment.groups", shown(value), rule, "write NAME: {method: FILE}"))
+        return {}
+    if not value:
+        chosen = arguments.methods or [method]
+        return {name: Group(name, (name,), name, {}) for name in chosen}
+    if arguments.methods is not None:
+        rule = "this experiment's groups choose their own methods"
+        fix = f"drop it, or run one method without experiment=; the groups are in {where}"
+        problems.append(Problem("command line", "method", ",".join(arguments.methods), rule, fix))
+    groups: dict[str, Group] = {}
+    for raw, item in value.items():
+        name, at = str(raw), f"experiment.groups.{raw}"
+        if not _NAME.fullmatch(name):
+            problems.append(Problem(where, at, None, "a group's name has letters, digits and _ . + -", "rename it"))
+        if not isinstance(item, Mapping):
+            problems.append(
+                Problem(where, at, shown(item), "a mapping {method, label, overrides}", "write {method: FILE}")
+            )
+            continue
+        for key in item:
+            if key not in _GROUP_KEYS:
+                _unknown(where, f"{at}.{key}", str(key), _GROUP_KEYS, problems)
+        methods = item.get("method", method)
+        names = methods if isinstance(methods, (list, tuple)) else [methods]
+        if not names or not all(isinstance(one, str) for one in names):
+            rule = "the name of a file in conf/method, or a list of them"
+            problems.append(Problem(where, f"{at}.method", shown(methods), rule, "write method: c0_grpo"))
+            continue
+        overrides = item.get("overrides") or {}
+        if not isinstance(overrides, Mapping):
+            rule = "a mapping of dotted keys to values"
+            problems.append(Problem(where, f"{at}.overrides", shown(overrides), rule, "write {method.rho: 0.3}"))
+            overrides = {}
+        flat = {str(key): level for key, level in overrides.items()}
+        groups[name] = Group(name, tuple(names), str(item.get("label") or name), flat)
+    return groups
+
+
+def _factors(value: Any, where: str, problems: list[Problem]) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(value, Mapping):
+        rule = "a mapping of keys to lists of levels"
+        problems.append(Problem(where, "experiment.factors", shown(value), rule, "write KEY: [LEVEL, LEVEL]"))
+        return {}
+    factors: dict[str, tuple[Any, ...]] = {}
+    for key, levels in value.items():
+        at = f"experiment.factors.{key}"
+        if not isinstance(levels, (list, tuple)) or not levels:
+            problems.append(Problem(where, at, shown(levels), "a list of one level or more", "write [LEVEL, LEVEL]"))
+        elif len({repr(level) for level in levels}) < len(levels):
+            problems.append(Problem(where, at, shown(levels), "a level is named twice", "name each level once"))
+        else:
+            factors[str(key)] = tuple(levels)
+    return factors
+
+
+def _seeds(value: Any, seed: Any, arguments: Arguments, where: str, problems: list[Problem]) -> tuple[int, ...]:
+    key = "experiment.seeds"
+    if arguments.seeds is not None:
+        where, key, value = "command line", "seed", arguments.seeds
+    elif value is None:
+        where, key, value = "conf/config.yaml", "seed", [seed]
+    if not isinstance(value, (list, tuple)) or not value:
+        problems.append(Problem(where, key, shown(value), "a list of one seed or more", "write [0, 1, 2]"))
+        return ()
+    good = [one for one in value if isinstance(one, int) and not isinstance(one, bool) and one >= 0]
+    if len(good) < len(value):
+        bad = next(one for one in value if one not in good or isinstance(one, bool))
+        problems.append(Problem(where, key, shown(bad), "a seed is an integer from 0 on", "write for example 0, 1, 2"))
+    if len(set(good)) < len(good):
+        twice = next(one for one in good if good.count(one) > 1)
+        problems.append(Problem(where, key, shown(value), f"seed {twice} is named twice", "name each seed once"))
+    return tuple(dict.fromkeys(good))

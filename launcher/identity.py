@@ -1,0 +1,81 @@
+"""A run's identity: a versioned hash of its science configuration. Pure: no files, no clock, no globals.
+
+Canonical JSON: keys sorted, no spaces, ASCII; a float with an integral value is written as an integer (2.0 and 2 are
+one value), a bool never is; NaN and infinities are refused. The hash is sha256 of {"version", "base", "config"}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+VERSION = 1
+ID_DIGITS = 16
+
+# Keys that cannot change a result. Everything else counts (task.name too: it chooses the task's module).
+IGNORED = frozenset(
+    {
+        "method.name",
+        "model.name",
+        "model.resources",
+        "model.seconds_per_step",
+        "trainer.checkpoint_every",
+        "trainer.hist_every",
+    }
+)
+# The sections of a composed configuration that make up the science.
+SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
+
+
+def canonical(value: Any) -> Any:
+    """The value with tuples as lists and integral floats as integers. ValueError: NaN, infinity, or no plain value."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} has no place in an identity: configuration values are finite")
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"the key {key!r} is not a string")
+        return {key: canonical(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    raise ValueError(f"{type(value).__name__} is not a plain value")
+
+
+def canonical_json(value: Any) -> str:
+    """One text for equal values."""
+    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def science(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a run's configuration that decides its result: the science sections less the ignored keys."""
+    part: dict[str, Any] = {}
+    for section in SECTIONS:
+        value = config.get(section)
+        if isinstance(value, Mapping):
+            part[section] = {key: item for key, item in value.items() if f"{section}.{key}" not in IGNORED}
+        else:
+            part[section] = value
+    return part
+
+
+def identity(base: str, config: Mapping[str, Any]) -> str:
+    """The sha256 (64 hex digits) of a run: the hash of verl's frozen tree and the run's own science configuration."""
+    text = canonical_json({"version": VERSION, "base": base, "config": science(config)})
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def run_id(digest: str) -> str:
+    """The run's folder name: the first 16 hex digits of its identity."""
+    return digest[:ID_DIGITS]
+
+
+def content_hash(text: str) -> str:
+    """The first 16 hex digits of a text's sha256."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:ID_DIGITS]

@@ -1,0 +1,314 @@
+"""The format of a run folder: state, frozen configuration, metric log, checkpoints.
+
+    multirun/runs/<id>/config.yaml       frozen, never rewritten
+    multirun/runs/<id>/state.json        replaced atomically
+    multirun/runs/<id>/metrics.jsonl     one line a step
+    multirun/runs/<id>/summary.json      written just before `done`
+    multirun/runs/<id>/checkpoints/      complete ones only
+
+Standard library only at import, so that every reader (analysis, the command line, a worker) may afford it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+
+PLANNED = "planned"
+SUBMITTED = "submitted"
+RUNNING = "running"
+DONE = "done"
+FAILED = "failed"
+DIVERGED = "diverged"
+PREEMPTED = "preempted"
+CANCELLED = "cancelled"
+LOST = "lost"
+STATES = (PLANNED, SUBMITTED, RUNNING, DONE, FAILED, DIVERGED, PREEMPTED, CANCELLED, LOST)
+# The same command takes these up again; a failed run would fail again, so it waits for `retry`.
+RESUMABLE = frozenset({PLANNED, SUBMITTED, RUNNING, PREEMPTED, LOST})
+RETRYABLE = frozenset({FAILED, DIVERGED, CANCELLED})
+
+_CHECKPOINT = re.compile(r"step_(\d+)")
+
+
+class BadRunFolder(ValueError):
+    """A file of a run folder that does not have the format this version reads."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What state.json holds. Times are unix seconds; `error` has type, message, traceback (last 50 lines)."""
+
+    id: str
+    state: str
+    attempt: int = 0
+    created: float | None = None
+    started: float | None = None
+    finished: float | None = None
+    host: str | None = None
+    pid: int | None = None
+    job: str | None = None
+    cause: str | None = None
+    error: Mapping[str, str] | None = None
+
+    def but(self, **changes: Any) -> State:
+        """The same state with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(State))
+
+
+# ---------------------------------------------------------------- places
+
+
+def runs_folder(multirun: Path) -> Path:
+    """Where every run of every experiment lies, by id."""
+    return multirun / "runs"
+
+
+def run_folder(multirun: Path, run_id: str) -> Path:
+    """One run's folder."""
+    return multirun / "runs" / run_id
+
+
+def base_path(multirun: Path, base: str) -> Path:
+    """The frozen tree of verl with that content hash."""
+    return multirun / "bases" / f"{base}.yaml"
+
+
+def multirun_of(folder: Path) -> Path:
+    """The multirun folder that holds this run's folder."""
+    return folder.parent.parent
+
+
+def cache_folder(multirun: Path) -> Path:
+    """Artifacts shared by all runs, by content."""
+    return multirun / "cache"
+
+
+def metrics_path(folder: Path) -> Path:
+    """One JSON object a step: step (from 1), attempt (from 1), time (unix seconds), and the metrics."""
+    return folder / "metrics.jsonl"
+
+
+def histograms_path(folder: Path) -> Path:
+    """One JSON object a histogram: step, attempt, name, edges, counts."""
+    return folder / "histograms.jsonl"
+
+
+def attempt_folder(folder: Path, attempt: int) -> Path:
+    """Output of one attempt: stdout.log, stderr.log, superseded.jsonl."""
+    return folder / "attempts" / str(attempt)
+
+
+def checkpoints_folder(folder: Path) -> Path:
+    """Complete checkpoints, as step_000040."""
+    return folder / "checkpoints"
+
+
+# ---------------------------------------------------------------- writing
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames and new names in a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replace a file so that a reader, or a crash at any moment, sees either the old or the new content whole."""
+    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file atomically; NaN and infinities are written as Python's json does."""
+    write_atomic(path, json.dumps(value, indent=1, sort_keys=False) + "\n")
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Replace state.json atomically."""
+    if state.state not in STATES:
+        raise ValueError(f"{folder}: state {state.state!r} is not one of {', '.join(STATES)}")
+    write_json(folder / "state.json", {"format": FORMAT, **dataclasses.asdict(state)})
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise BadRunFolder(f"{path}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise BadRunFolder(f"{path}: an object is expected, not {type(value).__name__}")
+    return value
+
+
+def _check_format(path: Path, value: Mapping[str, Any]) -> None:
+    if value.get("format") != FORMAT:
+        raise BadRunFolder(f"{path}: format {value.get('format')!r}; this version reads format {FORMAT}")
+
+
+def read_state(folder: Path) -> State:
+    """The run's state. FileNotFoundError: there is no such run; BadRunFolder: the file cannot be read."""
+    path = folder / "state.json"
+    value = _read_json(path)
+    _check_format(path, value)
+    return State(**{name: value[name] for name in _FIELDS if name in value})
+
+
+def find_state(folder: Path) -> State | None:
+    """The run's state, or None where the run does not exist."""
+    try:
+        return read_state(folder)
+    except FileNotFoundError:
+        return None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The frozen configuration: format, id, identity, base, seed, method, model, task, trainer, verl (differences)."""
+    path = folder / "config.yaml"
+    value = load_yaml(path)
+    if not isinstance(value, dict):
+        raise BadRunFolder(f"{path}: a mapping is expected")
+    _check_format(path, value)
+    return value
+
+
+def load_yaml(path: Path) -> Any:
+    """Read YAML with the safe loader (the C one where PyYAML has it)."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    with open(path, encoding="utf-8") as file:
+        return yaml.load(file, Loader=loader)
+
+
+def dump_yaml(value: Any) -> str:
+    """YAML of plain values, keys in their own order."""
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
+    return text
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What train() returned, or None before the end."""
+    try:
+        return _read_json(folder / "summary.json")
+    except FileNotFoundError:
+        return None
+
+
+def read_provenance(folder: Path) -> dict[str, Any] | None:
+    """Where the run came from, or None before its first attempt."""
+    try:
+        return _read_json(folder / "provenance.json")
+    except FileNotFoundError:
+        return None
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | None]:
+    """Each line's object; None for a line that is not a complete JSON object (torn by a crash)."""
+    for line in lines:
+        if not line.strip():
+            continue
+        value: Any = None
+        if line.endswith(b"\n"):
+            try:
+                value = json.loads(line)
+            except ValueError:
+                value = None
+        yield value if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True)
+class Log:
+    """The complete lines of a .jsonl file, and how many were torn."""
+
+    records: list[dict[str, Any]]
+    torn: int
+
+
+def read_log(path: Path) -> Log:
+    """Every complete line of a .jsonl file in its order; an absent file is an empty log."""
+    records: list[dict[str, Any]] = []
+    torn = 0
+    try:
+        with open(path, "rb") as file:
+            for record in parse_lines(file):
+                if record is None:
+                    torn += 1
+                else:
+                    records.append(record)
+    except FileNotFoundError:
+        pass
+    return Log(records, torn)
+
+
+def last_record(path: Path, tail: int = 16384) -> dict[str, Any] | None:
+    """The newest complete line among the last `tail` bytes of a .jsonl file, or None."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - tail))
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return None
+    for record in parse_lines(reversed(lines)):
+        if record is not None:
+            return record
+    return None
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def checkpoint_name(step: int) -> str:
+    """The folder of the checkpoint after that step."""
+    return f"step_{step:06d}"
+
+
+def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Complete checkpoints as (step, path), oldest first."""
+    found: list[tuple[int, Path]] = []
+    try:
+        entries = list(checkpoints_folder(folder).iterdir())
+    except FileNotFoundError:
+        return []
+    for path in entries:
+        match = _CHECKPOINT.fullmatch(path.name)
+        if match and path.is_dir():
+            found.append((int(match.group(1)), path))
+    return sorted(found)
+
+
+def latest_checkpoint(folder: Path) -> tuple[int, Path] | None:
+    """The newest complete checkpoint as (step, path), or None."""
+    found = checkpoints(folder)
+    return found[-1] if found else None

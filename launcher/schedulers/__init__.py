@@ -1,0 +1,52 @@
+"""Where runs go: one small protocol, one module a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that ended: the run's folder and its exit code; -9 means killed by signal 9.
+
+    The exit code is not the result: what the run came to stands in its state file.
+    """
+
+    folder: Path
+    exit_code: int | None
+
+
+class SchedulerError(RuntimeError):
+    """The scheduler itself failed, not a run."""
+
+
+class Scheduler(Protocol):
+    """Takes frozen runs and executes launcher.worker on each of them."""
+
+    @property
+    def workers(self) -> int:
+        """How many runs may be at work at a time."""
+        ...
+
+    def capacity(self) -> int:
+        """How many more runs it takes now."""
+        ...
+
+    def submit(self, folder: Path) -> str:
+        """Start a run, and return the job's name. SchedulerError: it cannot start any."""
+        ...
+
+    def poll(self, timeout: float) -> Sequence[Ended]:
+        """The jobs that ended since the last call; waits at most `timeout` seconds for one."""
+        ...
+
+    def cancel(self, kill: bool = False) -> None:
+        """Ask every job to checkpoint and stop, or kill it."""
+        ...
+
+    def close(self) -> None:
+        """Give up what the scheduler holds; running jobs are asked to stop and waited for."""
+        ...

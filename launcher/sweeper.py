@@ -1,0 +1,61 @@
+"""Between Hydra and the sweep: takes the command line's overrides as written, plans them all, runs the difference.
+
+Hydra composes the root once before it calls a sweeper, and would refuse there a key that only some groups read
+(`method.gamma` under the default method), one error at a time. So launch.py hands the overrides over unread, as
+`hydra.sweeper.arguments`, and the plan judges them together.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+EXIT_FINE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+class SweepExit(SystemExit):
+    """The sweep is over and has said what there was to say; `code` is the process's exit code."""
+
+
+class ReconcilingSweeper:
+    """A Hydra sweeper that makes the run folders what the experiment declares."""
+
+    def __init__(self, arguments: Sequence[str] = ()) -> None:
+        self._arguments = list(arguments)
+        self._conf = ROOT / "conf"
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
+        """Called by Hydra: find the folder of configurations that it was started with."""
+        for source in config.hydra.runtime.config_sources:
+            if source.provider == "main" and source.schema == "file":
+                self._conf = Path(source.path)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
+        raise SweepExit(run_sweep([*arguments, *self._arguments], self._conf))
+
+
+def run_sweep(arguments: Sequence[str], conf: Path | None = None) -> int:
+    """Plan, run what is missing, report; the exit code. An invalid plan prints its problems and writes nothing."""
+    from launcher import plan, sweep
+    from launcher.problem import InvalidPlan
+
+    try:
+        planned = plan.make(ROOT, arguments, conf)
+    except InvalidPlan as invalid:
+        print_problems(invalid)
+        return EXIT_USAGE
+    return sweep.reconcile(ROOT, planned)
+
+
+def print_problems(invalid: Exception) -> None:
+    """One line a problem, on standard error."""
+    lines = str(invalid).splitlines()
+    many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
+    print("\n".join([*lines, f"invalid plan: {many}; nothing was written or run"]), file=sys.stderr, flush=True)

@@ -1,0 +1,124 @@
+"""What one planning shares: shapes (distinct choices of groups, composed once), verl's trees, problems."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from launcher import arguments as command_line
+from launcher import base as bases
+from launcher import compose, identity, validate
+from launcher.base import Base
+from launcher.compose import Composer
+from launcher.problem import Problem, one_line
+
+SECTIONS = identity.SECTIONS
+
+
+class Shape:
+    """The composed configuration of one choice of groups, with what is needed to check and freeze its runs.
+
+    Raises HydraException when the choice does not compose.
+    """
+
+    def __init__(self, composer: Composer, overrides: Sequence[str]) -> None:
+        self.overrides = tuple(overrides)
+        composed = composer.compose(self.overrides)
+        whole = compose.plain(composed.config)
+        self.tree = validate.strip({key: whole.get(key) for key in SECTIONS})
+        self.base_request = whole.get("base") or {}
+        # What an experiment's file sets is checked against what holds without it.
+        apart = [
+            f"{group}={choice}"
+            for group, choice in composed.choices.items()
+            if choice is not None
+            and group != "experiment"
+            and not group.startswith("hydra/")
+            and composer.is_group(group)
+        ]
+        self._defaults = compose.plain(composer.compose(sorted(apart)).config)
+
+    @functools.cached_property
+    def checker(self) -> validate.Checker:
+        """Checks our own sections (verl's differences are checked against verl's tree)."""
+        return validate.Checker({key: self._defaults.get(key) for key in SECTIONS if key != "verl"})
+
+    def has(self, key: str) -> bool:
+        """Whether a run of this shape reads a key; verl's keys are judged against verl's tree."""
+        return key.startswith("verl.") or compose.lookup(self.tree, key)[0]
+
+
+class Workshop:
+    """The life of one planning: what it composed so far, and the problems it met."""
+
+    def __init__(self, composer: Composer, arguments: Sequence[str]) -> None:
+        self.composer = composer
+        self.problems: list[Problem] = []
+        self.arguments = command_line.parse(composer, arguments, self.problems)
+        self.used_bases: dict[str, Base] = {}
+        self._shapes: dict[tuple[str, ...], Shape | None] = {}
+        self._bases: dict[str, Base | None] = {}
+        self._judged: dict[tuple[str, str], tuple[dict[str, Any], list[bases.BadDifference]]] = {}
+
+    def where(self, experiment: str | None) -> str:
+        """The file that declares an experiment."""
+        name = f"experiment/{experiment}" if experiment else self.composer.config
+        return f"{self.composer.folder.name}/{name}.yaml"
+
+    def selection(self, experiment: str | None) -> list[str]:
+        """The choices of groups that hold for the whole experiment, as Hydra's overrides."""
+        chosen = [f"{group}={choice}" for group, choice in self.arguments.choices.items()]
+        whole = [one for one in chosen if not one.startswith("method/")]
+        return [f"experiment={experiment}", *whole] if experiment else whole
+
+    def shape(self, experiment: str | None, overrides: Sequence[str]) -> Shape | None:
+        """The shape of a choice of groups (the last for each counts); None (and a problem) if it does not compose."""
+        chosen = {one.partition("=")[0]: one for one in (*self.selection(experiment), *overrides)}
+        key = tuple(chosen.values())
+        if key not in self._shapes:
+            try:
+                self._shapes[key] = Shape(self.composer, key)
+            except (HydraException, OmegaConfBaseException) as error:
+                self._shapes[key] = None
+                self.problems.append(does_not_compose(self.where(experiment), error))
+        return self._shapes[key]
+
+    def base(self, shape: Shape, where: str) -> Base | None:
+        """verl's tree for a shape, with the command line's `base.*`; None (and a problem) when it does not compose."""
+        request: Mapping[str, Any] = {"base": shape.base_request}
+        for key, value in self.arguments.values.items():
+            if key.startswith("base."):
+                request = compose.assign(request, key, value)
+        wanted = request["base"]
+        memo = identity.canonical_json(wanted)
+        if memo not in self._bases:
+            try:
+                overrides = [str(one) for one in wanted.get("overrides") or []]
+                self._bases[memo] = bases.compose(str(wanted.get("config")), overrides)
+            except (HydraException, OmegaConfBaseException) as error:
+                self._bases[memo] = None
+                rule = one_line(f"verl's configuration does not compose: {error}")
+                self.problems.append(Problem(where, "base", memo, rule, "correct base.config or base.overrides"))
+        found = self._bases[memo]
+        if found is not None:
+            self.used_bases[found.hash] = found
+        return found
+
+    def differences(self, base: Base, tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[bases.BadDifference]]:
+        """A tree's differences to verl's that do differ, and those that verl's tree refuses."""
+        wanted = tree.get("verl") or {}
+        key = (base.hash, identity.canonical_json(wanted))
+        if key not in self._judged:
+            self._judged[key] = (bases.prune(base.tree, wanted), list(bases.check(base.tree, wanted)))
+        return self._judged[key]
+
+
+def does_not_compose(where: str, error: Exception) -> Problem:
+    """The problem of a configuration that Hydra refuses."""
+    text = one_line(f"{error} {error.__cause__ or ''}")
+    rule = f"the configuration does not compose: {text}"
+    return Problem(where, "defaults", None, rule, "correct the name or the value")

@@ -1,0 +1,89 @@
+"""Plans over copies of conf/, and launchers over a small real training."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import claim
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 60.0
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """A copy of conf/ that a test may spoil."""
+    return Path(shutil.copytree(ROOT / "conf", tmp_path / "conf"))
+
+
+class Sweeps:
+    """Starts launchers on one multirun folder."""
+
+    def __init__(self, multirun: Path) -> None:
+        self.multirun = multirun
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *overrides: str, **environment: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.launcher.drive", str(self.multirun), *overrides]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *overrides: str, **environment: str) -> tuple[int, str]:
+        process = self.start(*overrides, **environment)
+        output, _ = process.communicate(timeout=DEADLINE)
+        return process.returncode, output
+
+    def stop(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        return {path.parent.name: json.loads(path.read_text()) for path in self.multirun.glob("runs/*/state.json")}
+
+    def values(self) -> dict[str, list[tuple[int, int]]]:
+        """id -> (step, value) of every line, torn or doubled ones too."""
+        lines = {path.parent.name: path.read_text().splitlines() for path in self.multirun.glob("runs/*/metrics.jsonl")}
+        read = {name: [json.loads(line) for line in own] for name, own in lines.items()}
+        return {name: [(line["step"], line["value"]) for line in own] for name, own in read.items()}
+
+    def alive(self) -> list[Path]:
+        """Runs whose claim has a living owner."""
+        return [path for path in self.multirun.glob("runs/*") if claim.live_claim(path)]
+
+
+@pytest.fixture
+def sweeps(tmp_path: Path) -> Iterator[Sweeps]:
+    started = Sweeps(tmp_path / "multirun")
+    yield started
+    started.stop()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait for a condition; its value."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("the condition never came true")

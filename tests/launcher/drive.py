@@ -1,0 +1,22 @@
+"""A launcher over steps.py, as a process: python -m tests.launcher.drive MULTIRUN [overrides]."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from launcher import plan, sweep
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> int:
+    planned = plan.make(ROOT, [*sys.argv[2:], f"multirun={sys.argv[1]}"])
+    wanted = plan.missing(planned)
+    outcome = sweep.launch(ROOT, planned, wanted, "tests.launcher.steps:train")
+    print(f"RAN {' '.join(sorted(outcome.ran))}")
+    return 1 if outcome.tripped or any(state.state != "done" for state in outcome.states.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

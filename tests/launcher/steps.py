@@ -1,0 +1,48 @@
+"""A small real training: a walk that a checkpoint resumes exactly. The environment sets its pace and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+PACE = "STEPS_SECONDS"  # seconds a step
+END = "STEPS_END"  # {seed: "raise" | "diverge" | "exit"}: what happens to that seed's run at its third step
+
+
+class Diverged(Exception):
+    pass
+
+
+class Preempted(Exception):
+    pass
+
+
+def train(config: Any, run: Any) -> dict[str, Any]:
+    """Walk `trainer.steps` steps from the seed."""
+    value, done = int(config["seed"]), 0
+    newest = run.latest_checkpoint()
+    if newest is not None:
+        done, folder = newest
+        value = json.loads((folder / "walk.json").read_text())
+    end = json.loads(os.environ.get(END, "{}")).get(str(config["seed"]))
+    began = time.monotonic()
+    for step in range(done + 1, config["trainer"]["steps"] + 1):
+        time.sleep(float(os.environ.get(PACE, "0")))
+        value = (value * 1103515245 + 12345) % 2**31
+        if step == 3 and end == "raise":
+            raise ValueError(f"seed {config['seed']} ends here")
+        if step == 3 and end == "diverge":
+            raise Diverged("value is not finite")
+        if step == 3 and end == "exit":
+            os._exit(7)
+        run.log(step, {"value": value, "batch": config["verl"]["data"]["train_batch_size"]})
+        stopping = run.stop_requested()
+        if stopping or step % config["trainer"]["checkpoint_every"] == 0:
+            with run.checkpoint(step) as folder:
+                (folder / "walk.json").write_text(json.dumps(value))
+        if stopping:
+            raise Preempted(f"stopped after step {step}")
+    print("walked")
+    return {"steps": config["trainer"]["steps"], "train_seconds": time.monotonic() - began}

@@ -1,0 +1,84 @@
+"""verl's tree: composed without importing verl, frozen by content, merged strictly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher import base
+from launcher.run import base_path
+
+TREES = st.recursive(
+    st.integers() | st.booleans() | st.text(max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+).filter(lambda value: isinstance(value, dict))
+
+
+@pytest.fixture(scope="module")
+def verl():
+    return base.compose("ppo_trainer", ())
+
+
+def test_composing_does_not_import_verl():
+    code = "import sys; from launcher import base; base.compose('ppo_trainer', ()); print('verl' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_freezing_is_by_content_and_comes_back_equal(verl, tmp_path):
+    path = base.freeze(tmp_path, verl)
+    assert path == base_path(tmp_path, verl.hash)
+    assert base.load_yaml(path) == verl.tree
+    written = path.stat().st_mtime_ns
+    base.freeze(tmp_path, verl)
+    assert path.stat().st_mtime_ns == written
+    assert base.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
+
+
+def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):
+    from omegaconf import OmegaConf
+
+    merged = base.merge(base.freeze(tmp_path, verl), {"data": {"train_batch_size": 7}})
+    OmegaConf.resolve(merged)
+    assert merged.data.train_batch_size == 7
+    assert OmegaConf.is_missing(merged.actor_rollout_ref.rollout, "name")
+    with pytest.raises(AttributeError):
+        _ = merged.nosuch
+
+
+@pytest.mark.parametrize(
+    ("differences", "message"),
+    [
+        ({"data": {"train_batch_sise": 1}}, "verl.data.train_batch_sise = 1: verl's configuration has no such key"),
+        ({"data": {"train_batch_size": "1"}}, "verl's default is a number"),
+        ({"data": {"train_batch_size": 1.5}}, "verl's default is a whole number"),
+        ({"data": {"shuffle": 1}}, "verl's default is a boolean"),
+        ({"data": 3}, "verl has a mapping here"),
+        ({"algorithm": {"adv_estimator": 1}}, "verl's default is a string"),
+    ],
+)
+def test_a_difference_without_a_place_is_refused(verl, tmp_path, differences, message):
+    with pytest.raises(base.BadDifference, match="Fix: ") as raised:
+        base.merge(base.freeze(tmp_path, verl), differences)
+    assert message in str(raised.value)
+
+
+def test_what_verl_leaves_open_takes_anything(verl):
+    open_places = {
+        "actor_rollout_ref": {"model": {"override_config": {"attn_implementation": "sdpa"}}, "rollout": {"name": "hf"}},
+        "data": {"train_batch_size": 8.0},
+    }
+    assert not list(base.check(verl.tree, open_places))
+
+
+@given(TREES, TREES)
+def test_pruned_differences_merge_to_the_same_tree(tree, differences):
+    whole = base.merged(tree, differences)
+    pruned = base.prune(tree, differences)
+    assert base.merged(tree, pruned) == whole
+    assert base.prune(tree, pruned) == pruned
+    assert not base.prune(tree, tree)

@@ -1,0 +1,82 @@
+"""launch.py and python -m launcher, as processes: exit codes, output, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from launcher import __main__ as commands
+from launcher import run
+from launcher.run import State
+from tests.launcher.conftest import ROOT
+
+
+def execute(*arguments, cwd=ROOT):
+    return subprocess.run([sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
+
+
+def test_a_refused_sweep_exits_with_2_says_everything_and_writes_nothing(tmp_path):
+    multirun = tmp_path / "multirun"
+    bad = ("experiment=quickstart", "method=nosuch", "method.gamma=x", f"multirun={multirun}")
+    done = execute(ROOT / "launch.py", "-m", *bad, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    first, second, last = done.stderr.splitlines()
+    assert "method = nosuch" in first and "method.gamma = x" in second
+    assert last == "invalid plan: 2 problems; nothing was written or run"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "output"),
+    [
+        (["--help"], 0, "experiment: bnto_grid"),
+        (["--cfg", "job", "experiment=quickstart"], 0, "name: quickstart"),
+        (["--cfg", "job", "experiment=nosuch"], 2, ""),
+        (["-m", "hydra/launcher=nosuch"], 2, ""),
+        (["--nosuch"], 2, ""),
+    ],
+)
+def test_hydras_own_command_line(arguments, code, output):
+    done = execute("launch.py", *arguments)
+    assert done.returncode == code and output in done.stdout
+
+
+def test_plan_counts_and_prints_an_object():
+    done = execute("-m", "launcher", "plan", "experiment=bnto_grid", "--json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["total"], len(document["runs"])) == (0, 651, 651)
+    assert set(document["runs"][0]) == {"id", "experiment", "group", "factors", "seed", "state"}
+    assert execute("-m", "launcher", "plan", "method=nosuch").returncode == 2
+
+
+def test_status_and_retry_know_what_stands(tmp_path, capsys):
+    from launcher import plan
+
+    planned = plan.make(ROOT, ["experiment=quickstart", "seed=0", f"multirun={tmp_path}"])
+    plan.freeze(planned)
+    c0, c1, clip, _ = planned.runs
+    for run_id, state in ((c0, run.DONE), (c1, run.FAILED), (clip, run.RUNNING)):
+        run.write_state(run.run_folder(tmp_path, run_id), State(run_id, state, attempt=1))
+    assert plan.missing(planned) == list(planned.runs)[2:]
+    commands.status_command(tmp_path, "quickstart", as_json=True)
+    groups = json.loads(capsys.readouterr().out)["quickstart"]["groups"]
+    # It says running, but no process has it.
+    assert groups == {"C0": {"done": 1}, "C1": {"failed": 1}, "asymmetric_clip": {"lost": 1}, "PTRW": {"planned": 1}}
+    assert [commands.reset(tmp_path, run_id) for run_id in planned.runs] == [False, True, False, False]
+    assert run.read_state(run.run_folder(tmp_path, c1)).state == run.PLANNED
+
+
+def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):
+    from launcher import plan
+
+    planned = plan.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
+    plan.freeze(planned)
+    (run_id,) = planned.runs
+    assert commands.main(["show", run_id[:5], "--multirun", str(tmp_path), "--full", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["id"] == run_id and shown["verl"]["trainer"]["total_epochs"] == 30
+    assert commands.main(["show", "zz", "--multirun", str(tmp_path)]) == 2
+    assert "must begin with 'zz'" in capsys.readouterr().err

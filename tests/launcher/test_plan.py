@@ -1,0 +1,279 @@
+"""Plans: counts, the fast path beside Hydra's own composition, command-line sweeps, combined methods, frozen files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from launcher import plan, validate, worker
+from launcher import run as folders
+from launcher.identity import SECTIONS
+from launcher.problem import InvalidPlan
+from tests.launcher.conftest import ROOT
+
+
+def make(*arguments, conf=None, root=ROOT):
+    return plan.make(root, arguments, conf)
+
+
+def by_group(planned):
+    counts = {}
+    for entry in planned.experiments[0].entries:
+        counts.setdefault(entry.group, set()).add(entry.id)
+    return {group: len(ids) for group, ids in counts.items()}
+
+
+def test_a_conditional_grid_counts_the_baseline_once_a_seed():
+    planned = make("experiment=bnto_grid")
+    assert by_group(planned) == {"C0": 3, "C1": 216, "C2": 216, "C3": 216}
+    assert len(planned.runs) == 651
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml")))
+def test_every_shipped_experiment_plans(name):
+    assert make(f"experiment={name}").runs
+
+
+def test_the_fast_path_is_hydras_own_composition():
+    planned = make("experiment=bnto_grid", "trainer.steps=7", "verl.data.train_batch_size=64", "seed=2")
+    methods = {"C0": "c0_grpo", "C1": "bnto_minimal", "C2": "bnto_plateau", "C3": "bnto_kl_gated"}
+    entries = planned.experiments[0].entries
+    for entry in entries[:: len(entries) // 12]:
+        overrides = [
+            "experiment=bnto_grid",
+            f"method={methods[entry.group]}",
+            "trainer.steps=7",
+            "verl.data.train_batch_size=64",
+            f"seed={entry.seed}",
+            *(f"method.{label}={level}" for label, level in entry.factors.items()),
+        ]
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            theirs = OmegaConf.to_container(compose("config", overrides), resolve=True)
+        ours = planned.runs[entry.id].config
+        stripped = validate.strip(theirs)
+        for section in SECTIONS:
+            if section != "verl":
+                assert ours[section] == stripped[section], section
+        # Differences that equal verl's own value are dropped; merged, both are the same tree.
+        (base,) = planned.bases.values()
+        from launcher.base import merged
+
+        assert merged(base.tree, ours["verl"]) == merged(base.tree, theirs["verl"])
+
+
+def test_command_line_sweeps_multiply_the_groups_that_read_them():
+    planned = make("experiment=quickstart", "method.gamma=0.8,1.2", "seed=0,1,2,3")
+    assert by_group(planned) == {"C0": 4, "C1": 8, "asymmetric_clip": 4, "PTRW": 4}
+    assert planned.experiments[0].factors == {"method.gamma": {"label": "gamma", "levels": [0.8, 1.2]}}
+    assert planned.experiments[0].seeds == (0, 1, 2, 3)
+
+
+def test_a_single_value_reaches_just_the_groups_that_read_it_and_fixes_a_factor():
+    planned = make("experiment=bnto_grid", "method.gamma=0.9", "seed=0")
+    assert by_group(planned) == {"C0": 1, "C1": 24, "C2": 24, "C3": 24}
+    gammas = {run.config["method"].get("gamma") for run in planned.runs.values()}
+    assert gammas == {None, 0.9}
+
+
+def test_configuration_groups_can_be_factors():
+    planned = make("experiment=quickstart", "task=expression,sorting", "method/control=none,dual", "seed=0")
+    # C1 has the dual control already, so its cells and C0's are the same runs.
+    assert by_group(planned) == {"C0": 4, "C1": 4, "asymmetric_clip": 4, "PTRW": 4}
+    assert len(planned.runs) == 12
+    assert set(planned.experiments[0].factors) == {"task", "method/control"}
+
+
+def test_without_an_experiment_the_chosen_methods_are_the_groups():
+    planned = make("method=c0_grpo,ptrw", "trainer.steps=3")
+    assert planned.experiments[0].name == "adhoc"
+    assert by_group(planned) == {"c0_grpo": 1, "ptrw": 1}
+
+
+def test_two_experiments_share_their_equal_runs(conf):
+    shutil.copy(conf / "experiment/quickstart.yaml", conf / "experiment/again.yaml")
+    text = (conf / "experiment/again.yaml").read_text().replace("name: quickstart", "name: again")
+    (conf / "experiment/again.yaml").write_text(text)
+    planned = make("experiment=quickstart,again", "seed=0", conf=conf)
+    assert [experiment.name for experiment in planned.experiments] == ["quickstart", "again"]
+    assert len(planned.runs) == 4
+
+
+def test_method_files_combine_by_what_differs_from_the_baseline(conf):
+    write_experiment(conf, {"A": {"method": ["ptrw", "bnto_plateau"]}, "B": {"method": "c0_grpo"}})
+    planned = make("experiment=bad", conf=conf)
+    method = planned.runs[planned.experiments[0].entries[0].id].config["method"]
+    assert (method["trust_region"], method["control"], method["decay"]) == ("gaussian", "dual", "plateau")
+    assert planned.experiments[0].groups["A"]["method"] == ["ptrw", "bnto_plateau"]
+
+
+def test_an_interpolation_follows_each_run(conf):
+    write_experiment(conf, {"A": {"method": "c0_grpo"}}, seeds=[3, 4], verl={"data": {"seed": "${seed}"}})
+    planned = make("experiment=bad", conf=conf)
+    assert [run.config["verl"]["data"]["seed"] for run in planned.runs.values()] == [3, 4]
+
+
+def test_labels_do_not_make_another_run_but_science_does():
+    ids = set(make("method=ptrw").runs)
+    assert ids == set(make("method=c0_grpo", "method/trust_region=gaussian").runs)
+    assert ids == set(make("method=ptrw", "trainer.checkpoint_every=7", "cluster.slots=1").runs)
+    assert not ids & set(make("method=ptrw", "trainer.steps=7").runs)
+
+
+def test_freezing_writes_the_same_bytes_again_and_never_rewrites_a_run(tmp_path):
+    arguments = ("experiment=quickstart", "seed=0", f"multirun={tmp_path / 'multirun'}")
+    planned = make(*arguments)
+    assert not (tmp_path / "multirun").exists()
+    plan.freeze(planned)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
+    plan.freeze(make(*arguments))
+    assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in tmp_path.rglob("*") if p.is_file()}
+
+
+def test_a_frozen_run_is_whole(tmp_path):
+    planned = make("method=bnto_minimal", f"multirun={tmp_path}")
+    plan.freeze(planned)
+    (run,) = planned.runs.values()
+    folder = folders.run_folder(tmp_path, run.id)
+    config = folders.read_config(folder)
+    assert list(config) == ["format", "id", "identity", "base", *SECTIONS]
+    assert "allowed" not in yaml.safe_dump(config)
+    assert folders.read_state(folder).state == "planned"
+    whole = worker.whole_config(folder, config)
+    assert whole.verl.actor_rollout_ref.rollout.n == config["verl"]["actor_rollout_ref"]["rollout"]["n"]
+    assert OmegaConf.is_missing(whole.verl.actor_rollout_ref.rollout, "name")
+    document = json.loads((tmp_path / "adhoc/plan.json").read_text())
+    assert document["runs"] == [{"id": run.id, "group": "bnto_minimal", "seed": 0, "factors": {}}]
+
+
+def test_secrets_of_the_environment_do_not_reach_the_plan(monkeypatch):
+    monkeypatch.setenv("JUDGE_API_KEY", "hunter2hunter2")
+    planned = make("method=ptrw", "task.name=hunter2hunter2")
+    assert "hunter2" not in json.dumps(planned.experiments[0].document())
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def write_experiment(conf, groups, **more):
+    seeds, factors = more.pop("seeds", [0]), more.pop("factors", {})
+    baseline = more.pop("baseline", None)
+    experiment = {"name": "bad", "groups": groups, "factors": factors, "seeds": seeds, "baseline": baseline}
+    text = yaml.safe_dump({"experiment": experiment, **more})
+    (conf / "experiment/bad.yaml").write_text(f"# @package _global_\n{text}")
+
+
+def refused(*arguments, conf=None):
+    with pytest.raises(InvalidPlan) as raised:
+        make(*arguments, conf=conf)
+    lines = str(raised.value).splitlines()
+    assert all(". Fix: " in line for line in lines)
+    return lines
+
+
+ONE = {"A": {"method": "c0_grpo"}}
+FILE = "conf/experiment/bad.yaml: "
+COMMAND_LINE = [
+    (
+        ["method=nosuch"],
+        "command line: method = nosuch: there is no conf/method/nosuch.yaml; available: asymmetric_clip",
+    ),
+    (["experiment=nosuch"], "command line: experiment = nosuch: there is no conf/experiment/nosuch.yaml; available"),
+    (["method=bnto_minimal", "method.gamma=x"], "command line: method.gamma = x: must be a number above 0"),
+    (["experiment=quickstart", "method.rho=-1"], "command line: method.rho = -1: must be a number above 0"),
+    (["method.gamma=1"], "no group's method reads it; it is read with method/control=dual"),
+    (
+        ["method=ptrw", "method.trust_region=clip"],
+        "Fix: write method/trust_region=NAME; available: asymmetric_clip, clip",
+    ),
+    (["method/trust_regoin=clip"], "there is no such configuration group. Fix: write method/trust_region="),
+    (["experiment=quickstart", "method=ptrw"], "this experiment's groups choose their own methods"),
+    (["task=gsm8k", "task.train_path=./nosuch.jsonl"], "command line: task.train_path = ./nosuch.jsonl: the file"),
+    (["model=qwen2_5_1_5b", "model.path=/nosuch/model"], "the file /nosuch/model does not exist"),
+    (["verl.data.train_batch_sise=1"], "verl's configuration has no such key. Fix: write verl.data.train_batch_size"),
+    (["verl.data.train_batch_size=many"], "verl's default is a number (1024), this is a string"),
+    (
+        ["trainer.stepz=3"],
+        "command line: trainer.stepz = 3: no group's configuration reads it. Fix: write trainer.steps",
+    ),
+    (["trainer.steps=0"], "command line: trainer.steps = 0: must be an integer 1 or more"),
+    (["seed=0,0"], "seed 0 is named twice"),
+    (["seed=x"], "a seed is an integer from 0 on"),
+    (["seed=-1"], "a seed is an integer from 0 on"),
+    (["cluster.slots=0"], "an integer of 1 or more, or null"),
+    (["base.config=nosuch"], "verl's configuration does not compose"),
+    (["~trainer.steps"], "can be set, not deleted"),
+    (["method.gamma=["], "not an override in Hydra's grammar"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), COMMAND_LINE, ids=lambda value: str(value)[:40])
+def test_a_bad_command_line_is_refused_in_one_line(arguments, message):
+    (line,) = refused(*arguments)
+    assert message in line
+
+
+EXPERIMENTS = [
+    (
+        {"groups": {"A": {"method": "nosuch"}}},
+        "experiment.groups.A.method = nosuch: there is no conf/method/nosuch.yaml",
+    ),
+    (
+        {"groups": {"A": {"method": ["ptrw", "asymmetric_clip"]}}},
+        "these methods exclude each other: conf/method/ptrw.yaml",
+    ),
+    ({"groups": {"A": {"methud": "ptrw"}}}, "experiment.groups.A.methud: no such key"),
+    (
+        {"groups": ONE, "factors": {"method.gamma": [1]}},
+        "experiment.factors.method.gamma = [1]: no group's method reads",
+    ),
+    (
+        {"groups": ONE, "factors": {"trainer.steps": 3}},
+        "experiment.factors.trainer.steps = 3: a list of one level or more",
+    ),
+    ({"groups": ONE, "factors": {"trainer.steps": [3, 3]}}, "a level is named twice"),
+    ({"groups": ONE, "factors": {"method": ["ptrw"]}}, "method is not a factor. Fix: declare one group a method"),
+    ({"groups": ONE, "baseline": "B"}, "experiment.baseline = 'B': the baseline is one of the groups: A"),
+    ({"groups": ONE, "seeds": [0, 1, 0]}, "experiment.seeds = [0, 1, 0]: seed 0 is named twice"),
+    ({"groups": ONE, "seeds": [True]}, "experiment.seeds = True: a seed is an integer from 0 on"),
+    ({"groups": ONE, "trainer": {"steps": "x"}}, "trainer.steps = x: must be an integer 1 or more"),
+    ({"groups": ONE, "trainer": {"stepz": 3}}, "trainer.stepz = 3: no such key. Fix: write trainer.steps"),
+    (
+        {"groups": ONE, "verl": {"daat": {}}},
+        "verl.daat = {}: verl's configuration has no such key. Fix: write verl.data",
+    ),
+    (
+        {"groups": {"A": {"method": "bnto_minimal", "overrides": {"method.rho": -1}}}},
+        "experiment.groups.A.overrides.method.rho = -1: must be a number above 0",
+    ),
+    (
+        {"groups": {"A": {"method": "ptrw", "overrides": {"method.rho": 1}}}},
+        "experiment.groups.A.overrides.method.rho = 1: no group's method reads it; it is read with method/control=dual",
+    ),
+]
+
+
+@pytest.mark.parametrize(("experiment", "message"), EXPERIMENTS, ids=lambda value: str(value)[:40])
+def test_a_bad_experiment_is_refused_in_one_line_that_names_its_file(conf, experiment, message):
+    write_experiment(conf, **experiment)
+    (line,) = refused("experiment=bad", conf=conf)
+    assert line.startswith(FILE) and message in line
+
+
+def test_a_bad_method_file_is_named(conf):
+    path = conf / "method/control/dual.yaml"
+    path.write_text(path.read_text().replace("rho: 0.45", "rho: -0.45"))
+    (line,) = refused("method=bnto_minimal", conf=conf)
+    assert line.startswith("conf/method/control/dual.yaml: method.rho = -0.45: must be a number above 0")
+
+
+def test_every_error_comes_at_once(conf):
+    write_experiment(conf, {"A": {"method": "nosuch"}, "B": {"method": "bnto_minimal"}}, seeds=[0, 0])
+    lines = refused("experiment=bad", "method.gamma=x", "verl.nosuch=1", "task.train_promts=3", conf=conf)
+    found = "\n".join(lines)
+    for part in ("nosuch.yaml", "named twice", "method.gamma = x", "verl.nosuch", "task.train_promts"):
+        assert part in found

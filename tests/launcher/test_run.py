@@ -1,0 +1,161 @@
+"""Run folders: atomic files, torn lines, superseded steps, checkpoints, claims."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+
+import pytest
+
+from launcher import attempt, claim, run
+from launcher.attempt import Attempt
+from launcher.claim import Heartbeat
+from launcher.run import State
+
+
+def line(step, **more):
+    return json.dumps({"step": step, "attempt": 1, **more}) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "multirun/runs/0123"
+    path.mkdir(parents=True)
+    run.write_state(path, State("0123", run.PLANNED))
+    return path
+
+
+@pytest.fixture
+def mine(folder):
+    with claim.locked(folder):
+        taken = claim.acquire(folder, 1)
+    assert taken is not None
+    return taken
+
+
+@pytest.fixture
+def owned(folder, mine):
+    beat = Heartbeat(folder, mine, interval=0.01)
+    yield Attempt(folder, 1, beat)
+    beat.stop()
+
+
+def steps(path):
+    return [record["step"] for record in run.read_log(path).records]
+
+
+def test_a_state_comes_back_as_it_was_written(folder):
+    state = State("0123", run.FAILED, 2, 1.0, 2.0, 3.0, "host", 4, "job", "cause", {"type": "E", "message": "m"})
+    run.write_state(folder, state)
+    assert run.read_state(folder) == state
+    assert sorted(path.name for path in folder.iterdir()) == ["state.json"]
+
+
+def test_an_unknown_state_is_refused(folder):
+    with pytest.raises(ValueError, match="is not one of planned"):
+        run.write_state(folder, State("0123", "finished"))
+
+
+def test_another_format_is_refused_with_the_file_and_both_versions(folder):
+    (folder / "state.json").write_text('{"format": 2}')
+    with pytest.raises(run.BadRunFolder, match=r"state\.json: format 2; this version reads format 1"):
+        run.read_state(folder)
+
+
+def test_a_failed_replacement_leaves_the_old_file(folder):
+    with pytest.raises(TypeError):
+        run.write_json(folder / "state.json", {"value": object()})
+    assert run.read_state(folder).state == run.PLANNED
+
+
+def test_a_torn_line_is_dropped_and_counted(folder):
+    run.metrics_path(folder).write_text(line(1) + line(2) + '{"step": 3, "val')
+    log = run.read_log(run.metrics_path(folder))
+    assert ([record["step"] for record in log.records], log.torn) == ([1, 2], 1)
+    last = run.last_record(run.metrics_path(folder))
+    assert last is not None and last["step"] == 2
+
+
+@pytest.mark.parametrize(("checkpoint", "kept"), [(2, [1, 2]), (None, [])])
+def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, kept):
+    run.metrics_path(folder).write_text(line(1) + line(2) + line(3) + '{"step": 4')
+    run.histograms_path(folder).write_text(line(2, name="h"))
+    if checkpoint:
+        (run.checkpoints_folder(folder) / run.checkpoint_name(checkpoint)).mkdir(parents=True)
+        (run.checkpoints_folder(folder) / ".tmp-step_000003-1").mkdir()
+    attempt.prepare(folder, 2)
+    assert steps(run.metrics_path(folder)) == kept
+    assert run.read_log(run.metrics_path(folder)).torn == 0
+    moved = (run.attempt_folder(folder, 2) / "superseded.jsonl").read_bytes()
+    assert b'"step": 3' in moved and moved.endswith(b"\n")
+    assert [found[0] for found in run.checkpoints(folder)] == ([checkpoint] if checkpoint else [])
+    assert not list(folder.glob("checkpoints/.tmp-*"))
+    once = run.metrics_path(folder).read_bytes()
+    attempt.prepare(folder, 3)
+    assert run.metrics_path(folder).read_bytes() == once
+    assert not (run.attempt_folder(folder, 3) / "superseded.jsonl").exists()
+
+
+def test_only_the_newest_complete_checkpoint_stays(owned):
+    for step in (5, 10):
+        with owned.checkpoint(step) as path:
+            (path / "weights").write_text(str(step))
+    with pytest.raises(RuntimeError), owned.checkpoint(15) as path:
+        (path / "weights").write_text("half")
+        raise RuntimeError("out of memory")
+    found = owned.latest_checkpoint()
+    assert found[0] == 10 and (found[1] / "weights").read_text() == "10"
+    assert [path.name for path in found[1].parent.iterdir()] == ["step_000010"]
+
+
+def test_a_run_has_one_owner(folder, mine):
+    with claim.locked(folder):
+        assert claim.acquire(folder, 2) is None
+        claim.release(folder, mine)
+        assert claim.acquire(folder, 2) is not None
+
+
+@pytest.mark.parametrize("change", [{"pid": 2**22 + 1}, {"process_start": 1}])
+def test_a_claim_of_a_process_that_is_gone_is_taken_over_at_once(folder, mine, change):
+    run.write_json(folder / "claim.json", asdict(replace(mine, **change)))
+    with claim.locked(folder):
+        taken = claim.acquire(folder, 2)
+    assert taken is not None and claim.owns(folder, taken)
+
+
+@pytest.mark.parametrize(("silent", "free"), [(0.0, False), (16.0, True)])
+def test_on_another_host_only_missed_heartbeats_free_a_run(folder, mine, silent, free):
+    run.write_json(folder / "claim.json", asdict(replace(mine, host="elsewhere", pid=2**22 + 1)))
+    beat = time.time() - silent
+    os.utime(folder / "claim.json", (beat, beat))
+    with claim.locked(folder):
+        assert (claim.acquire(folder, 2) is not None) is free
+
+
+def test_a_zombie_is_gone():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert claim.process_start(child.pid) is None
+    child.wait()
+    assert claim.process_start(os.getpid()) is not None
+
+
+def test_who_lost_the_claim_stops_writing(folder, mine, owned):
+    owned.log(1, {"value": 1.0})
+    run.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
+    assert owned._heartbeat.lost.wait(10)
+    assert owned.stop_requested()
+    with pytest.raises(claim.ClaimLost):
+        owned.log(2, {"value": 1.0})
+    with pytest.raises(claim.ClaimLost), owned.checkpoint(2):
+        pass
+    assert steps(run.metrics_path(folder)) == [1] and not run.checkpoints(folder)
+
+
+def test_the_readers_need_only_the_standard_library():
+    code = "import sys, launcher.run; print([m for m in ('yaml', 'omegaconf', 'hydra', 'rich') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -1,0 +1,132 @@
+"""Sweeps as stories: done, again, killed, interrupted, two at once, failing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+
+from tests.launcher.conftest import until
+
+# One method, four seeds, two workers.
+SMALL = ("method=c0_grpo", "seed=0,1,2,3", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=2")
+SLOW = {"STEPS_SECONDS": "0.1"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The lines of a sweep that nothing disturbed."""
+    from tests.launcher.conftest import Sweeps
+
+    sweep = Sweeps(tmp_path_factory.mktemp("whole") / "multirun")
+    code, output = sweep.run(*SMALL)
+    assert code == 0, output
+    return sweep
+
+
+def test_every_run_ends_done_with_its_files(whole):
+    states = whole.states()
+    assert len(states) == 4 and {state["state"] for state in states.values()} == {"done"}
+    for run_id in states:
+        folder = whole.multirun / "runs" / run_id
+        assert json.loads((folder / "summary.json").read_text())["steps"] == 12
+        assert json.loads((folder / "provenance.json").read_text())["packages"]["hydra-core"]
+        assert (folder / "attempts/1/stdout.log").read_text() == "walked\n"
+        assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step_000012"]
+        assert not (folder / "claim.json").exists()
+    (launch,) = map(json.loads, (whole.multirun / "adhoc/launches.jsonl").read_text().splitlines())
+    assert launch["states"] == {"done": 4} and launch["workers"] == 2
+
+
+def test_a_deleted_run_is_the_only_one_that_runs_again(whole, sweeps):
+    shutil.copytree(whole.multirun, sweeps.multirun)
+    victim = sorted(whole.states())[0]
+    shutil.rmtree(sweeps.multirun / "runs" / victim)
+    code, output = sweeps.run(*SMALL)
+    assert code == 0 and f"RAN {victim}\n" in output
+    assert sweeps.values() == whole.values()
+
+
+def test_a_killed_worker_is_lost_and_the_same_command_resumes_it(whole, sweeps):
+    launcher = sweeps.start(*SMALL, **SLOW)
+    checkpoint = until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))[0]
+    victim = checkpoint.parents[1].name
+    os.kill(sweeps.states()[victim]["pid"], signal.SIGKILL)
+    launcher.communicate()
+    assert launcher.returncode == 1
+    state = sweeps.states()[victim]
+    assert (state["state"], state["cause"]) == ("lost", "signal 9")
+    assert sweeps.run(*SMALL)[0] == 0
+    assert sweeps.values() == whole.values()
+    assert sweeps.states()[victim]["attempt"] == 2
+
+
+def test_after_a_killed_launcher_no_worker_lives_long_and_nothing_runs_twice(whole, sweeps):
+    launcher = sweeps.start(*SMALL, **SLOW)
+    until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))
+    launcher.kill()
+    # At once: the next launcher waits for the orphans to let go.
+    code, output = sweeps.run(*SMALL)
+    assert code == 0, output
+    assert not sweeps.alive()
+    assert sweeps.values() == whole.values()
+    assert {state["state"] for state in sweeps.states().values()} == {"done"}
+
+
+def test_an_orphan_saves_a_checkpoint_and_says_why(sweeps):
+    launcher = sweeps.start(*SMALL, **SLOW)
+    until(lambda: len(sweeps.alive()) == 2 and len(list(sweeps.multirun.glob("runs/*/metrics.jsonl"))) == 2)
+    launcher.kill()
+    until(lambda: not sweeps.alive())
+    preempted = [state for state in sweeps.states().values() if state["state"] == "preempted"]
+    assert len(preempted) == 2
+    assert {state["cause"] for state in preempted} == {"launcher gone"}
+
+
+def test_two_launchers_never_run_one_run_twice(whole, sweeps):
+    first = sweeps.start(*SMALL, STEPS_SECONDS="0.05")
+    second = sweeps.start(*SMALL, STEPS_SECONDS="0.05")
+    for process in (first, second):
+        output, _ = process.communicate()
+        assert process.returncode == 0, output
+    assert sweeps.values() == whole.values()
+    assert {state["attempt"] for state in sweeps.states().values()} == {1}
+
+
+def test_interrupted_once_the_runs_checkpoint_and_the_command_goes_on_later(whole, sweeps):
+    launcher = sweeps.start(*SMALL, **SLOW)
+    until(lambda: len(list(sweeps.multirun.glob("runs/*/metrics.jsonl"))) == 2)
+    launcher.send_signal(signal.SIGINT)
+    output, _ = launcher.communicate()
+    assert launcher.returncode == 1, output
+    kinds = sorted(state["state"] for state in sweeps.states().values())
+    assert kinds == ["planned", "planned", "preempted", "preempted"]
+    assert sweeps.run(*SMALL)[0] == 0
+    assert sweeps.values() == whole.values()
+
+
+def test_failures_say_what_happened_and_are_not_taken_up_again(sweeps):
+    ends = json.dumps({"1": "raise", "2": "diverge", "3": "exit"})
+    code, output = sweeps.run(*SMALL, STEPS_END=ends)
+    assert code == 1
+    planned = json.loads((sweeps.multirun / "adhoc/plan.json").read_text())["runs"]
+    by_seed = {entry["seed"]: sweeps.states()[entry["id"]] for entry in planned}
+    assert [by_seed[seed]["state"] for seed in range(4)] == ["done", "failed", "diverged", "lost"]
+    assert by_seed[1]["cause"] == "ValueError: seed 1 ends here"
+    assert "raise ValueError" in by_seed[1]["error"]["traceback"]
+    assert by_seed[3]["cause"] == "exit code 7 without a terminal state"
+    code, output = sweeps.run(*SMALL)
+    assert f"RAN {by_seed[3]['id']}\n" in output
+
+
+def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
+    ends = json.dumps({str(seed): "raise" for seed in range(12)})
+    seeds = f"seed={','.join(map(str, range(12)))}"
+    code, output = sweeps.run("method=c0_grpo", seeds, "trainer.steps=4", "cluster.slots=1", STEPS_END=ends)
+    assert code == 1
+    assert "5 failures in a row with one cause" in output and "7 runs were not submitted" in output
+    kinds = [state["state"] for state in sweeps.states().values()]
+    assert (kinds.count("failed"), kinds.count("planned")) == (5, 7)
