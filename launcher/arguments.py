@@ -22,7 +22,7 @@ class Arguments:
     """What the command line asks for; every list and mapping in the order given."""
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
-    methods: list[str] | None = None
+    methods: list[tuple[str, ...]] | None = None
     seeds: list[Any] | None = None
     choices: dict[str, str] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
@@ -63,15 +63,20 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         problems.append(Problem(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b"))
         return
     if composer.is_group(key):
-        names = [str(level) for level in levels if level is not None]
+        chosen = [tuple(map(str, one)) if isinstance(one, list) else (str(one),) for one in levels if one is not None]
+        names = [name for one in chosen for name in one]
         unknown = [name for name in names if name not in composer.options(key)]
         problems.extend(unknown_option(composer, COMMAND_LINE, key, key, name) for name in unknown)
         if unknown:
             return
+        if key != "method" and len(names) > len(chosen):
+            fix = "write a,b without brackets to run each in turn"
+            problems.append(Problem(COMMAND_LINE, key, str(names), "this group has one choice at a time", fix))
+            return
         if key == "experiment":
             parsed.experiments = [None if level is None else str(level) for level in levels]
         elif key == "method":
-            parsed.methods = names
+            parsed.methods = chosen
         elif len(names) == 1:
             parsed.choices[key] = names[0]
         elif key == "cluster":

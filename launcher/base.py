@@ -126,8 +126,28 @@ def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "ve
         elif _kind(default) != _kind(value):
             rule = f"verl's default is {_kind(default)} ({shown(default)}), this is {_kind(value)}"
             yield BadDifference(path, value, rule, f"give {_kind(default)}")
-        elif isinstance(default, int) and isinstance(value, float) and not value.is_integer():
+        elif isinstance(default, int) and abs(default) > 1 and isinstance(value, float) and not value.is_integer():
+            # 0 and 1 are how verl writes 0.0 and 1.0 too: entropy_coeff, top_p
             yield BadDifference(path, value, f"verl's default is a whole number ({default})", "give a whole number")
+
+
+def unread(
+    differences: Mapping[str, Any], read: Sequence[str], elsewhere: Mapping[str, str], at: str = ""
+) -> Iterator[BadDifference]:
+    """Every difference that the trainer does not read, and that so would be without effect.
+
+    read: the keys that it reads, a mapping's with all below it; elsewhere: what to set instead of some others.
+    """
+    for key, value in differences.items():
+        path = f"{at}{key}"
+        if path in read:
+            continue
+        if isinstance(value, Mapping) and value:
+            yield from unread(value, read, elsewhere, f"{path}.")
+            continue
+        instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), None)
+        rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"
+        yield BadDifference(f"verl.{path}", value, rule, instead or "remove it")
 
 
 def prune(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,16 +119,15 @@ class Cells:
         ]
         found: dict[str, tuple[list[str], dict[str, Any]]] = {}
         for group in self._wanted.groups.values():
-            at = f"experiment.groups.{group.name}"
+            where, at = self._wanted.where, f"experiment.groups.{group.name}.method"
+            if self._workshop.arguments.methods is not None:
+                where, at = COMMAND_LINE, "method"
             unknown = [method for method in group.methods if method not in options]
-            problems.extend(
-                command_line.unknown_option(composer, self._wanted.where, f"{at}.method", "method", one)
-                for one in unknown
-            )
+            problems.extend(command_line.unknown_option(composer, where, at, "method", one) for one in unknown)
             if unknown:
                 continue
             try:
-                combined = methods.combine(composer, group.methods, self._wanted.where, at, problems)
+                combined = methods.combine(composer, group.methods, where, at, problems)
             except (HydraException, OmegaConfBaseException) as error:
                 problems.append(does_not_compose(self._wanted.where, error))
                 continue
@@ -207,7 +206,7 @@ class Cells:
             sound = self._check(shape, config, sources)
             if base is None:
                 continue
-            pruned, refused = self._workshop.differences(base, config)
+            pruned, refused = self._workshop.differences(base, config, shape.verl_keys)
             for bad in refused:
                 where, at = self._blame(bad.key, shape, sources)
                 self._workshop.problems.append(Problem(where, at, validate.brief(bad.value), bad.rule, bad.fix))

@@ -83,12 +83,12 @@ def _groups(value: Any, method: str, arguments: Arguments, where: str, problems:
         problems.append(Problem(where, "experiment.groups", shown(value), rule, "write NAME: {method: FILE}"))
         return {}
     if not value:
-        chosen = arguments.methods or [method]
-        return {name: Group(name, (name,), name, {}) for name in chosen}
+        chosen = {"+".join(files): files for files in arguments.methods or [(method,)]}
+        return {name: Group(name, files, name, {}) for name, files in chosen.items()}
     if arguments.methods is not None:
         rule = "this experiment's groups choose their own methods"
         fix = f"drop it, or run one method without experiment=; the groups are in {where}"
-        problems.append(Problem("command line", "method", ",".join(arguments.methods), rule, fix))
+        problems.append(Problem("command line", "method", ", ".join(map("+".join, arguments.methods)), rule, fix))
     groups: dict[str, Group] = {}
     for raw, item in value.items():
         name, at = str(raw), f"experiment.groups.{raw}"

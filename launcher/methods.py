@@ -72,7 +72,7 @@ def combine(
                     f"conf/method/{method}.yaml has {name}={value}"
                 )
                 fix = f"remove {owner} or {method} from the list"
-                problems.append(Problem(where, f"{at}.method", shown(list(methods)), rule, fix))
+                problems.append(Problem(where, at, shown(list(methods)), rule, fix))
     if not sound:
         return None
     overrides = [f"method={BASELINE}", *(f"{key}={choice}" for key, (choice, _) in choices.items())]

@@ -16,6 +16,9 @@ from jsonschema import Draft202012Validator
 from launcher.problem import nearest, shown
 
 ALLOWED = "allowed"
+VERL_KEYS = "verl_keys"
+# What speaks about the configuration and is no part of it: never frozen.
+_ABOUT = (ALLOWED, VERL_KEYS)
 MISSING = "???"
 _DATA = (".jsonl", ".parquet")
 _WORDS = {
@@ -41,8 +44,10 @@ class Breach:
 
 
 def strip(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree without its `allowed` mappings."""
-    return {key: strip(value) if isinstance(value, Mapping) else value for key, value in tree.items() if key != ALLOWED}
+    """The tree without what only speaks about it: `allowed` and `verl_keys`."""
+    return {
+        key: strip(value) if isinstance(value, Mapping) else value for key, value in tree.items() if key not in _ABOUT
+    }
 
 
 def schemas(defaults: Mapping[str, Any], at: str = "") -> dict[str, dict[str, Any]]:
@@ -50,7 +55,7 @@ def schemas(defaults: Mapping[str, Any], at: str = "") -> dict[str, dict[str, An
     found: dict[str, dict[str, Any]] = {}
     fragments = defaults.get(ALLOWED) or {}
     for key, value in defaults.items():
-        if key == ALLOWED:
+        if key in _ABOUT:
             continue
         path = f"{at}{key}"
         fragment = dict(fragments.get(key) or {})

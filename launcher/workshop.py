@@ -30,6 +30,7 @@ class Shape:
         composed = composer.compose(self.overrides)
         whole = compose.plain(composed.config)
         self.tree = validate.strip({key: whole.get(key) for key in SECTIONS})
+        self.verl_keys = (whole.get("trainer") or {}).get(validate.VERL_KEYS)
         self.base_request = whole.get("base") or {}
         # What an experiment's file sets is checked against what holds without it.
         apart = [
@@ -108,13 +109,22 @@ class Workshop:
             self.used_bases[found.hash] = found
         return found
 
-    def differences(self, base: Base, tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[bases.BadDifference]]:
-        """A tree's differences to verl's that do differ, and those that verl's tree refuses."""
+    def differences(
+        self, base: Base, tree: Mapping[str, Any], keys: Mapping[str, Any] | None
+    ) -> tuple[dict[str, Any], list[bases.BadDifference]]:
+        """A tree's differences to verl's that do differ, and those that verl's tree or the trainer refuses.
+
+        keys: the trainer's `verl_keys`, or None for a trainer that reads them all.
+        """
         wanted = tree.get("verl") or {}
-        key = (base.hash, identity.canonical_json(wanted))
-        if key not in self._judged:
-            self._judged[key] = (bases.prune(base.tree, wanted), list(bases.check(base.tree, wanted)))
-        return self._judged[key]
+        memo = (base.hash, identity.canonical_json([wanted, keys]))
+        if memo not in self._judged:
+            differing = bases.prune(base.tree, wanted)
+            refused = {bad.key: bad for bad in bases.check(base.tree, wanted)}
+            for bad in bases.unread(differing, keys["read"], keys["elsewhere"]) if keys is not None else ():
+                refused.setdefault(bad.key, bad)
+            self._judged[memo] = (differing, list(refused.values()))
+        return self._judged[memo]
 
 
 def does_not_compose(where: str, error: Exception) -> Problem:

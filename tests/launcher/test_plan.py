@@ -112,9 +112,9 @@ def test_method_files_combine_by_what_differs_from_the_baseline(conf):
 
 
 def test_an_interpolation_follows_each_run(conf):
-    write_experiment(conf, {"A": {"method": "c0_grpo"}}, seeds=[3, 4], verl={"data": {"seed": "${seed}"}})
+    write_experiment(conf, {"A": {"method": "c0_grpo"}}, seeds=[3, 4], verl={"data": {"train_batch_size": "${seed}"}})
     planned = make("experiment=bad", conf=conf)
-    assert [run.config["verl"]["data"]["seed"] for run in planned.runs.values()] == [3, 4]
+    assert [run.config["verl"]["data"]["train_batch_size"] for run in planned.runs.values()] == [3, 4]
 
 
 def test_labels_do_not_make_another_run_but_science_does():
@@ -132,6 +132,12 @@ def test_freezing_writes_the_same_bytes_again_and_never_rewrites_a_run(tmp_path)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
     plan.freeze(make(*arguments))
     assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in tmp_path.rglob("*") if p.is_file()}
+
+
+def test_methods_in_a_list_are_one_run_and_after_a_comma_two():
+    (both,) = make("method=[ptrw,bnto_minimal]").runs.values()
+    assert (both.config["method"]["trust_region"], both.config["method"]["control"]) == ("gaussian", "dual")
+    assert len(make("method=[ptrw,bnto_minimal],c0_grpo").runs) == 2
 
 
 def test_a_frozen_run_is_whole(tmp_path):
@@ -194,6 +200,10 @@ COMMAND_LINE = [
     (["experiment=quickstart", "method=ptrw"], "this experiment's groups choose their own methods"),
     (["task=gsm8k", "task.train_path=./nosuch.jsonl"], "command line: task.train_path = ./nosuch.jsonl: the file"),
     (["model=qwen2_5_1_5b", "model.path=/nosuch/model"], "the file /nosuch/model does not exist"),
+    (["verl.algorithm.adv_estimator=rloo"], "the chosen trainer does not read this key"),
+    (["verl.trainer.total_epochs=3"], "Fix: set trainer.steps, trainer.checkpoint_every"),
+    (["method=[ptrw,asymmetric_clip]"], "Fix: remove ptrw or asymmetric_clip from the list"),
+    (["task=[sorting,expression]"], "Fix: write a,b without brackets to run each in turn"),
     (["verl.data.train_batch_sise=1"], "verl's configuration has no such key. Fix: write verl.data.train_batch_size"),
     (["verl.data.train_batch_size=many"], "verl's default is a number (1024), this is a string"),
     (
