@@ -140,10 +140,10 @@ def unread(
     """
     for key, value in differences.items():
         path = f"{at}{key}"
-        if path in read:
-            continue
         if isinstance(value, Mapping) and value:
             yield from unread(value, read, elsewhere, f"{path}.")
+            continue
+        if path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
             continue
         instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), None)
         rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,5 +21,9 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
             build(draft)
+            for path in [*draft.rglob("*"), draft]:  # on disk before it gets its name
+                descriptor = os.open(path, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
             draft.rename(folder)
     return folder

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ from trainer_ext.backends.batch import Batch, pad
 from trainer_ext.backends.sampler import load_module
 from trainer_ext.cache import build_once
 
+_BACKENDS = Path(__file__).parent / "backends"
+# The warm start's own optimizer: what a run sets for its training must not change the model that all runs start from.
+_OPTIMIZER = {"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.0, "lr_scheduler_type": "constant", "clip_grad": 1.0}
+_OPTIMIZER |= {"weight_decay": 0.01, "betas": [0.9, 0.999], "optimizer": "AdamW", "optimizer_impl": "torch.optim"}
+_OPTIMIZER |= {"override_optimizer_config": {"fused": True}}
 _SPECIAL = ["<pad>", "<eos>", "<unk>"]
 _CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
 
@@ -39,9 +45,10 @@ def start(config: Any, cache: Path) -> str:
     if warm is None:
         raise ValueError(f"task.warm_start is missing: task {task['name']} cannot start an embedded model")
     shape = {k: model[k] for k in ("hidden_size", "intermediate_size", "layers", "heads")}
-    sources = [Path(__file__), Path(tasks.get(task["name"]).__file__ or "")]
+    sources = [Path(__file__), Path(tasks.get(task["name"]).__file__ or ""), *sorted(_BACKENDS.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
-    digest.update(json.dumps([shape, task, torch.__version__], sort_keys=True).encode())
+    versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
+    digest.update(json.dumps([shape, task, versions], sort_keys=True).encode())
 
     def build(folder: Path) -> None:
         _initialise(shape, warm["seed"], folder)
@@ -98,7 +105,7 @@ def _teach(folder: Path, task: Mapping[str, Any], verl: DictConfig) -> None:
     module = tasks.get(task["name"])
     verl = OmegaConf.create(OmegaConf.to_container(verl))
     with open_dict(verl):
-        verl.actor_rollout_ref.actor.optim.lr = warm["lr"]
+        verl.actor_rollout_ref.actor.optim.update({**_OPTIMIZER, "lr": warm["lr"]})
         verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = warm["batch_size"]
     actor = Actor(verl, str(folder), total_steps=warm["steps"])
     tokenizer = actor.tokenizer
@@ -111,4 +118,4 @@ def _teach(folder: Path, task: Mapping[str, Any], verl: DictConfig) -> None:
         answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
         responses, mask = pad(answers, tokenizer.pad_token_id, left=False)
         actor.update(Batch(prompts, prompt_mask, responses, mask).columns(), losses.likelihood)
-    load_module(str(folder), actor.weights()).save_pretrained(folder)
+    load_module(str(folder), actor.model_config, actor.weights()).save_pretrained(folder)

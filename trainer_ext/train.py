@@ -60,8 +60,6 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         state = trainer.load(folder)
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         health.load_state_dict(state["health"])
-    devices = max(1, int(config["model"]["resources"]["devices"]))
-    saved = done
 
     def wall() -> float:
         return wall_before + time.monotonic() - began
@@ -88,7 +86,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 **metrics,
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
-                "cost/device_seconds": wall() * devices,
+                "cost/device_seconds": wall(),  # one process, one device
                 "cost/peak_memory_bytes": float(cpu.peak_memory_bytes()),
             },
         )
@@ -98,9 +96,8 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         stopping = run.stop_requested() and step < settings["steps"]
         if stopping or step % settings["checkpoint_every"] == 0 or step == settings["steps"]:
             save(step)
-            saved = step
         if stopping:
-            raise Preempted(saved)
+            raise Preempted(step)
     return {
         "steps": settings["steps"],
         "samples": trainer.samples,

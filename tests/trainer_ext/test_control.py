@@ -40,13 +40,14 @@ def test_usage_decay_follows_the_formulas(steps):
     s = DualSettings(warmup_steps=3, rho=0.5, alpha_lambda=0.1, beta_lr=0.1, target_kl=0.05)
     history = fed(DualController(s, total_steps=40), steps)
     beta, lam, usage, top = s.beta_init, 0.0, 1.0, 0.0
-    start = 0.5 * sum(step[0] for step in steps[:3]) / 3
+    telling: list[float] = []  # steps of the warm-up that had any weighted entropy
     for number, ((weighted, kl, _, _, std), (coefficients, values)) in enumerate(zip(steps, history, strict=True), 1):
         beta = max(0.0, beta + 0.1 * (kl - 0.05))
         if number <= 4:  # the first 10% of 40 steps
             top = max(top, std)
-        if number > 3:
-            spread = min(std / top, 1.0) if top else 0.0
+        if len(telling) == 3:
+            start = 0.5 * sum(telling) / 3
+            spread = min(std / top, 1.0) if top else 1.0
             budget = start * max(0.1, 0.5 * spread + 0.5 * min(usage, 1.0))
             usage = weighted / max(budget, 1e-8)
             lam = max(0.0, lam + 0.1 * (weighted - budget))
@@ -54,6 +55,7 @@ def test_usage_decay_follows_the_formulas(steps):
             assert values["dual_game/usage_ratio"] == pytest.approx(usage)
         else:
             assert "dual_game/B_token" not in values, "no budget before the warm-up is over"
+            telling += [weighted] if weighted > 0 else []
         assert coefficients == (pytest.approx(lam), pytest.approx(beta))
 
 

@@ -117,8 +117,10 @@ def test_grpo_normalises_within_the_group(seed, order):
     torch.testing.assert_close(advantage.grpo(rewards[index], groups[index]), result[index])
 
 
-def test_a_group_that_agrees_has_no_advantage():
-    assert advantage.grpo(torch.ones(4), torch.zeros(4, dtype=torch.long)).tolist() == [0.0] * 4
+@pytest.mark.parametrize("reward", [1.0, 0.1, 0.7])
+def test_a_group_that_agrees_has_no_advantage(reward):
+    rewards, group = torch.full((8,), reward), torch.zeros(8, dtype=torch.long)
+    assert advantage.grpo(rewards, group).tolist() == [0.0] * 8
 
 
 @settings(max_examples=30, deadline=None)

@@ -26,7 +26,7 @@ from trainer_ext.tasks import expression, gsm8k, sorting
         ("9+8", 17, 0),
         ("10+7+0", 17, 0),
         ("", 17, 0),
-        ("9+9-1\n", 17, 1),
+        ("9+9-1 ", 17, 0),
     ],
 )
 def test_expression_rewards_form_and_value(text, number, reward):
@@ -39,7 +39,16 @@ def test_sorting_rewards_only_the_whole_answer():
 
 
 @pytest.mark.parametrize(
-    ("text", "reward"), [("so #### 1,234", 1), ("1234.0", 1), ("1234 or 5", 0), ("none", 0), ("-1234", 0)]
+    ("text", "reward"),
+    [
+        ("so #### 1,234", 1),
+        ("1234.0", 1),
+        ("1234 or 5", 0),
+        ("none", 0),
+        ("-1234", 0),
+        ("of 2000-1234", 1),
+        ("2,000-766 = 1,234", 1),
+    ],
 )
 def test_gsm8k_compares_the_last_number(text, reward):
     assert gsm8k.compute_score("gsm8k", text, "1234") == reward

@@ -94,3 +94,37 @@ def test_the_embedded_tasks_start_low_and_are_learned(task, new_run):
     rewards = [line["analysis/reward_sum_mean"] for line in run.lines]
     assert 0.1 <= sum(rewards[:3]) / 3 <= 0.45
     assert sum(rewards[-6:]) / 6 > 1.5 * sum(rewards[:3]) / 3
+
+
+def test_the_common_start_does_not_depend_on_how_a_run_trains(tmp_path):
+    from trainer_ext.models import start
+
+    optim = "verl.actor_rollout_ref.actor.optim"
+    found = [
+        Path(start(configuration("task.warm_start.steps=3", *more), tmp_path / str(n)))
+        for n, more in enumerate(([], [f"{optim}.lr_warmup_steps=9", f"{optim}.clip_grad=0.01", f"{optim}.lr=1"]))
+    ]
+    assert found[0].name == found[1].name
+    first, second = (load_file(folder / "model.safetensors") for folder in found)
+    assert all(bool((first[name] == second[name]).all()) for name in first)
+
+
+def test_the_learning_rate_written_is_the_one_used(new_run):
+    run = new_run()
+    train(configuration(*SHORT, "trainer.steps=4", "verl.actor_rollout_ref.actor.optim.lr_warmup_steps=3"), run)
+    assert [line["actor/lr"] for line in run.lines] == pytest.approx([0, 1e-4, 2e-4, 3e-4])
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48",
+            "does not divide a mini-batch of 64 responses",
+        ),
+        ("verl.actor_rollout_ref.rollout.temperature=0.0", "sampling needs one above 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(override, said, new_run):
+    with pytest.raises(ValueError, match=said):
+        train(configuration(*SHORT, override), new_run())

@@ -10,10 +10,11 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from torch import Tensor
+from transformers import AutoConfig
 
 from trainer_ext.backends import cpu
 
-cpu.use()  # before verl's modules read the device's name
+cpu.use()  # before verl's engines read the device's name
 
 # verl warns of every engine whose packages are not installed; none of them is wanted here
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
@@ -40,8 +41,10 @@ class PaddedEngine(FSDPEngineWithLMHead):
 
     def initialize(self) -> None:
         super().initialize()
-        self._gradients: list[Tensor] = []  # of this mini-batch's micro-batches, each adding its share of the mean
+        # Of this mini-batch: each micro-batch adds its share of the mean gradient.
         self._accumulated: Tensor | None = None
+        self._forwards, self._share_squares = 0, 0.0
+        # Of all mini-batches since take_grad_variance.
         self._gradient_sum: Tensor | None = None
         self._square_sum, self._gradient_count = 0.0, 0
 
@@ -69,7 +72,7 @@ class PaddedEngine(FSDPEngineWithLMHead):
 
     def optimizer_zero_grad(self) -> None:
         super().optimizer_zero_grad()
-        self._gradients, self._accumulated, self._forwards = [], None, 0
+        self._accumulated, self._forwards, self._share_squares = None, 0, 0.0
 
     def forward_step(self, micro_batch: TensorDict, loss_function: Any, forward_only: bool) -> Any:
         if not forward_only:
@@ -80,16 +83,18 @@ class PaddedEngine(FSDPEngineWithLMHead):
 
     def optimizer_step(self) -> float:
         self._take_gradient()
-        for share in self._gradients:
-            gradient = share * len(self._gradients)  # the micro-batch's own mean
-            self._gradient_sum = gradient if self._gradient_sum is None else self._gradient_sum.add_(gradient)
-            self._square_sum += float(gradient.dot(gradient))
-            self._gradient_count += 1
+        # A micro-batch's own mean gradient is n times its share: their sum is n times what has accumulated.
+        n, total = self._forwards, self._accumulated
+        assert total is not None
+        self._gradient_sum = n * total if self._gradient_sum is None else self._gradient_sum.add_(total, alpha=n)
+        self._square_sum += n**2 * self._share_squares
+        self._gradient_count += n
         return float(super().optimizer_step())
 
     def _take_gradient(self) -> None:
-        total = torch.cat([_local(p.grad).flatten().double() for p in self.module.parameters() if p.grad is not None])
-        self._gradients.append(total if self._accumulated is None else total - self._accumulated)
+        total = torch.cat([_local(p.grad).flatten() for p in self.module.parameters() if p.grad is not None])
+        share = total if self._accumulated is None else total - self._accumulated
+        self._share_squares += _square(share)
         self._accumulated = total
 
     def take_grad_variance(self) -> float | None:
@@ -101,7 +106,11 @@ class PaddedEngine(FSDPEngineWithLMHead):
         self._gradient_sum, self._square_sum, self._gradient_count = None, 0.0, 0
         if total is None or count < 2:
             return None
-        return max(0.0, (squares - float(total.dot(total)) / count) / (count - 1))
+        return max(0.0, (squares - _square(total) / count) / (count - 1))
+
+
+def _square(vector: Tensor) -> float:
+    return float((vector * vector).sum(dtype=torch.float64))
 
 
 def _local(tensor: Tensor) -> Tensor:
@@ -119,10 +128,14 @@ class Actor:
         with open_dict(tree):
             tree.model.path = model_path
             tree.model.use_remove_padding = False
+            # Dropout would make the ratio of a policy to itself differ from 1, and draw from a generator of its own.
+            plain = AutoConfig.from_pretrained(model_path, trust_remote_code=tree.model.trust_remote_code).to_dict()
+            tree.model.override_config = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
             tree.model.override_config.attn_implementation = "sdpa"
             tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
+            # The sampler shares these weights; computing in another type would give it other log-probabilities.
+            tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}
             if not torch.cuda.is_available():
-                tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}
                 tree.actor.fsdp_config.use_torch_compile = False
                 tree.model.enable_gradient_checkpointing = False
             tree.actor.fsdp_config.reshard_after_forward = False  # one rank: nothing to free
@@ -165,6 +178,11 @@ class Actor:
         Returns the loss's metrics.
         """
         size = min(self.config.ppo_micro_batch_size_per_gpu, len(batch))
+        if len(batch) % size:
+            raise ValueError(
+                f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={size} does not divide a mini-batch of "
+                f"{len(batch)} responses (ppo_mini_batch_size prompts times rollout.n): make it a divisor"
+            )
         tu.assign_non_tensor(batch, micro_batch_size_per_gpu=size, use_dynamic_bsz=False, **info)
         self.worker.set_loss_fn(loss)
         return dict(tu.get(self.worker.train_batch(batch), "metrics"))

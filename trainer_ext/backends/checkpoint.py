@@ -39,7 +39,7 @@ def load(folder: Path, actor: Actor) -> dict[str, Any]:
     optimizer, parameters = actor.engine.optimizer, dict(actor.engine.module.named_parameters())
     for path, tensor in load_file(folder / "optimizer.safetensors").items():
         name, key = path.rsplit("/", 1)
-        optimizer.state[parameters[name]][key] = _like(tensor, parameters[name])
+        optimizer.state[parameters[name]][key] = _like(tensor, parameters[name], optimizer.param_groups[0])
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
     scheduler = actor.engine.lr_scheduler
     scheduler.load_state_dict({**state.pop("schedule"), "lr_lambdas": scheduler.state_dict()["lr_lambdas"]})
@@ -52,8 +52,10 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    if isinstance(parameter, DTensor) and tensor.shape == parameter.to_local().shape and tensor.dim() > 0:
+def _like(tensor: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+    """A state tensor where the optimizer keeps it: sharded as its parameter; a counter on the device if fused."""
+    if isinstance(parameter, DTensor) and tensor.dim() > 0 and tensor.shape == parameter.to_local().shape:
         local = tensor.to(parameter.to_local().device)
         return DTensor.from_local(local, parameter.device_mesh, parameter.placements)
-    return tensor
+    on_device = tensor.dim() > 0 or group.get("fused") or group.get("capturable")
+    return tensor.to(parameter.device) if on_device else tensor

@@ -1,7 +1,7 @@
 """verl on a CPU through its public hooks: a platform, an engine, and a process group of one.
 
-verl falls back to CUDA when it finds no accelerator, so `use()` must run before any other verl module is imported:
-several of them read the device name once, at import.
+verl falls back to CUDA when it finds no accelerator, so `use()` must run before verl's engines are imported: they read
+the device's name once, at import.
 """
 
 from __future__ import annotations
@@ -119,11 +119,9 @@ def use() -> str:
 
 def start_process_group() -> None:
     """A process group of one rank. Its store lives in this process, so that runs side by side share no port."""
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}.items():
-        os.environ.setdefault(name, value)
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     # verl's Worker wants them set; with a store of our own nothing ever connects to them.
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "0")
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     if torch.distributed.is_initialized():
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "cpu:gloo"

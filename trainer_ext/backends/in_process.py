@@ -67,21 +67,23 @@ class InProcess:
         method = config["method"]
         self._verl, self._seed = verl, int(config["seed"])
         self._device = cpu.use()
+        temperature = verl.actor_rollout_ref.rollout.temperature
+        if not temperature > 0:
+            raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: sampling needs one above 0")
         model_path = models.start(config, cache)
         verl = OmegaConf.create(OmegaConf.to_container(verl, resolve=False))
         with open_dict(verl):
             verl.actor_rollout_ref.actor.policy_loss = composition.policy_loss_config(method)
         self.actor = Actor(verl, model_path, total_steps=int(config["trainer"]["steps"]))
-        self._policy = load_module(model_path, self.actor.weights())
-        self._reference = load_module(model_path)
+        self._policy = load_module(model_path, self.actor.model_config, self.actor.weights())
+        self._reference = load_module(model_path, self.actor.model_config)
         self._controller = composition.controller(method, int(config["trainer"]["steps"]))
         self._score = tasks.get(config["task"]["name"]).compute_score
         self._task = config["task"]["name"]
         path = tasks.prepare(models.plain(config["task"]), cache)
         self._prompts = Prompts(path, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
-        embedding = (
-            self._policy.get_input_embeddings().weight.numel() + self._policy.get_output_embeddings().weight.numel()
-        )
+        ends = (self._policy.get_input_embeddings().weight, self._policy.get_output_embeddings().weight)
+        embedding = sum({id(weight): weight.numel() for weight in ends}.values())  # tied ones are one
         self._parameters = sum(p.numel() for p in self._policy.parameters()) - embedding
         self.samples = 0
         self.tokens = 0
@@ -103,8 +105,7 @@ class InProcess:
         self._newest = (old, plain, mask)
         values = metrics.analysis_metrics(old, plain, token_rewards, mask)
         values["analysis/entropy_full_mean"] = float(samples.entropy.double().sum() / mask.sum())
-        d = (reference - old).double()
-        values["actor/kl_init"] = float(((d.exp() - d - 1) * mask).sum() / mask.sum())
+        values["actor/kl_init"] = control.kl_per_token(old, reference, mask)
         advantages = plain
         if self._controller is not None:
             weight = self._controller.settings.weight
@@ -150,6 +151,7 @@ class InProcess:
         """All mini-batches of the step; the metrics are their means."""
         config, rollout = self.actor.config, self._verl.actor_rollout_ref.rollout
         data = batch.columns(**columns)
+        rate = self.actor.engine.optimizer.param_groups[0]["lr"]
         size = min(int(config.ppo_mini_batch_size) * rollout.n, len(data))
         loss = partial(losses.policy, config)
         collected: list[dict[str, Any]] = []
@@ -163,7 +165,7 @@ class InProcess:
                 info = {"temperature": rollout.temperature, "global_batch_size": len(part), "update_lr_scheduler": last}
                 entropy = bool(config.entropy_coeff)
                 collected.append(self.actor.update(part.clone(), loss, calculate_entropy=entropy, **info))
-        values = _means(collected)
+        values = {**_means(collected), "actor/lr": rate}
         variance = self.actor.engine.take_grad_variance()
         if variance is not None:
             values["actor/grad_variance"] = variance
@@ -184,7 +186,7 @@ class InProcess:
         return dict(state["run"])
 
 
-_KEPT = {"grad_norm": "actor/grad_norm", "lr": "actor/lr"}
+_KEPT = {"grad_norm": "actor/grad_norm"}
 
 
 def _means(collected: list[dict[str, Any]]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
+from verl.workers.config import HFModelConfig
 
 from trainer_ext.backends.batch import Batch
 
@@ -21,9 +22,14 @@ class Samples:
     entropy: Tensor
 
 
-def load_module(path: str, weights: dict[str, Tensor] | None = None) -> Any:
-    """A causal language model for inference from a folder; with `weights`, sharing that memory instead of its own."""
-    module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa")
+def load_module(path: str, config: HFModelConfig, weights: dict[str, Tensor] | None = None) -> Any:
+    """A causal language model for inference from a folder, under the engine's own configuration of the model.
+
+    With `weights` it shares that memory instead of its own.
+    """
+    module = AutoModelForCausalLM.from_pretrained(
+        path, config=config.hf_config, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+    )
     if torch.cuda.is_available():
         module.cuda()
     module.eval().requires_grad_(False)

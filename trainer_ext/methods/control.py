@@ -57,18 +57,23 @@ def token_weight(logp: Tensor, advantages: Tensor, logp_ref: Tensor, weight: str
     return u * (logp - logp_ref).detach().abs() if weight == "kl_gated" else u
 
 
+def kl_per_token(logp: Tensor, logp_ref: Tensor, mask: Tensor) -> float:
+    """mean_M(exp(d) - d - 1), d = logp_ref - logp, in nats: never negative, of low variance (Schulman 2020, "k3")."""
+    d = (logp_ref - logp).double()
+    return float(((d.exp() - d - 1) * mask).sum() / mask.sum().clamp_min(1))
+
+
 def statistics(
     logp: Tensor, logp_ref: Tensor, advantages: Tensor, mask: Tensor, rewards: Tensor, weight: str
 ) -> DualStatistics:
     """The batch's statistics. logp, logp_ref, advantages (raw), mask: (B, T); rewards: (B,) one a response."""
     count = mask.sum().clamp_min(1)
     p = logp.exp()
-    d = logp_ref - logp
     u = token_weight(logp, advantages, logp_ref, weight)
     return DualStatistics(
         weighted_entropy=float((u * -p * logp * mask).sum() / count),
-        kl=float(((d.exp() - d - 1) * mask).sum() / count),
-        reference_gap=float((d.abs() * mask).sum() / count),
+        kl=kl_per_token(logp, logp_ref, mask),
+        reference_gap=float(((logp_ref - logp).abs() * mask).sum() / count),
         reward_mean=float(rewards.mean()),
         reward_std=float(rewards.std(unbiased=False)),
     )
@@ -129,6 +134,8 @@ class DualController:
         state, s = self._state, self.settings
         if s.weight == "kl_gated" and state.warm_steps == 0 and batch.reference_gap < GATE_START:
             return
+        if batch.weighted_entropy <= 0:  # every group agreed: it says nothing, and a budget of 0 could never be met
+            return
         state.warm_steps += 1
         state.warm_sum += batch.weighted_entropy
         if state.warm_steps == s.warmup_steps:
@@ -138,7 +145,7 @@ class DualController:
         state, s = self._state, self.settings
         if s.decay == "plateau":
             return float(0.9**state.plateaus)
-        spread = batch.reward_std / state.reward_std_max if state.reward_std_max > 0 else 0.0
+        spread = batch.reward_std / state.reward_std_max if state.reward_std_max > 0 else 1.0
         return s.usage_mix * min(spread, 1.0) + (1 - s.usage_mix) * min(state.usage, 1.0)
 
     def _watch_reward(self, reward: float) -> None:

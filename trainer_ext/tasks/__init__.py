@@ -2,7 +2,8 @@
 
 A task is a module here with `rows(task) -> list[Row]` and verl's `compute_score(data_source, solution_str,
 ground_truth, extra_info=None) -> float`; one whose embedded model is started by SFT also has
-`demonstration(row, generator, random_fraction) -> str`. Adding one takes this module and a file in conf/task.
+`demonstration(row, generator, random_fraction) -> str`, and one that reads local files `files(task) -> list[Path]`, so
+that their content counts. Adding one takes this module and a file in conf/task.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def prepare(task: Mapping[str, Any], cache: Path) -> Path:
     """The task's training prompts as a Parquet file with verl's columns, made once and kept by content."""
     module = get(task["name"])
     settings = {k: v for k, v in task.items() if k != "warm_start"}
-    source = hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()
-    key = hashlib.sha256(json.dumps([settings, source], sort_keys=True).encode()).hexdigest()[:16]
+    files = [Path(__file__), Path(module.__file__ or ""), *getattr(module, "files", lambda _: [])(task)]
+    sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
     def build(folder: Path) -> None:
         rows = module.rows(task)

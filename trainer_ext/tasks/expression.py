@@ -17,7 +17,7 @@ _FORM = re.compile(r"(\d)([+-])(\d)([+-])(\d)")
 
 
 def _value(text: str) -> int | None:
-    match = _FORM.fullmatch(text.strip())
+    match = _FORM.fullmatch(text)
     if match is None:
         return None
     a, first, b, second, c = match.groups()

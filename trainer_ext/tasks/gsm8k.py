@@ -10,20 +10,32 @@ from typing import Any
 from trainer_ext.tasks import Row
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 
 
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """The training split of `task.train_path`: a hub name, or a local .jsonl or .parquet with question and answer."""
     import datasets
 
-    path = Path(task["train_path"])
-    if path.suffix in (".jsonl", ".parquet"):
-        kind = "json" if path.suffix == ".jsonl" else "parquet"
-        table = datasets.load_dataset(kind, data_files=str(path), split="train")
+    local = files(task)
+    if local:
+        kind = "json" if local[0].suffix == ".jsonl" else "parquet"
+        table = datasets.load_dataset(kind, data_files=str(local[0]), split="train")
     else:
         table = datasets.load_dataset(task["train_path"], "main", split="train")
-    return [Row(f"{r['question']} {_INSTRUCTION}", _last_number(r["answer"]) or "") for r in table]
+    found = []
+    for number, row in enumerate(table, 1):
+        answer = _last_number(row["answer"])
+        if answer is None:
+            raise ValueError(f"{task['train_path']}: row {number} has no number in its answer {row['answer']!r}")
+        found.append(Row(f"{row['question']} {_INSTRUCTION}", answer))
+    return found
+
+
+def files(task: Mapping[str, Any]) -> list[Path]:
+    """The local file that `task.train_path` names, if it is one."""
+    path = Path(task["train_path"]).expanduser()
+    return [path] if path.suffix in (".jsonl", ".parquet") else []
 
 
 def _last_number(text: str) -> str | None:

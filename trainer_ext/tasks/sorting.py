@@ -27,4 +27,4 @@ def demonstration(row: Row, generator: random.Random, random_fraction: float) ->
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """1.0 when every digit is in its place, else 0.0."""
-    return float(solution_str.strip() == ground_truth)
+    return float(solution_str == ground_truth)
