@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from torch import Tensor
-from transformers import AutoConfig
+from transformers import AutoConfig, LlamaConfig
 
 from trainer_ext.backends import cpu
 
@@ -19,13 +19,18 @@ cpu.use()  # before verl's engines read the device's name
 # verl warns of every engine whose packages are not installed; none of them is wanted here
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 
+from verl.utils import hf_tokenizer  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
+from verl.utils.model import get_hf_auto_model_class  # noqa: E402
 from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logits  # noqa: E402
 from verl.workers.config import TrainingWorkerConfig  # noqa: E402
 from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # noqa: E402
 from verl.workers.engine_workers import TrainingWorker  # noqa: E402
+
+# Asking verl for a model's class loads the configuration of every kind of model: once here, not in every fork.
+get_hf_auto_model_class(LlamaConfig(architectures=["LlamaForCausalLM"]))
 
 Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
@@ -127,6 +132,7 @@ class Actor:
         tree._set_parent(verl)  # interpolations are absolute
         with open_dict(tree):
             tree.model.path = model_path
+            tree.model.load_tokenizer = False  # it would look for processors of images and sound too
             tree.model.use_remove_padding = False
             # Dropout would make the ratio of a policy to itself differ from 1, and draw from a generator of its own.
             plain = AutoConfig.from_pretrained(model_path, trust_remote_code=tree.model.trust_remote_code).to_dict()
@@ -144,6 +150,7 @@ class Actor:
             tree.actor.optim.total_training_steps = total_steps
         self.config = omega_conf_to_dataclass(tree.actor)
         self.model_config = omega_conf_to_dataclass(tree.model)
+        self.tokenizer = hf_tokenizer(model_path, trust_remote_code=self.model_config.trust_remote_code)
         engine = self.config.engine
         engine.use_dynamic_bsz = False
         engine.micro_batch_size_per_gpu = self.config.ppo_micro_batch_size_per_gpu
@@ -161,10 +168,6 @@ class Actor:
     @property
     def engine(self) -> PaddedEngine:
         return self.worker.engine
-
-    @property
-    def tokenizer(self) -> Any:
-        return self.model_config.tokenizer
 
     def weights(self) -> dict[str, Tensor]:
         """The parameters by name, as the very memory that the optimizer writes."""
