@@ -8,18 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
+
 ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS = 40
 SKIPPED = ("time", "attempt")
-DEADLINE = 120.0  # seconds after which a launcher that does nothing is a failure, not slow
 
 
 def command(multirun: Path) -> list[str]:
@@ -63,16 +62,6 @@ def files(folder: Path) -> dict[str, str]:
         for path in folder.rglob("*")
         if path.is_file()
     }
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("nothing happened")
 
 
 def past_a_checkpoint(multirun: Path) -> list[str]:
@@ -119,7 +108,7 @@ def test_a_deleted_run_comes_back_with_the_same_metrics(finished):
 def test_killed_in_the_middle_the_same_command_finishes_it(whom, finished, tmp_path):
     multirun = tmp_path / "multirun"
     with subprocess.Popen(command(multirun), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as launcher:
-        victim = wait_for(lambda: past_a_checkpoint(multirun))[0]
+        victim = until(lambda: past_a_checkpoint(multirun))[0]
         if whom == "launcher":
             launcher.send_signal(signal.SIGKILL)
         else:

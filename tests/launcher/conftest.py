@@ -7,17 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher import claim
+from tests.waiting import DEADLINE
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 60.0
 
 
 @pytest.fixture
@@ -76,14 +75,3 @@ def sweeps(tmp_path: Path) -> Iterator[Sweeps]:
     started = Sweeps(tmp_path / "multirun")
     yield started
     started.stop()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Wait for a condition; its value."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("the condition never came true")

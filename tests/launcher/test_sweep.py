@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from tests.launcher.conftest import until
+from tests.waiting import until
 
 # One method, four seeds, two workers.
 SMALL = ("method=c0_grpo", "seed=0,1,2,3", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=2")
