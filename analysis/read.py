@@ -221,7 +221,7 @@ def _why(state: folders.State) -> str:
     parts = [state.state]
     if state.cause and state.cause != state.state:
         parts.append(str(state.cause))
-    if state.error:
+    elif state.error:
         kind, message = state.error.get("type"), str(state.error.get("message") or "").strip()
         first = message.splitlines()[0] if message else ""
         parts.append(f"{kind}: {first}" if kind and first else str(kind or first))

@@ -61,7 +61,7 @@ def settings(section: Mapping[str, Any] | None, file: str = "plan.json") -> Sett
     metric = str(primary.get("metric", REWARD))
     summary = _choice(file, "primary.summary", primary.get("summary", "final"), ("final", "auc", "best", "time_to"))
     default = describe(metric).direction or "higher"
-    direction = _choice(file, "primary.direction", primary.get("direction", default), ("higher", "lower"))
+    direction = _choice(file, "primary.direction", primary.get("direction") or default, ("higher", "lower"))
     chosen = {key: _choice(file, key, given.get(key, allowed[0]), allowed) for key, allowed in _CHOICES.items()}
     alpha = given.get("alpha", 0.05)
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < 1:

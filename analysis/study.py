@@ -185,9 +185,7 @@ def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measu
     matrix = _matrix(pairs)
     test = "signflip" if measure.summary == "time_to" else settings.test
     adjusted = (
-        compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
-        if len(others) > 1
-        else None
+        compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed) if others else None
     )
     comparisons = []
     for place, group in enumerate(others):

@@ -235,7 +235,8 @@ def _adjusted(study: Study) -> str:
         "bh": f"Benjamini and Hochberg's adjustment of the {found.test} p",
     }[found.method]
     size = len(study.primary.comparisons)
-    return f"Adjusted p: {how} over the {size} comparisons of one measure; measures are not adjusted for one another."
+    over = f"the {size} comparisons" if size > 1 else "the one comparison"
+    return f"Adjusted p: {how} over {over} of one measure; measures are not adjusted for one another."
 
 
 def _range(block: Block) -> str:

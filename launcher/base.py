@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jsonschema import Draft202012Validator
+
 from launcher import identity
 from launcher.problem import nearest, shown
 from launcher.run import base_path, load_yaml, write_atomic
+from launcher.validate import words
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -132,11 +135,12 @@ def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "ve
 
 
 def unread(
-    differences: Mapping[str, Any], read: Sequence[str], elsewhere: Mapping[str, str], at: str = ""
+    differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: Mapping[str, str], at: str = ""
 ) -> Iterator[BadDifference]:
-    """Every difference that the trainer does not read, and that so would be without effect.
+    """Every difference that the trainer does not read, and that so would be without effect, or that it cannot use.
 
-    read: the keys that it reads, a mapping's with all below it; elsewhere: what to set instead of some others.
+    read: the keys that it reads, a mapping's with all below it, each with a JSON-Schema fragment; elsewhere: what to
+    set instead of some others.
     """
     for key, value in differences.items():
         path = f"{at}{key}"
@@ -144,6 +148,10 @@ def unread(
             yield from unread(value, read, elsewhere, f"{path}.")
             continue
         if path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
+            schema = read.get(path) or {}
+            if not Draft202012Validator(schema).is_valid(value):
+                needed = words({"type": "integer", **schema})
+                yield BadDifference(f"verl.{path}", value, f"must be {needed}", f"give {needed}")
             continue
         instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), None)
         rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import arguments as command_line
@@ -128,7 +127,7 @@ class Cells:
                 continue
             try:
                 combined = methods.combine(composer, group.methods, where, at, problems)
-            except (HydraException, OmegaConfBaseException) as error:
+            except compose.ERRORS as error:
                 problems.append(does_not_compose(self._wanted.where, error))
                 continue
             if combined is not None:

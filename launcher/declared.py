@@ -82,6 +82,9 @@ def _groups(value: Any, method: str, arguments: Arguments, where: str, problems:
         rule = "a mapping of group names to {method, label, overrides}"
         problems.append(Problem(where, "experiment.groups", shown(value), rule, "write NAME: {method: FILE}"))
         return {}
+    if not value and arguments.experiments != [None]:
+        problems.append(Problem(where, "experiment.groups", shown(value), "empty", "write NAME: {method: FILE}"))
+        return {}
     if not value:
         chosen = {"+".join(files): files for files in arguments.methods or [(method,)]}
         return {name: Group(name, files, name, {}) for name, files in chosen.items()}

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import base as bases
@@ -129,7 +128,7 @@ class _Planner:
         where = self._workshop.where(experiment)
         try:
             tree = compose.plain(self._composer.compose(self._workshop.selection(experiment)).config)
-        except (HydraException, OmegaConfBaseException) as error:
+        except compose.ERRORS as error:
             self._problems.append(does_not_compose(where, error))
             return None
         for key, value in self._arguments.values.items():
@@ -172,9 +171,20 @@ class _Planner:
                 for group in wanted.groups.values()
             },
             factors={key: {"label": labels[key], "levels": list(levels)} for key, levels in cells.levels.items()},
-            analysis=dict(root.get("analysis") or {}),
+            analysis=self._analysis(root, where),
             entries=tuple(entries),
         )
+
+    def _analysis(self, root: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The analysis section, checked against the root configuration's own."""
+        defaults = compose.plain(self._composer.compose([]).config)["analysis"]
+        section = validate.strip({"analysis": root.get("analysis") or {}})
+        for breach in validate.Checker({"analysis": defaults}).check(section):
+            said = any(breach.key == key or breach.key.startswith(f"{key}.") for key in self._arguments.values)
+            place = COMMAND_LINE if said else where
+            self._problems.append(Problem(place, breach.key, validate.brief(breach.value), breach.rule, breach.fix))
+        found: dict[str, Any] = section["analysis"]
+        return found
 
 
 # ---------------------------------------------------------------- freezing

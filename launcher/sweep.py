@@ -45,6 +45,7 @@ class Outcome:
     ran: list[str] = field(default_factory=list)
     wall: float = 0.0
     tripped: str | None = None
+    interrupted: bool = False
 
 
 @contextmanager
@@ -105,6 +106,7 @@ class Reconciler:
             self._look_again()
             self._display.tick()
         self.outcome.wall = time.monotonic() - began
+        self.outcome.interrupted = interruption.count > 0
         return self.outcome
 
     def _folder(self, run_id: str) -> Path:
@@ -125,7 +127,9 @@ class Reconciler:
         else:
             self._scheduler.submit(folder)
             self._running.add(run_id)
-            self._display.started(run_id, *self._describe(run_id), folder)
+            title, steps = self._describe(run_id)
+            newest = folders.latest_checkpoint(folder)
+            self._display.started(run_id, f"{title}, from step {newest[0]}" if newest else title, steps, folder)
 
     def _wait_for(self, run_id: str, owner: claim.Claim) -> None:
         self._waiting.add(run_id)
@@ -202,6 +206,8 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN) -> int:
     states = {run_id: folders.find_state(folders.run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     not_done = [run_id for run_id, state in states.items() if state is None or state.state != folders.DONE]
     _explain(plan, states, not_done)
+    if outcome.interrupted:
+        return 1
     reported = [report(root, plan.multirun / experiment.name) for experiment in plan.experiments]
     return 1 if not_done or outcome.tripped or any(reported) else 0
 
@@ -276,11 +282,9 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, slots: int,
         with open(plan.multirun / experiment.name / "launches.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        print(
-            f"{experiment.name}: {said} in {wall:.1f} s; pool efficiency {line['efficiency']:.2f} "
-            f"({seconds:.1f} s of training / ({slots} workers x {wall:.1f} s))",
-            flush=True,
-        )
+        used = f"{line['efficiency']:.2f} ({seconds:.1f} s of training / ({slots} workers x {wall:.1f} s))"
+        whole = set(counts) == {folders.DONE}  # what an interrupted run trained is in no summary yet
+        print(f"{experiment.name}: {said} in {wall:.1f} s{f'; pool efficiency {used}' if whole else ''}", flush=True)
 
 
 def _train_seconds(multirun: Path, state: State) -> float:

@@ -83,6 +83,8 @@ def _type(default: Any) -> str | None:
 
 def words(schema: Mapping[str, Any]) -> str:
     """A fragment in words: a number above 0."""
+    if "description" in schema:
+        return str(schema["description"])
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
     kind = _TYPES.get(str(schema.get("type")), str(schema.get("type", "a value")))

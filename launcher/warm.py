@@ -9,11 +9,16 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import traceback
 
 MODULES = "RLSWEEP_WARM"
 
 failure: str | None = None
+
+if os.environ.get(MODULES):  # in the server alone
+    # A signal to the whole process group stops the runs, which know how to; the server must outlive them to say how.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 for name in filter(None, os.environ.get(MODULES, "").split(",")):
     try:

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
+import yaml
 
 from launcher import arguments as command_line
 from launcher import base as bases
@@ -83,7 +82,7 @@ class Workshop:
         if key not in self._shapes:
             try:
                 self._shapes[key] = Shape(self.composer, key)
-            except (HydraException, OmegaConfBaseException) as error:
+            except compose.ERRORS as error:
                 self._shapes[key] = None
                 self.problems.append(does_not_compose(self.where(experiment), error))
         return self._shapes[key]
@@ -100,7 +99,7 @@ class Workshop:
             try:
                 overrides = [str(one) for one in wanted.get("overrides") or []]
                 self._bases[memo] = bases.compose(str(wanted.get("config")), overrides)
-            except (HydraException, OmegaConfBaseException) as error:
+            except compose.ERRORS as error:
                 self._bases[memo] = None
                 rule = one_line(f"verl's configuration does not compose: {error}")
                 self.problems.append(Problem(where, "base", memo, rule, "correct base.config or base.overrides"))
@@ -129,6 +128,17 @@ class Workshop:
 
 def does_not_compose(where: str, error: Exception) -> Problem:
     """The problem of a configuration that Hydra refuses."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        _, folder, rest = str(mark.name).rpartition("conf/")
+        at = f"line {mark.line + 1}, column {mark.column + 1}"
+        return Problem(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", "correct the line")
+    if isinstance(error, UnicodeDecodeError):
+        return Problem(where, f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8")
     text = one_line(f"{error} {error.__cause__ or ''}")
+    if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`
+        rule = "the file does not begin with its header"
+        return Problem(where, "# @package _global_", None, rule, "make this the file's first line")
+    text = text.partition(" Config search path")[0]
     rule = f"the configuration does not compose: {text}"
     return Problem(where, "defaults", None, rule, "correct the name or the value")

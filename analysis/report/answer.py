@@ -112,10 +112,10 @@ def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> st
     result = leader.result
     p = format_p(leader.adjusted, settings.alpha)
     if leader.adjusted is not None and leader.adjusted <= settings.alpha:
-        over = f", adjusted for {size} comparisons" if study.primary.family else ""
+        over = f", adjusted for {size} comparisons" if size > 1 else ""
         text = f"This holds at alpha = {settings.alpha:g}: {leader.verdict} (p = {p}{over})."
     else:
-        over = f" for {size} comparisons" if study.primary.family else ""
+        over = f" for {size} comparisons" if size > 1 else ""
         detail = f" (adjusted{over}: p = {p})" if p and over else f" (p = {p})" if p and p not in leader.verdict else ""
         exact = "the exact test " if leader.verdict.startswith("cannot") else ""
         text = f"How sure: {exact}{leader.verdict}{detail}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
@@ -110,6 +111,7 @@ class Pool:
 
 def _work(folder: Path, train: str, provenance: Mapping[str, Any] | None, job: str) -> None:
     """In the fork: execute one run and leave with its exit code."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ignored by the server; until the run's own handler stands
     if warm.failure is not None:
         print(
             f"the warm server could not import a module, so this worker imports it again:\n{warm.failure}",

@@ -45,6 +45,12 @@ def test_every_group_is_compared_with_the_baseline_on_shared_seeds(make_sweep: M
     assert block.start == 1 and block.stop == 60
 
 
+def test_one_method_against_the_baseline_decides_by_the_same_rule(make_sweep: MakeSweep) -> None:
+    comparison = studied(make_sweep(groups=("C0", "C1"), analysis=ALONE, lines=level)).primary.comparisons[0]
+    assert comparison.result.p_t is not None and comparison.result.p_t < 0.05
+    assert comparison.verdict == "cannot decide with n = 3: 6 seeds are needed"
+
+
 def test_six_seeds_decide(make_sweep: MakeSweep) -> None:
     found = studied(make_sweep(seeds=range(6)))
     by_group = {c.group: c for c in found.primary.comparisons}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from analysis import settings
 from launcher import plan, validate, worker
 from launcher import run as folders
 from launcher.identity import SECTIONS
@@ -287,3 +289,51 @@ def test_every_error_comes_at_once(conf):
     found = "\n".join(lines)
     for part in ("nosuch.yaml", "named twice", "method.gamma = x", "verl.nosuch", "task.train_promts"):
         assert part in found
+
+
+def test_the_experiment_of_the_documentation_plans_as_it_says(conf):
+    text = (ROOT / "docs/first-sweep.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    (conf / "experiment/my_question.yaml").write_text(block)
+    assert "24 runs" in text and len(make("experiment=my_question", conf=conf).runs) == 24
+
+
+def test_the_analysis_of_a_bare_experiment_is_the_reports_own_default():
+    section = make("method=c0_grpo").experiments[0].analysis
+    assert settings.settings(section) == settings.settings({})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: {b", "not YAML"),
+        ("a:\n\t- b", "line 2, column 1"),
+        ("", "experiment.groups = {}: empty"),
+        ("# @package _global_\nexperiment: {name: bad, groups: {}}", "experiment.groups = {}: empty"),
+        ("# first\n# @package _global_\ndefaults:\n  - override /model: tiny", "make this the file's first line"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_an_experiment_file_that_is_none_is_refused_in_a_line(text, said, conf):
+    path = conf / "experiment/bad.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    lines = refused("experiment=bad", conf=conf)
+    assert any(said in line and "bad.yaml" in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("analysis.alpha=2", "must be a number above 0 and below 1"),
+        ("analysis.primry=3", "write analysis.primary"),
+        ("analysis.time_to=[{at: x}]", "a list of thresholds"),
+        ("analysis.metrics=[foo]", "a list of metrics' keys"),
+        ("verl.actor_rollout_ref.rollout.n=0", "must be an integer 1 or more"),
+        ("verl.actor_rollout_ref.rollout.temperature=0", "must be a number above 0"),
+        ("verl.actor_rollout_ref.actor.loss_agg_mode=foo", "must be one of token-mean"),
+    ],
+)
+def test_values_that_no_run_or_report_could_use_are_refused(override, said):
+    assert any(
+        line.startswith("command line: ") and said in line for line in refused("experiment=quickstart", override)
+    )
