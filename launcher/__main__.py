@@ -195,11 +195,23 @@ def status_command(multirun: Path, experiment: str | None, as_json: bool) -> int
         if not as_json:
             print(f"{name}: {total} runs")
             _table(states)
+            for run_id, state in _with_causes(multirun, [one for ids in groups.values() for one in ids]):
+                print(f"{run_id} {state.state}: {state.cause}")
     if as_json:
         print(json.dumps(document, indent=1))
     elif not document:
         print(f"{multirun}: nothing is planned")
     return EXIT_FINE
+
+
+def _with_causes(multirun: Path, ids: Sequence[str]) -> list[tuple[str, folders.State]]:
+    """The first run of each cause for not being done."""
+    found: dict[str, tuple[str, folders.State]] = {}
+    for run_id in ids:
+        state = folders.find_state(folders.run_folder(multirun, run_id))
+        if state is not None and state.state != folders.DONE and state.cause:
+            found.setdefault(state.cause, (run_id, state))
+    return list(found.values())
 
 
 def retry_command(multirun: Path, experiment: str) -> int:
