@@ -80,7 +80,7 @@ def ours(cache: Path) -> dict[str, Any]:
 
         return call
 
-    in_process.sample = timed("sampling", in_process.sample)
+    in_process.sample = timed("  of which sampling", in_process.sample)
     trainer._sample = timed("sampling and rewards", trainer._sample)
     in_process.score = timed("reference log-probabilities", in_process.score)
     in_process.metrics.analysis_metrics = timed("analysis metrics", in_process.metrics.analysis_metrics)

@@ -26,11 +26,6 @@ class SchedulerError(RuntimeError):
 class Scheduler(Protocol):
     """Takes frozen runs and executes launcher.worker on each of them."""
 
-    @property
-    def workers(self) -> int:
-        """How many runs may be at work at a time."""
-        ...
-
     def capacity(self) -> int:
         """How many more runs it takes now."""
         ...

@@ -54,11 +54,6 @@ class Pool:
 
         ensure_running()
 
-    @property
-    def workers(self) -> int:
-        """Runs at a time."""
-        return self._slots
-
     def capacity(self) -> int:
         """Free slots."""
         return self._slots - len(self._running)
