@@ -72,6 +72,7 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         eos_token="<eos>",
         unk_token="<unk>",
+        split_special_tokens=True,  # a text that says <eos> is five characters, not the end
         chat_template="{% for message in messages %}{{ message['content'] }}{% endfor %}",
     )
 

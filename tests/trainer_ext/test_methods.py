@@ -170,3 +170,21 @@ def test_histograms_count_every_token_once():
     for edges, counts in metrics.histograms(logp, advantages, mask).values():
         assert len(edges) == len(counts) + 1 == 65
         assert sum(counts) == int(mask.sum())
+
+
+def test_a_trust_region_of_ones_own_needs_an_entry_and_nothing_else():
+    from types import SimpleNamespace
+
+    from trainer_ext.methods import composition
+
+    _, ratio, advantages, mask = batch(6)
+    own = composition.TrustRegion(lambda ratio, advantages, power: -(ratio**power) * advantages, ("power",))
+    composition.TRUST_REGIONS["own"] = own
+    try:
+        settings_ = composition.policy_loss_config({"trust_region": "own", "power": 0.5})
+        config = SimpleNamespace(policy_loss=SimpleNamespace(**settings_), global_batch_info={})
+        loss, found = composition.policy_loss(ratio.log() * 0, ratio.log(), advantages, mask, config=config)
+    finally:
+        del composition.TRUST_REGIONS["own"]
+    assert float(loss) == pytest.approx(float((-(ratio**0.5) * advantages)[mask].mean()))
+    assert set(found) == {"actor/ppo_kl"}

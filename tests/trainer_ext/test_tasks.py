@@ -7,7 +7,7 @@ import random
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainer_ext import tasks
@@ -93,6 +93,8 @@ def test_an_unknown_task_names_the_known_ones():
 tokenizer = character_tokenizer()
 
 
+@example("<eos>")
+@example("a<unk>b<pad>")
 @given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126), max_size=40))
 def test_the_character_tokenizer_gives_back_every_text(text):
     ids = tokenizer.encode(text)
@@ -128,3 +130,12 @@ def test_health_counts_its_warnings_and_survives_a_checkpoint():
     ]
     assert health.not_finite({"a": 1.0, "b": float("nan")}) == "b"
     assert health.not_finite({"a": 1.0}) is None
+
+
+def test_the_saved_tokenizer_takes_special_tokens_in_a_text_as_characters_too(tmp_path):
+    from verl.utils import hf_tokenizer
+
+    tokenizer.save_pretrained(tmp_path)
+    loaded = hf_tokenizer(str(tmp_path))
+    assert loaded.encode("<eos>=") == tokenizer.encode("<eos>=") and len(loaded.encode("<eos>=")) == 6
+    assert loaded.decode([loaded.eos_token_id, *loaded.encode("7")], skip_special_tokens=True) == "7"

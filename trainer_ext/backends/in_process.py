@@ -186,15 +186,12 @@ class InProcess:
         return dict(state["run"])
 
 
-_KEPT = {"grad_norm": "actor/grad_norm"}
-
-
 def _means(collected: list[dict[str, Any]]) -> dict[str, float]:
     """Means over the mini-batches of what the loss and the engine reported, under the names of docs/metrics.md."""
     values: dict[str, list[float]] = {}
     for one in collected:
         for key, value in one.items():
-            name = _KEPT.get(key, key)
+            name = "actor/grad_norm" if key == "grad_norm" else key
             if "/" in name and not name.startswith("perf/"):
                 values.setdefault(name, []).append(_number(value))
     return {key: sum(items) / len(items) for key, items in values.items()}
