@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
-from launcher import base
-from launcher.compose import Composer
+from tests.configuration import CONF, configuration
 
-CONF = Path(__file__).parents[2] / "conf"
-
-
-def configuration(*overrides: str) -> dict[str, Any]:
-    """One run's configuration as the worker hands it to the trainer."""
-    # A difference to verl's tree may be one that our files do not make; the planner allows it, Hydra wants it said.
-    said = [f"++{one}" if one.startswith("verl.") else one for one in overrides]
-    composed = OmegaConf.to_container(Composer(CONF, "config").compose(said).config, resolve=True)
-    assert isinstance(composed, dict)
-    tree = base.compose(**composed.pop("base")).tree
-    return {**composed, "verl": OmegaConf.create(base.merged(tree, composed["verl"]))}
+__all__ = ["CONF", "MemoryRun", "configuration", "science"]
 
 
 class MemoryRun:

@@ -1,4 +1,4 @@
-"""The policy in training: verl's TrainingWorker and FSDP2 engine over padded batches, in this process."""
+"""The policy in training, and a critic: verl's TrainingWorker and FSDP2 engines on padded batches, in this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from torch import Tensor
-from transformers import AutoConfig, LlamaConfig
+from transformers import AutoConfig, AutoModelForTokenClassification, LlamaConfig
 
 from trainer_ext.backends import cpu
+from trainer_ext.backends.batch import Batch
 
 cpu.use()  # before verl's engines read the device's name
 
@@ -35,13 +36,20 @@ get_hf_auto_model_class(LlamaConfig(architectures=["LlamaForCausalLM"]))
 Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
 
+class _OnPaddedBatches(FSDPEngineWithLMHead):
+    """verl's FSDP2 engine on padded batches, for sequences so short that packing costs more than it saves."""
+
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {name: micro_batch[name] for name in ("input_ids", "attention_mask", "position_ids")}, {}
+
+
 @EngineRegistry.register("language_model", ["fsdp2"], device="cpu")
 @EngineRegistry.register("language_model", ["fsdp2"], device="cuda", vendor="nvidia")
-class PaddedEngine(FSDPEngineWithLMHead):
-    """verl's FSDP2 engine on padded batches, for sequences so short that packing costs more than it saves.
+class PaddedEngine(_OnPaddedBatches):
+    """The policy's engine: `log_probs` and `entropy` of the responses, (B, T) as the losses want them.
 
-    The head is applied to the response's positions alone, so `log_probs` and `entropy` are (B, T) as the losses want
-    them. It also keeps each micro-batch's gradient long enough to measure how much they differ (`grad_variance`).
+    The head is applied to the response's positions alone. It also keeps each micro-batch's gradient long enough to
+    measure how much they differ (`grad_variance`).
     """
 
     def initialize(self) -> None:
@@ -54,14 +62,9 @@ class PaddedEngine(FSDPEngineWithLMHead):
         self._square_sum, self._gradient_count = 0.0, 0
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        inputs, more = super().prepare_model_inputs(micro_batch)
         length = micro_batch["responses"].shape[1]
-        inputs = {
-            "input_ids": micro_batch["input_ids"],
-            "attention_mask": micro_batch["attention_mask"],
-            "position_ids": micro_batch["position_ids"],
-            "logits_to_keep": length + 1,  # each position predicts the next one
-        }
-        return inputs, {}
+        return {**inputs, "logits_to_keep": length + 1}, more  # each position predicts the next one
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
@@ -114,6 +117,38 @@ class PaddedEngine(FSDPEngineWithLMHead):
         return max(0.0, (squares - _square(total) / count) / (count - 1))
 
 
+@EngineRegistry.register("value_model", ["fsdp2"], device="cpu")
+@EngineRegistry.register("value_model", ["fsdp2"], device="cuda", vendor="nvidia")
+class ValueEngine(_OnPaddedBatches):
+    """A critic's engine: `values` (B, T), each before its token is known. The value head starts at 0."""
+
+    def _build_module(self) -> Any:
+        # verl's own asks for flash attention, and draws the head at random
+        config = self.model_config.hf_config
+        config.num_labels, config.classifier_dropout = 1, 0.0
+        module = AutoModelForTokenClassification.from_pretrained(
+            self.model_config.local_path,
+            config=config,
+            dtype=torch.float32,
+            trust_remote_code=self.model_config.trust_remote_code,
+        )
+        torch.nn.init.zeros_(module.score.weight)
+        torch.nn.init.zeros_(module.score.bias)
+        if self.model_config.enable_gradient_checkpointing:
+            module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return module
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
+    ) -> dict[str, Tensor]:
+        return {"values": self.response_values(output, micro_batch["responses"].shape[1])}
+
+    @staticmethod
+    def response_values(output: Any, length: int) -> Tensor:
+        """The values of the last `length` tokens of a forward pass, (B, length)."""
+        return output.logits[:, -length - 1 : -1, 0].float()
+
+
 def _square(vector: Tensor) -> float:
     return float((vector * vector).sum(dtype=torch.float64))
 
@@ -122,52 +157,29 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-class Actor:
-    """A policy that can be updated; its weights are shared with the modules that sample from it."""
+class Trained:
+    """A model that verl's TrainingWorker updates on padded batches, and whose weights can be read and written."""
 
-    def __init__(self, verl: DictConfig, model_path: str, total_steps: int):
-        """Load `model_path` (a folder) as verl's whole tree says, for a schedule of `total_steps` steps."""
-        cpu.start_process_group()
-        tree = OmegaConf.create(OmegaConf.to_container(verl.actor_rollout_ref, resolve=False))
-        tree._set_parent(verl)  # interpolations are absolute
-        with open_dict(tree):
-            tree.model.path = model_path
-            tree.model.load_tokenizer = False  # it would look for processors of images and sound too
-            tree.model.use_remove_padding = False
-            # Dropout would make the ratio of a policy to itself differ from 1, and draw from a generator of its own.
-            plain = AutoConfig.from_pretrained(model_path, trust_remote_code=tree.model.trust_remote_code).to_dict()
-            tree.model.override_config = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
-            tree.model.override_config.attn_implementation = "sdpa"
-            tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
-            # The sampler shares these weights; computing in another type would give it other log-probabilities.
-            tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}
-            if not torch.cuda.is_available():
-                tree.actor.fsdp_config.use_torch_compile = False
-                tree.model.enable_gradient_checkpointing = False
-            tree.actor.fsdp_config.reshard_after_forward = False  # one rank: nothing to free
-            # each micro-batch's gradient must arrive for its variance to be measured; one rank has nothing to defer
-            tree.actor.fsdp_config.use_no_sync_for_gradient_accumulation = False
-            tree.actor.optim.total_training_steps = total_steps
-        self.config = omega_conf_to_dataclass(tree.actor)
-        self.model_config = omega_conf_to_dataclass(tree.model)
-        self.tokenizer = hf_tokenizer(model_path, trust_remote_code=self.model_config.trust_remote_code)
-        engine = self.config.engine
-        engine.use_dynamic_bsz = False
-        engine.micro_batch_size_per_gpu = self.config.ppo_micro_batch_size_per_gpu
+    def __init__(self, kind: str, model: Any, engine: Any, optimizer: Any, checkpoint: Any):
         self.worker = TrainingWorker(
             TrainingWorkerConfig(
-                model_type="language_model",
-                model_config=self.model_config,
+                model_type=kind,
+                model_config=model,
                 engine_config=engine,
-                optimizer_config=self.config.optim,
-                checkpoint_config=self.config.checkpoint,
+                optimizer_config=optimizer,
+                checkpoint_config=checkpoint,
             )
         )
         self.worker.reset()
 
     @property
-    def engine(self) -> PaddedEngine:
+    def engine(self) -> Any:
         return self.worker.engine
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update."""
+        return float(self.engine.optimizer.param_groups[0]["lr"])
 
     def weights(self) -> dict[str, Tensor]:
         """The parameters by name, as the very memory that the optimizer writes."""
@@ -180,7 +192,7 @@ class Actor:
         the loss; info: plain values that engine and loss read (temperature, global_batch_size).
         Returns the loss's metrics.
         """
-        size = min(self.config.ppo_micro_batch_size_per_gpu, len(batch))
+        size = min(self.engine.engine_config.micro_batch_size_per_gpu, len(batch))
         if len(batch) % size:
             raise ValueError(
                 f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={size} does not divide a mini-batch of "
@@ -189,3 +201,83 @@ class Actor:
         tu.assign_non_tensor(batch, micro_batch_size_per_gpu=size, use_dynamic_bsz=False, **info)
         self.worker.set_loss_fn(loss)
         return dict(tu.get(self.worker.train_batch(batch), "metrics"))
+
+
+class Actor(Trained):
+    """A policy that can be updated; its weights are shared with the modules that sample from it."""
+
+    def __init__(self, verl: DictConfig, model_path: str, total_steps: int):
+        """Load `model_path` (a folder) as verl's whole tree says, for a schedule of `total_steps` steps."""
+        tree = _tree(verl, model_path, total_steps)
+        self.config = omega_conf_to_dataclass(tree.actor)
+        self.model_config = omega_conf_to_dataclass(tree.model)
+        self.tokenizer = hf_tokenizer(model_path, trust_remote_code=self.model_config.trust_remote_code)
+        config = self.config
+        super().__init__("language_model", self.model_config, _engine(config), config.optim, config.checkpoint)
+
+
+class Critic(Trained):
+    """A value function for PPO, on a copy of the starting model; set up as the actor but for its learning rate."""
+
+    def __init__(self, verl: DictConfig, model_path: str, total_steps: int, lr_ratio: float):
+        """lr_ratio: its learning rate over the actor's."""
+        tree = _tree(verl, model_path, total_steps)
+        with open_dict(tree):
+            tree.actor.optim.lr = lr_ratio * tree.actor.optim.lr
+        config = omega_conf_to_dataclass(tree.actor)
+        self._rows = config.ppo_micro_batch_size_per_gpu
+        model = omega_conf_to_dataclass(tree.model)
+        super().__init__("value_model", model, _engine(config), config.optim, config.checkpoint)
+
+    @torch.no_grad()
+    def values(self, batch: Batch) -> Tensor:
+        """The value before each token of the responses, (B, T); 0 where the mask is false."""
+        found = []
+        with self.engine.eval_mode():
+            for part in batch.columns().split(self._rows):
+                inputs, _ = self.engine.prepare_model_inputs(part)
+                output = self.engine.module(**inputs, use_cache=False)
+                found.append(self.engine.response_values(output, part["responses"].shape[1]))
+        return torch.cat(found) * batch.mask
+
+
+def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
+    """verl's `actor_rollout_ref` section for a model that is trained in this process."""
+    cpu.start_process_group()
+    tree = OmegaConf.create(OmegaConf.to_container(verl.actor_rollout_ref, resolve=False))
+    tree._set_parent(verl)  # interpolations are absolute
+    with open_dict(tree):
+        tree.model.path = model_path
+        tree.model.load_tokenizer = False  # it would look for processors of images and sound too
+        tree.model.use_remove_padding = False
+        # Dropout would make the ratio of a policy to itself differ from 1, and draw from a generator of its own.
+        plain = AutoConfig.from_pretrained(model_path, trust_remote_code=tree.model.trust_remote_code).to_dict()
+        tree.model.override_config = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
+        tree.model.override_config.attn_implementation = "sdpa"
+        tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
+        # The sampler shares these weights; computing in another type would give it other log-probabilities.
+        tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}
+        if not torch.cuda.is_available():
+            tree.actor.fsdp_config.use_torch_compile = False
+            tree.model.enable_gradient_checkpointing = False
+        tree.actor.fsdp_config.reshard_after_forward = False  # one rank: nothing to free
+        # each micro-batch's gradient must arrive for its variance to be measured; one rank has nothing to defer
+        tree.actor.fsdp_config.use_no_sync_for_gradient_accumulation = False
+        tree.actor.optim.total_training_steps = total_steps
+    return tree
+
+
+def _engine(config: Any) -> Any:
+    """The engine's section of an actor's configuration, for micro-batches of a fixed number of rows."""
+    engine = config.engine
+    engine.use_dynamic_bsz = False
+    engine.micro_batch_size_per_gpu = config.ppo_micro_batch_size_per_gpu
+    return engine
+
+
+def _square(vector: Tensor) -> float:
+    return float((vector * vector).sum(dtype=torch.float64))
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,4 +1,4 @@
-"""An actor's weights and optimizer as safetensors, and everything else as JSON: nothing in a checkpoint is pickled."""
+"""A model's weights and optimizer as safetensors, and everything else as JSON: nothing in a checkpoint is pickled."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from trainer_ext.backends.actor import Actor
+from trainer_ext.backends.actor import Trained
 
 
-def save(folder: Path, actor: Actor, state: dict[str, Any]) -> None:
-    """Write weights, optimizer, learning-rate schedule and `state` (JSON values) into `folder`."""
-    save_file({k: v.contiguous() for k, v in actor.weights().items()}, folder / "weights.safetensors")
-    optimizer = actor.engine.optimizer
+def save(folder: Path, model: Trained, state: dict[str, Any]) -> None:
+    """Write weights, optimizer, learning-rate schedule and `state` (JSON values) into `folder`, made if need be."""
+    folder.mkdir(exist_ok=True)
+    save_file({k: v.contiguous() for k, v in model.weights().items()}, folder / "weights.safetensors")
+    optimizer = model.engine.optimizer
     tensors = {
         f"{name}/{key}": _plain(value).contiguous()
-        for name, parameter in actor.engine.module.named_parameters()
+        for name, parameter in model.engine.module.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
     save_file(tensors, folder / "optimizer.safetensors")
-    schedule = {k: v for k, v in actor.engine.lr_scheduler.state_dict().items() if k != "lr_lambdas"}
+    schedule = {k: v for k, v in model.engine.lr_scheduler.state_dict().items() if k != "lr_lambdas"}
     (folder / "state.json").write_text(json.dumps({**state, "schedule": schedule}, indent=1))
 
 
-def load(folder: Path, actor: Actor) -> dict[str, Any]:
-    """Restore what `save` wrote into an actor of the same shape; returns the state."""
-    weights, target = load_file(folder / "weights.safetensors"), actor.weights()
+def load(folder: Path, model: Trained) -> dict[str, Any]:
+    """Restore what `save` wrote into a model of the same shape; returns the state."""
+    weights, target = load_file(folder / "weights.safetensors"), model.weights()
     if weights.keys() != target.keys():
         raise ValueError(f"{folder}: the checkpoint's parameters are not those of the model")
     with torch.no_grad():
         for name, tensor in target.items():
             tensor.copy_(weights[name])
-    optimizer, parameters = actor.engine.optimizer, dict(actor.engine.module.named_parameters())
+    optimizer, parameters = model.engine.optimizer, dict(model.engine.module.named_parameters())
     for path, tensor in load_file(folder / "optimizer.safetensors").items():
         name, key = path.rsplit("/", 1)
         optimizer.state[parameters[name]][key] = _like(tensor, parameters[name], optimizer.param_groups[0])
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
-    scheduler = actor.engine.lr_scheduler
+    scheduler = model.engine.lr_scheduler
     scheduler.load_state_dict({**state.pop("schedule"), "lr_lambdas": scheduler.state_dict()["lr_lambdas"]})
     for group, rate in zip(optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         group["lr"] = rate

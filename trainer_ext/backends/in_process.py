@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
+from tensordict import TensorDict
 from torch import Tensor
 from verl.utils.metric import Metric
 
 from trainer_ext import metrics, models, tasks
 from trainer_ext.backends import checkpoint, cpu, losses
-from trainer_ext.backends.actor import Actor
+from trainer_ext.backends.actor import Actor, Critic, Trained
 from trainer_ext.backends.batch import Batch, pad
 from trainer_ext.backends.sampler import Samples, load_module, sample, score
-from trainer_ext.methods import advantage, composition, control
+from trainer_ext.methods import composition, control, shaping
 
 
 class Prompts:
@@ -74,10 +75,16 @@ class InProcess:
         verl = OmegaConf.create(OmegaConf.to_container(verl, resolve=False))
         with open_dict(verl):
             verl.actor_rollout_ref.actor.policy_loss = composition.policy_loss_config(method)
-        self.actor = Actor(verl, model_path, total_steps=int(config["trainer"]["steps"]))
+            verl.actor_rollout_ref.actor.loss_agg_mode = method["loss_agg_mode"]
+        self._method, steps = method, int(config["trainer"]["steps"])
+        self._algorithm = shaping.algorithm_config(method)
+        self.actor = Actor(verl, model_path, total_steps=steps)
+        self.critic: Critic | None = None
+        if method["advantage"] == "gae":
+            self.critic = Critic(verl, model_path, total_steps=steps, lr_ratio=float(method["critic_lr_ratio"]))
         self._policy = load_module(model_path, self.actor.model_config, self.actor.weights())
         self._reference = load_module(model_path, self.actor.model_config)
-        self._controller = composition.controller(method, int(config["trainer"]["steps"]))
+        self._controller = composition.controller(method, steps)
         self._score = tasks.get(config["task"]["name"]).compute_score
         self._task = config["task"]["name"]
         path = tasks.prepare(models.plain(config["task"]), cache)
@@ -98,28 +105,34 @@ class InProcess:
         if not self._verl.algorithm.rollout_correction.bypass_mode:
             old, _ = score(self._policy, batch, temperature=rollout.temperature, rows=rows)
         reference, _ = score(self._reference, batch, temperature=rollout.temperature, rows=rows)
-        group = torch.arange(len(rewards), device=rewards.device) // rollout.n
-        plain = advantage.grpo(rewards, group)[:, None] * mask
         token_rewards = torch.zeros_like(old).scatter_(1, mask.sum(dim=1, keepdim=True) - 1, rewards[:, None])
+        group = torch.arange(len(rewards), device=rewards.device) // rollout.n
+        seen = self.critic.values(batch) if self.critic is not None else None
+        plain, returns = shaping.advantages(self._algorithm, token_rewards, mask, group, seen)
 
         self._newest = (old, plain, mask)
         values = metrics.analysis_metrics(old, plain, token_rewards, mask)
         values["analysis/entropy_full_mean"] = float(samples.entropy.double().sum() / mask.sum())
         values["actor/kl_init"] = control.kl_per_token(old, reference, mask)
-        advantages = plain
+        weights, found = shaping.credit_weights(self._method["credit"], old, mask, samples.collision)
+        advantages, values = plain * weights, values | found
         if self._controller is not None:
             weight = self._controller.settings.weight
-            statistics = control.statistics(old, reference, plain, mask, rewards, weight)
+            statistics = control.statistics(old, reference, advantages, mask, rewards, weight)
             self._controller.update(statistics)
             values |= self._controller.metrics(statistics)
-            advantages = self._controller.advantages(old, reference, plain) * mask
-        values |= self._update(step, batch, old_log_probs=old, ref_log_prob=reference, advantages=advantages)
+            advantages = self._controller.advantages(old, reference, advantages) * mask
+        if seen is not None:
+            values |= self._update_critic(step, batch, values=seen, returns=returns)
+        if self.critic is None or step > self._method["critic_warmup"]:
+            values |= self._update(step, batch, old_log_probs=old, ref_log_prob=reference, advantages=advantages)
 
         self.samples += len(rewards)
         new_tokens = int(mask.sum())
         self.tokens += new_tokens
         values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens)}
-        flops = (2 + 6 * actor.ppo_epochs) * self._parameters * new_tokens
+        trained = 1 if self.critic is None else 2  # of about one size
+        flops = (2 + 6 * trained * actor.ppo_epochs) * self._parameters * new_tokens
         values["cost/flops_per_sample"] = flops / len(rewards)
         return values
 
@@ -148,13 +161,35 @@ class InProcess:
         return samples, torch.tensor(rewards, dtype=torch.float32, device=self._device)
 
     def _update(self, step: int, batch: Batch, **columns: Tensor) -> dict[str, float]:
-        """All mini-batches of the step; the metrics are their means."""
+        """The policy's updates of the step; the metrics are means over its mini-batches."""
+        actor = self.actor
+        rate = actor.learning_rate
+        loss = partial(losses.policy, actor.config)
+        info = {"calculate_entropy": bool(actor.config.entropy_coeff)}
+        values = composition.finish(_means("actor", self._updates(actor, step, batch.columns(**columns), loss, **info)))
+        values["actor/lr"] = rate
+        variance = actor.engine.take_grad_variance()
+        if variance is not None:
+            values["actor/grad_variance"] = variance
+        return values
+
+    def _update_critic(self, step: int, batch: Batch, **columns: Tensor) -> dict[str, float]:
+        """The critic's updates of the step; the metrics are means over its mini-batches."""
+        assert self.critic is not None
+        rate = self.critic.learning_rate
+        loss = partial(losses.value, float(self._method["cliprange_value"]))
+        values = _means("critic", self._updates(self.critic, step, batch.columns(**columns), loss))
+        values["critic/lr"] = rate
+        returns, error = (x[batch.mask].double() for x in (columns["returns"], columns["returns"] - columns["values"]))
+        spread = float(returns.var(unbiased=False))
+        if spread > 0:
+            values["critic/explained_variance"] = 1 - float(error.var(unbiased=False)) / spread
+        return values
+
+    def _updates(self, model: Trained, step: int, data: TensorDict, loss: Any, **info: Any) -> Iterator[dict[str, Any]]:
+        """Train a model on all mini-batches of the step, in every epoch; gives what each reported."""
         config, rollout = self.actor.config, self._verl.actor_rollout_ref.rollout
-        data = batch.columns(**columns)
-        rate = self.actor.engine.optimizer.param_groups[0]["lr"]
         size = min(int(config.ppo_mini_batch_size) * rollout.n, len(data))
-        loss = partial(losses.policy, config)
-        collected: list[dict[str, Any]] = []
         for epoch in range(config.ppo_epochs):
             rows = data
             if config.shuffle:
@@ -162,36 +197,38 @@ class InProcess:
             parts = rows.split(size)
             for index, part in enumerate(parts):
                 last = epoch == config.ppo_epochs - 1 and index == len(parts) - 1
-                info = {"temperature": rollout.temperature, "global_batch_size": len(part), "update_lr_scheduler": last}
-                entropy = bool(config.entropy_coeff)
-                collected.append(self.actor.update(part.clone(), loss, calculate_entropy=entropy, **info))
-        values = {**_means(collected), "actor/lr": rate}
-        variance = self.actor.engine.take_grad_variance()
-        if variance is not None:
-            values["actor/grad_variance"] = variance
-        return values
+                info |= {
+                    "temperature": rollout.temperature,
+                    "global_batch_size": len(part),
+                    "update_lr_scheduler": last,
+                }
+                yield model.update(part.clone(), loss, **info)
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
         """Write a checkpoint with `state` (JSON values) beside the training's own."""
         own = {"samples": self.samples, "tokens": self.tokens}
         dual = self._controller.state_dict() if self._controller else None
         checkpoint.save(folder, self.actor, {"training": own, "controller": dual, "run": state})
+        if self.critic is not None:
+            checkpoint.save(folder / "critic", self.critic, {})
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Restore a checkpoint; returns what `save` was given."""
         state = checkpoint.load(folder, self.actor)
+        if self.critic is not None:
+            checkpoint.load(folder / "critic", self.critic)
         self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
         if self._controller:
             self._controller.load_state_dict(state["controller"])
         return dict(state["run"])
 
 
-def _means(collected: list[dict[str, Any]]) -> dict[str, float]:
+def _means(model: str, collected: Iterable[dict[str, Any]]) -> dict[str, float]:
     """Means over the mini-batches of what the loss and the engine reported, under the names of docs/metrics.md."""
     values: dict[str, list[float]] = {}
     for one in collected:
         for key, value in one.items():
-            name = "actor/grad_norm" if key == "grad_norm" else key
+            name = f"{model}/grad_norm" if key == "grad_norm" else key
             if "/" in name and not name.startswith("perf/"):
                 values.setdefault(name, []).append(_number(value))
     return {key: sum(items) / len(items) for key, items in values.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensordict import TensorDict
 from torch import Tensor
-from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
+from verl.trainer.ppo.core_algos import agg_loss, compute_value_loss, get_policy_loss_fn, kl_penalty
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 
@@ -55,3 +55,20 @@ def policy(
         kl = kl_penalty(model_output["log_probs"], data["ref_log_prob"], config.kl_loss_type)
         loss = loss + config.kl_loss_coef * agg_loss(kl, mask, config.loss_agg_mode, **config.global_batch_info)
     return loss, metrics
+
+
+def value(
+    cliprange_value: float, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[Tensor, dict[str, Any]]:
+    """verl's clipped value loss of a critic, on the columns values (when the batch was scored) and returns, (B, T)."""
+    mask, found = data["response_mask"], model_output["values"]
+    batch = _global_batch(data)
+    loss, _ = compute_value_loss(found, data["returns"], data["values"], mask, cliprange_value, **batch)
+    total = batch["batch_num_tokens"] or mask.sum()
+    moved = (found.detach() - data["values"]).abs() > cliprange_value
+    shares = {
+        "critic/vf_loss": loss.detach(),
+        "critic/vf_clipfrac": float((moved * mask).sum() / total),
+        "critic/vpred_mean": float((found.detach() * mask).sum() / total),
+    }
+    return loss, Metric.from_dict(shares, aggregation=AggregationType.SUM)

@@ -15,11 +15,15 @@ from trainer_ext.backends.batch import Batch
 
 @dataclass(frozen=True)
 class Samples:
-    """Responses with what the policy thought of them, all (B, T); zeros where the mask is false."""
+    """Responses with what the policy thought of them, all (B, T); zeros where the mask is false.
+
+    collision: sum of the squared probabilities of the whole vocabulary.
+    """
 
     batch: Batch
     log_probs: Tensor
     entropy: Tensor
+    collision: Tensor
 
 
 def load_module(path: str, config: HFModelConfig, weights: dict[str, Tensor] | None = None) -> Any:
@@ -77,7 +81,7 @@ def sample(
     responses = prompts.new_full((rows, length), pad_id)
     mask = torch.zeros(rows, length, dtype=torch.bool, device=prompts.device)
     log_probs = torch.zeros(rows, length, device=prompts.device)
-    entropy = torch.zeros(rows, length, device=prompts.device)
+    entropy, collision = torch.zeros_like(log_probs), torch.zeros_like(log_probs)
     alive = torch.ones(rows, dtype=torch.bool, device=prompts.device)
     for t in range(length):
         logp = torch.log_softmax(logits.float() / temperature, dim=-1)
@@ -89,6 +93,7 @@ def sample(
         mask[:, t] = alive
         log_probs[:, t] = torch.where(alive, logp.gather(1, token)[:, 0], 0.0)
         entropy[:, t] = torch.where(alive, torch.special.entr(p).sum(dim=-1), 0.0)
+        collision[:, t] = torch.where(alive, (p * p).sum(dim=-1), 0.0)
         alive = alive & (token[:, 0] != eos_id)
         if t + 1 == length or not bool(alive.any()):
             break
@@ -106,7 +111,7 @@ def sample(
         responses=responses,
         mask=mask,
     )
-    return Samples(batch, log_probs, entropy)
+    return Samples(batch, log_probs, entropy, collision)
 
 
 @torch.no_grad()
