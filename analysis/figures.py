@@ -1,228 +1,171 @@
-"""The figures of a report: learning curves of each metric, and the paired differences. Drawn once, saved as SVG, PDF
-and PNG.
+"""The figures of a report: learning curves of one metric or of several together, and the paired differences.
 
-Same input, same bytes: no dates, no random ids. Every method's artists carry a group id (gid), so that a page can hide
-them.
+Every method's artists carry a group id (gid), so that a page can hide them.
 """
 
 from __future__ import annotations
 
-import io
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import special
 
-from analysis.metrics import describe
-from analysis.read import Run
+from analysis.drawing import DASHES, INK, NEUTRAL, STYLE, Dash, Figure, canvas_of, colours, legend, save
+from analysis.metrics import Metric, capital, caveats, describe
+from analysis.series import Array, Series, band, series
 from analysis.study import Block, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
-Array = NDArray[np.float64]
-# Okabe and Ito's palette, told apart with any common colour blindness; the yellow is left out, it fades on white paper.
-PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-Dash = str | tuple[int, tuple[float, ...]]
-_DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
-_INK, _GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours where a figure stands in a page
-_POINTS = 400  # a curve of more points than that is averaged in bins: no screen or printer shows more
-_LEGEND = 100  # letters in a line of the legend
-_STYLE: dict[str, object] = {
-    "svg.hashsalt": "rlsweep", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": _GRID, "grid.linewidth": 0.6,
-    "axes.axisbelow": True, "legend.frameon": False, "axes.unicode_minus": False, "path.simplify_threshold": 0.2,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A drawn figure.
-
-    files: suffix -> bytes; caption says what is drawn and what is missing; inline: SVG to stand in a page.
-    """
-
-    name: str
-    title: str
-    caption: str
-    files: Mapping[str, bytes]
-    inline: str
-
-
-@dataclass(frozen=True)
-class Series:
-    """A group's curves, averaged over the cells of each seed. whole: (seeds, steps); partial: curves that end early."""
-
-    group: str
-    label: str
-    colour: str
-    dash: Dash
-    steps: Array
-    whole: Array
-    partial: tuple[tuple[Array, Array], ...]
-    planned: int
-    smoothing: int
-
-
-def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
-    """Colour and line style of each group, the baseline (first) in black; beyond seven groups the line styles
-    change."""
-    n = len(PALETTE)
-    return {group: (PALETTE[i % n], _DASHES[(i // n) % len(_DASHES)]) for i, group in enumerate(groups)}
+_MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
+_Y_LABEL = 40  # letters in a line of the y axis' label
 
 
 def figures(study: Study) -> list[Figure]:
-    """Learning curves of every declared metric, then the differences on the primary measure."""
+    """The differences on the primary measure, then the curves of every metric to be drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
-    with matplotlib.rc_context(_STYLE):
-        drawn = [_curves(study, metric) for metric in study.settings.metrics]
+    with matplotlib.rc_context(STYLE):
+        drawn = [_curves(study, keys) for keys in study.settings.drawn]
         differences = _differences(study.primary, study)
         return [*([differences] if differences else []), *(figure for figure in drawn if figure is not None)]
 
 
-def series(study: Study, metric: str) -> list[Series]:
-    """The curves of one metric, a group each; a seed whose cells are not all there is no whole curve."""
-    look = colours(study.sweep.groups)
-    found = []
-    for group in study.sweep.groups:
-        runs = [run for run in study.sweep.runs if run.group == group]
-        seeds = sorted({run.seed for run in runs})
-        curves, partial = [], []
-        for seed in seeds:
-            members = [run for run in runs if run.seed == seed]
-            inside = [study.ranges[metric].curves.get(run.id) for run in members]
-            if all(curve is not None for curve in inside):
-                curves.append(_average([curve for curve in inside if curve is not None]))
-            elif len(members) == 1 and (cut := _recorded(members[0], metric)) is not None:
-                partial.append(cut)
-        steps = np.unique(np.concatenate([curve[0] for curve in curves])) if curves else np.empty(0)
-        whole = np.array([_on(steps, curve) for curve in curves]).reshape(len(curves), steps.size)
-        steps, whole = _thin(steps, whole)
-        width = _smoothing(steps.size)
-        whole = np.array([smooth(row, width) for row in whole]).reshape(whole.shape)
-        ends = tuple((x, smooth(y, _smoothing(y.size))) for x, y in partial)
-        found.append(Series(group, study.sweep.label(group), *look[group], steps, whole, ends, len(seeds), width))
-    return found
-
-
-def _average(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    steps = curves[0][0]
-    for other, _ in curves[1:]:
-        steps = np.intersect1d(steps, other)
-    return steps, np.mean([values[np.isin(own, steps)] for own, values in curves], axis=0)
-
-
-def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
-    values = run.curves.values.get(metric)
-    if values is None or not np.isfinite(values).any():
+def _curves(study: Study, keys: Sequence[str]) -> Figure | None:
+    """Of the first metric the seeds, interval and mean of every group, of each further one the mean; None if empty."""
+    about = [describe(key) for key in keys]
+    found = [series(study, key) for key in keys]
+    canvas, axes = canvas_of(7.0, 3.9)
+    shown: list[Array] = []
+    entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for of in zip(*found, strict=True):
+        look = _look(study, of[0].group, len(keys) > 1)
+        for place, s in enumerate(of):
+            drawn = _mean(axes, s, place, look) if place else _first(axes, s, look, study.settings.alpha)
+            if drawn:
+                count = f", {len(s.whole)} of {s.planned} seeds" if s.short else ""
+                entries.setdefault(s.group, (f"{s.label}{count}", {**look, "linewidth": 1.9}))
+            shown += drawn
+    if not shown:
         return None
-    kept = np.isfinite(values)
-    return run.curves.steps[kept], values[kept]
-
-
-def _on(steps: Array, curve: tuple[Array, Array]) -> Array:
-    """The curve on these steps, NaN where it has no point: a mean over fewer seeds is never drawn."""
-    row = np.full(steps.size, np.nan)
-    row[np.searchsorted(steps, curve[0])] = curve[1]
-    return row
-
-
-def _thin(steps: Array, whole: Array) -> tuple[Array, Array]:
-    width = -(-steps.size // _POINTS)
-    if width <= 1:
-        return steps, whole
-    n = steps.size // width * width
-    return steps[:n].reshape(-1, width).mean(axis=1), whole[:, :n].reshape(len(whole), -1, width).mean(axis=2)
-
-
-def _smoothing(points: int) -> int:
-    """An odd number of points, about a thirtieth of the curve."""
-    return max(1, points // 30) // 2 * 2 + 1
-
-
-def smooth(row: Array, width: int) -> Array:
-    """Centred mean over `width` points (odd), fewer near the ends, the same on both sides; a NaN spreads no further."""
-    place = np.arange(row.size)
-    reach = np.minimum(width // 2, np.minimum(place, row.size - 1 - place))
-    total = np.zeros(row.size)
-    for shift in range(-(width // 2), width // 2 + 1):
-        inside = np.abs(shift) <= reach
-        total[inside] += row[place[inside] + shift]
-    return np.asarray(total / (2 * reach + 1))
-
-
-def band(whole: Array, alpha: float) -> tuple[Array, Array | None]:
-    """Mean (steps,) of whole (seeds, steps) and half width (steps,) of its t interval; None with fewer than two
-    seeds."""
-    mean = whole.mean(axis=0)
-    n = len(whole)
-    if n < 2:
-        return mean, None
-    return mean, float(special.stdtrit(n - 1, 1 - alpha / 2)) * whole.std(axis=0, ddof=1) / np.sqrt(n)
-
-
-def _curves(study: Study, metric: str) -> Figure | None:
-    found = series(study, metric)
-    if not any(s.whole.size or s.partial for s in found):
-        return None
-    about = describe(metric)
-    canvas, axes = _canvas(7.0, 3.9)
-    gaps = []
-    tops, bottoms = [], []
-    for s in found:
-        style: dict[str, Any] = {"color": s.colour, "linestyle": s.dash, "solid_capstyle": "round"}
-        if len(s.whole):
-            mean, half = band(s.whole, study.settings.alpha)
-            tops.append(np.nanmax(s.whole))
-            bottoms.append(np.nanmin(s.whole))
-            if half is not None:
-                axes.fill_between(
-                    s.steps, mean - half, mean + half, color=s.colour, alpha=0.13, linewidth=0, gid=f"band--{s.group}"
-                )
-            for i, row in enumerate(s.whole):
-                axes.plot(s.steps, row, linewidth=0.6, alpha=0.35, gid=f"seed{i}--{s.group}", **style)
-            count = "" if len(s.whole) == s.planned else f", {len(s.whole)} of {s.planned} seeds"
-            axes.plot(s.steps, mean, linewidth=1.9, label=f"{s.label}{count}", gid=f"mean--{s.group}", **style)
-        for i, (steps, values) in enumerate(s.partial):
-            tops.append(np.nanmax(values))
-            bottoms.append(np.nanmin(values))
-            axes.plot(steps, values, linewidth=0.9, gid=f"cut{i}--{s.group}", color=s.colour, linestyle=":")
-            axes.plot(steps[-1:], values[-1:], "x", markersize=6, color=s.colour, gid=f"end{i}--{s.group}")
-        if len(s.whole) < s.planned:
-            gaps.append(f"{s.label}: {len(s.whole)} of {s.planned} seeds")
     # Bands of three seeds may reach far beyond all data in a noisy step: the axis follows the data, and cuts the bands.
-    low, high = min(bottoms), max(tops)
+    low, high = min(float(np.nanmin(values)) for values in shown), max(float(np.nanmax(values)) for values in shown)
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)
     axes.set_xlabel("step")
-    axes.set_ylabel(about.axis)
+    axes.set_ylabel(_y_label(about))
     axes.margins(x=0.01)
-    names = axes.get_legend_handles_labels()[1]
-    if names:
-        columns = max(1, min(len(names), _LEGEND // (max(map(len, names)) + 6)))
-        canvas.legend(loc="outside upper left", ncols=columns, handlelength=2.2, columnspacing=1.4)
-    level = f"{100 * (1 - study.settings.alpha):g}%"
-    caption = (
-        f"{about.axis[:1].upper()}{about.axis[1:]} against steps: mean over seeds (thick), its {level} t interval, "
-    )
-    caption += "each seed behind it (thin)."
-    width = max((s.smoothing for s in found if s.whole.size), default=1)
+    rows = legend(canvas, "upper", list(entries.values()))
+    if len(keys) > 1:
+        lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _width(i)} for i in range(len(keys))]
+        rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
+    canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
+    name = "__".join(re.sub(r"[^A-Za-z0-9]+", "_", key).strip("_") for key in keys)
+    caption = _caption(about, found, study.settings.alpha)
+    return save(f"curve_{name}", "; ".join(metric.axis for metric in about), caption, canvas)
+
+
+def _look(study: Study, group: str, combined: bool) -> dict[str, Any]:
+    """A group's colour and line style; a combined figure needs line styles for its metrics and has markers instead."""
+    colour, dash = colours(study.sweep.groups)[group]
+    look: dict[str, Any] = {"color": colour, "linestyle": dash, "solid_capstyle": "round"}
+    return {**look, "linestyle": "-", "marker": _MARKS[DASHES.index(dash)], "markersize": 4} if combined else look
+
+
+def _dash(place: int) -> Dash:
+    """Of a combined figure's metrics: solid, dashed, then a dot more each; dots alone are a run without full result."""
+    return (0, (4.0, 1.4, *(1.0, 1.4) * (place - 1))) if place else "-"
+
+
+def _width(place: int) -> float:
+    return 1.5 if place else 1.9
+
+
+def _mean(axes: Axes, s: Series, place: int, look: Mapping[str, Any]) -> list[Array]:
+    """Draw a group's mean over seeds of the metric in that place; what the y axis must include."""
+    if not s.whole.size:
+        return []
+    mean = s.whole.mean(axis=0)
+    style = {**look, "linestyle": _dash(place)} if place else look
+    name = f"metric{place}" if place else "mean"
+    every = max(1, s.steps.size // 10)
+    axes.plot(s.steps, mean, linewidth=_width(place), gid=f"{name}--{s.group}", markevery=every, **style)
+    return [mean] if np.isfinite(mean).any() else []
+
+
+def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float) -> list[Array]:
+    """Draw a group's seeds, interval, mean, and runs without full result; what the y axis must include."""
+    if s.whole.size:
+        mean, half = band(s.whole, alpha)
+        if half is not None:
+            low, high = mean - half, mean + half
+            axes.fill_between(s.steps, low, high, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
+        for i, row in enumerate(s.whole):
+            thin = {**look, "linewidth": 0.6, "alpha": 0.35, "marker": None}
+            axes.plot(s.steps, row, gid=f"seed{i}--{s.group}", **thin)
+        _mean(axes, s, 0, look)
+    for i, (steps, values) in enumerate(s.partial):
+        axes.plot(steps, values, linewidth=0.9, gid=f"cut{i}--{s.group}", color=look["color"], linestyle=":")
+        axes.plot(steps[-1:], values[-1:], "x", markersize=6, color=look["color"], gid=f"end{i}--{s.group}")
+    return [values for values in (s.whole, *(values for _, values in s.partial)) if np.isfinite(values).any()]
+
+
+def _y_label(about: Sequence[Metric]) -> str:
+    """The unit that several metrics have in common, for a legend names them; else every metric with its unit."""
+    units = {metric.unit for metric in about}
+    common = len(about) > 1 and len(units) == 1 and units != {""}
+    texts = units if common else [metric.axis for metric in about]
+    whole = [re.sub(r"\([^()]+\)$", lambda unit: unit[0].replace(" ", "\N{NO-BREAK SPACE}"), text) for text in texts]
+    return ";\n".join(textwrap.fill(text, _Y_LABEL, break_on_hyphens=False) for text in whole)
+
+
+def _caption(about: Sequence[Metric], found: Sequence[Sequence[Series]], alpha: float) -> str:
+    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know."""
+    texts = [
+        f"{capital(about[0].axis)} against steps: mean over seeds (thick), its {100 * (1 - alpha):g}% t interval, "
+        "each seed behind it (thin)."
+    ]
+    if len(about) > 1:
+        texts.append(f"In broken lines, the mean over seeds alone: {'; '.join(metric.axis for metric in about[1:])}.")
+    width = max((s.smoothing for of in found for s in of if s.whole.size), default=1)
     if width > 1:
-        caption += f" Every point is a centred mean over {width} points."
-    if gaps:
-        caption += f" Missing: {'; '.join(gaps)}; a dotted line is a run without full result, the cross where it ends."
-    if about.caveat:
-        caption += f" {about.label[:1].upper()}{about.label[1:]}: {about.caveat}."
-    return _save("curve_" + re.sub(r"[^A-Za-z0-9]+", "_", metric).strip("_"), about.axis, caption, canvas)
+        texts.append(f"Every point is a centred mean over {width} points.")
+    texts += _absent(about, found)
+    gaps = [_gaps(about, of) for of in zip(*found, strict=True)]
+    if any(gaps):
+        dotted = any(s.partial for s in found[0])
+        how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
+        texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
+    return " ".join([*texts, *caveats([metric.key for metric in about])])
+
+
+def _absent(about: Sequence[Metric], found: Sequence[Sequence[Series]]) -> list[str]:
+    """Which groups have not recorded a metric, a sentence for all metrics that the same groups lack."""
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for metric, of in zip(about, found, strict=True):
+        lacking.setdefault(tuple(s.label for s in of if not s.recorded), []).append(metric.label)
+    texts = []
+    for labels, metrics in lacking.items():
+        if labels:
+            text = f"not recorded by {', '.join(labels)}."
+            texts.append(capital(f"{'; '.join(metrics)}: {text}" if len(about) > 1 else text))
+    return texts
+
+
+def _gaps(about: Sequence[Metric], of: Sequence[Series]) -> list[str]:
+    """The seeds that a group lacks: once where it is so for all metrics that it has, else with each metric's name."""
+    texts = {}
+    for metric, s in zip(about, of, strict=True):
+        if s.recorded:
+            silent = f", not recorded by seed {', '.join(map(str, s.silent))}" if s.silent else ""
+            texts[metric.label] = f"{s.label}: {len(s.whole)} of {s.planned} seeds{silent}" if s.short else ""
+    if len(set(texts.values())) == 1:
+        return [text for text in set(texts.values()) if text]
+    return [f"{label}, {text}" for label, text in texts.items() if text]
 
 
 def _differences(block: Block, study: Study) -> Figure | None:
@@ -230,8 +173,8 @@ def _differences(block: Block, study: Study) -> Figure | None:
     if not shown:
         return None
     look = colours(study.sweep.groups)
-    canvas, axes = _canvas(7.0, 1.15 + 0.42 * len(shown))
-    axes.axvline(0, color=_INK, linewidth=0.9)
+    canvas, axes = canvas_of(7.0, 1.15 + 0.42 * len(shown))
+    axes.axvline(0, color=INK, linewidth=0.9)
     labels = []
     for place, comparison in enumerate(reversed(shown)):
         colour, result, group = look[comparison.group][0], comparison.result, comparison.group
@@ -253,54 +196,7 @@ def _differences(block: Block, study: Study) -> Figure | None:
     level = f"{100 * (1 - study.settings.alpha):g}%"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (
-        f"{measure.title[:1].upper()}{measure.title[1:]}, difference to {baseline} over the same seeds: mean (diamond) "
+        f"{capital(measure.title)}, difference to {baseline} over the same seeds: mean (diamond) "
         f"with its {level} t interval, each seed as a dot.{sides.get(measure.better or '', '')}"
     )
-    return _save("differences", "Differences to the baseline", caption, canvas)
-
-
-def _canvas(width: float, height: float) -> tuple[Canvas, Axes]:
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=(width, height), layout="constrained")
-    canvas.patch.set_alpha(0)
-    axes = canvas.add_subplot()
-    axes.patch.set_alpha(0)
-    return canvas, axes
-
-
-def _save(name: str, title: str, caption: str, canvas: Canvas) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(canvas)
-    canvas.canvas.draw()
-    canvas.set_layout_engine("none")  # laid out once, not again for every format
-    files = {}
-    for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("pdf", {"CreationDate": None}), ("png", {})):
-        out = io.BytesIO()
-        if suffix == "svg":
-            canvas.savefig(out, format=suffix, metadata=metadata)
-            inline = _inline(name, title, out.getvalue().decode())
-            files[suffix] = out.getvalue()
-            continue
-        canvas.savefig(out, format=suffix, metadata=metadata, dpi=160, facecolor="white")
-        files[suffix] = out.getvalue()
-    return Figure(name, title, caption, files, inline)
-
-
-def _inline(name: str, title: str, svg: str) -> str:
-    """The SVG for a page: ids made unique, ink and grid in the page's colours, groups marked for its script, named for
-    a reader."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    svg = re.sub(r'<g id="[a-z]+\d*--([^"]*)">', r'<g data-group="\1">', svg)
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    for colour in (_INK, "#000000"):
-        svg = svg.replace(colour, "currentColor")
-    svg = svg.replace(_GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    label = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return re.sub(r"<svg ", f'<svg role="img" aria-label="{label}" ', svg, count=1)
+    return save("differences", "Differences to the baseline", caption, canvas)

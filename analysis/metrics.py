@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 SURROGATE = (
     "the selected token's surrogate, mean of -p log p over the sampled tokens: not an entropy "
     "(it read 0.14 where the full entropy was 0.78)"
 )
+BUDGET = (
+    "it bounds the method's own weighted entropy, which is the one shown unless the weight is KL-gated "
+    "(then see dual_game/usage_ratio)"
+)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as shown. direction: which way is better, or None where neither is."""
+    """A metric as shown. direction: which way is better, or None where neither is.
+
+    caveat: wherever the metric is shown; beside[key]: where it is shown in one figure with the metric of that key.
+    """
 
     key: str
     label: str
     unit: str = ""
     direction: str | None = None
     caveat: str | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def axis(self) -> str:
@@ -45,9 +54,24 @@ _KNOWN = {
         ),
         Metric("dual_game/lambda", "dual variable lambda"),
         Metric("dual_game/beta", "KL weight beta"),
-        Metric("dual_game/B_token", "entropy budget B", "nats a token"),
-        Metric("dual_game/KL_per_token", "KL divergence", "nats a token"),
+        Metric("dual_game/B_token", "entropy budget B", "nats a token", None, None, {"analysis/wH_per_token": BUDGET}),
+        Metric("dual_game/KL_per_token", "KL to the reference", "nats a token"),
         Metric("dual_game/usage_ratio", "use of the entropy budget, wH / B"),
+        Metric("dual_game/plateaus", "plateaus of the reward so far"),
+        Metric("ema/raw_weights_variance", "variance of importance weights, as they are"),
+        Metric("ema/smoothed_weights_variance", "variance of importance weights, smoothed"),
+        Metric("ema/variance_reduction_ratio", "share of the weights' variance that smoothing removes"),
+        Metric("gradient_adaptive/avg_gradient_norm", "mean gradient norm of a token"),
+        Metric("gradient_adaptive/weight_variance", "variance of credit weights"),
+        Metric("amic/sequence_weights_variance", "variance of sequence weights"),
+        Metric("amic/avg_sequence_length", "mean length of a response", "tokens"),
+        Metric("ptrw/trust_weights_mean", "mean trust weight"),
+        Metric("ptrw/loss_mean", "mean loss under trust weights"),
+        Metric("temporal_decay/weight_sum", "sum of a response's credit weights"),
+        Metric("temporal_decay/first_weight", "credit weight of the first token"),
+        Metric("temporal_decay/last_weight", "credit weight of the last token"),
+        Metric("asymmetric/pos_advantage_ratio", "advantage above 0, share of tokens"),
+        Metric("asymmetric/neg_advantage_ratio", "advantage below 0, share of tokens"),
         Metric("actor/pg_loss", "policy loss"),
         Metric("actor/grad_norm", "gradient norm"),
         Metric("actor/grad_variance", "gradient variance"),
@@ -56,6 +80,12 @@ _KNOWN = {
         Metric("actor/ppo_kl", "KL to the sampling policy", "nats a token"),
         Metric("actor/kl_init", "KL to the initial policy", "nats a token"),
         Metric("actor/lr", "learning rate"),
+        Metric("critic/vf_loss", "value loss"),
+        Metric("critic/vf_clipfrac", "value clipped, share of tokens"),
+        Metric("critic/vpred_mean", "mean predicted value"),
+        Metric("critic/grad_norm", "gradient norm of the critic"),
+        Metric("critic/explained_variance", "share of the returns' variance that the critic explains"),
+        Metric("critic/lr", "learning rate of the critic"),
         Metric("samples/total", "responses generated", "responses"),
         Metric("tokens/total", "tokens generated", "tokens"),
         Metric("eval/reward_mean", "evaluation reward", "per response", "higher"),
@@ -68,6 +98,21 @@ _KNOWN = {
 }
 
 
+def capital(text: str) -> str:
+    """Text with its first letter in upper case, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def describe(key: str) -> Metric:
     """The metric of that key; one that is not in the vocabulary is shown under its key."""
     return _KNOWN.get(key) or Metric(key, key)
+
+
+def caveats(keys: Sequence[str]) -> list[str]:
+    """What a reader must know where these metrics are shown together, a sentence each; what holds for several of them
+    is said once."""
+    named: dict[str, list[str]] = {}
+    for metric in map(describe, keys):
+        for caveat in filter(None, (metric.caveat, *map(metric.beside.get, keys))):
+            named.setdefault(caveat, []).append(metric.label)
+    return [f"{capital('; '.join(labels))}: {caveat}." for caveat, labels in named.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +24,16 @@ class Target:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the runs are summarised and compared. direction is that of the primary metric."""
+    """How the runs are summarised and compared. direction is that of the primary metric.
+
+    metrics are compared and drawn; figures are only drawn, the metrics of one item in one figure.
+    """
 
     metric: str
     summary: str
     direction: str
     metrics: tuple[str, ...]
+    figures: tuple[tuple[str, ...], ...]
     time_to: tuple[Target, ...]
     alpha: float
     test: str
@@ -41,13 +46,24 @@ class Settings:
         """Which way is better for a metric; None where nobody said."""
         return self.direction if metric == self.metric else describe(metric).direction
 
+    @property
+    def drawn(self) -> tuple[tuple[str, ...], ...]:
+        """The metrics of each figure of curves: those of `metrics`, in the place of one that begins combined figures
+        these, then the other `figures`; none twice."""
+        wanted: list[tuple[str, ...]] = []
+        for metric in self.metrics:
+            wanted += [keys for keys in self.figures if len(keys) > 1 and keys[0] == metric] or [(metric,)]
+        return tuple(dict.fromkeys([*wanted, *self.figures]))
+
 
 _CHOICES = {
     "test": ("paired_t", "signflip", "wilcoxon"),
     "family": ("max_t", "holm", "bh"),
     "incomplete": ("exclude", "carry"),
 }
-_KEYS = ("primary", "metrics", "time_to", "alpha", "window", "seed", *_CHOICES)
+_KEYS = ("primary", "metrics", "figures", "time_to", "alpha", "window", "seed", *_CHOICES)
+_METRIC = re.compile(r"[a-z_]+/[A-Za-z0-9_@]+")  # as in conf/config.yaml
+_MOST = 6  # metrics of one figure: beyond that no line style is told from another
 
 
 def settings(section: Mapping[str, Any] | None, file: str = "plan.json") -> Settings:
@@ -69,6 +85,9 @@ def settings(section: Mapping[str, Any] | None, file: str = "plan.json") -> Sett
     metrics = given.get("metrics", [])
     if not isinstance(metrics, (list, tuple)):
         raise _refuse(file, "metrics", metrics, "a list of metric names")
+    figures = given.get("figures", [])
+    if not isinstance(figures, (list, tuple)):
+        raise _refuse(file, "figures", figures, "a list such as [[dual_game/lambda, dual_game/beta], actor/lr]")
     targets = given.get("time_to", [])
     if not isinstance(targets, (list, tuple)):
         raise _refuse(file, "time_to", targets, "a list such as [{baseline_final: 0.9}]")
@@ -80,6 +99,7 @@ def settings(section: Mapping[str, Any] | None, file: str = "plan.json") -> Sett
         summary=summary,
         direction=direction,
         metrics=tuple(dict.fromkeys([metric, *map(str, metrics)])),
+        figures=tuple(_figure(file, place, item) for place, item in enumerate(figures)),
         time_to=time_to,
         alpha=float(alpha),
         test=chosen["test"],
@@ -88,6 +108,17 @@ def settings(section: Mapping[str, Any] | None, file: str = "plan.json") -> Sett
         window=_whole(file, "window", given.get("window", 20), 1),
         seed=_whole(file, "seed", given.get("seed", 0), 0),
     )
+
+
+def _figure(file: str, place: int, item: Any) -> tuple[str, ...]:
+    keys = (item,) if isinstance(item, str) else tuple(item) if isinstance(item, (list, tuple)) else ()
+    several = isinstance(item, str) or 2 <= len(keys) <= _MOST
+    if not several or not all(isinstance(key, str) and _METRIC.fullmatch(key) for key in keys):
+        needed = f"a metric's key such as actor/grad_norm, or a list of 2 to {_MOST} of them,"
+        raise _refuse(file, f"figures[{place}]", item, needed)
+    if len(set(keys)) < len(keys):
+        raise _refuse(file, f"figures[{place}]", item, "a list that names each metric once")
+    return keys
 
 
 def _target(file: str, place: int, target: Any, metric: str) -> Target:

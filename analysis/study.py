@@ -55,7 +55,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A group on its own: mean over seeds with its t interval; reached: (k, n) runs for time_to."""
+    """A group on its own: mean over seeds with its t interval; reached: (k, n) runs for time_to.
+
+    recorded: False for a group that does not have the metric at all, which is no gap.
+    """
 
     group: str
     seeds: tuple[int, ...]
@@ -65,6 +68,7 @@ class Estimate:
     interval: tuple[float, float] | None
     reached: tuple[int, int] | None
     gaps: tuple[str, ...]
+    recorded: bool = True
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything compared: blocks[0] is the primary measure; `curves` the common range of each declared metric."""
+    """Everything compared: blocks[0] is the primary measure; ranges[metric]: of each metric compared or drawn."""
 
     sweep: Sweep
     settings: Settings
@@ -118,6 +122,7 @@ class Study:
 def study(sweep: Sweep, settings: Settings) -> Study:
     """Summarise and compare: the same sweep and settings give the same study."""
     wanted = [*settings.metrics, *(target.metric for target in settings.time_to)]
+    wanted += [metric for keys in settings.figures for metric in keys]
     budget = sweep.plan.get("steps")
     ranges = {
         metric: common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None)
@@ -172,13 +177,11 @@ def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measu
         for run in sweep.runs
     }
     kept: dict[str, cells.Kept] = {}
-    gaps: dict[str, tuple[str, ...]] = {}
     estimates = []
     for group in sweep.groups:
         runs = [run for run in sweep.runs if run.group == group]
         kept[group] = cells.keep({(run.seed, run.cell): values[run.id].value for run in runs})
-        gaps[group] = _gaps(runs, values)
-        estimates.append(_estimate(group, runs, kept[group], values, measure, common.stop, settings.alpha, gaps[group]))
+        estimates.append(_estimate(group, runs, kept[group], values, measure, common, settings.alpha))
     baseline = sweep.baseline
     others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
     pairs = {group: cells.pair(kept[group], kept[baseline], (group, baseline)) for group in others if baseline}
@@ -197,6 +200,9 @@ def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measu
         q = adjusted.p[place] if adjusted else p
         if p is None and result.p_signflip is None:
             q = None
+        without = [sweep.label(name) for name in (baseline, group) if name in common.absent]
+        verdict = f"not recorded by {' and '.join(without)}" if without else None
+        lost = {} if without else pairs[group].lost
         comparisons.append(
             Comparison(
                 group,
@@ -207,8 +213,8 @@ def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measu
                 result,
                 p,
                 q,
-                _verdict(result, q, adjusted, test, len(others), settings, measure, sweep.label(baseline)),
-                tuple(f"seed {seed}: {why}" for seed, why in pairs[group].lost.items()),
+                verdict or _verdict(result, q, adjusted, test, len(others), settings, measure, sweep.label(baseline)),
+                tuple(f"seed {seed}: {why}" for seed, why in lost.items()),
                 pairs[group].notes,
             )
         )
@@ -233,10 +239,12 @@ def _estimate(
     kept: cells.Kept,
     values: Mapping[str, Value],
     measure: Measure,
-    stop: float,
+    common: CommonRange,
     alpha: float,
-    gaps: tuple[str, ...],
 ) -> Estimate:
+    planned = len({run.seed for run in runs})
+    if group in common.absent:
+        return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
     means = cells.means(kept)
     mean = float(np.mean(list(means.values()))) if means else None
     interval = compare.t_interval(list(means.values()), alpha) if means else None
@@ -247,8 +255,8 @@ def _estimate(
         if reached[0] < reached[1]:
             interval = None  # of times cut at the budget no t interval is right
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
-            mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], stop)
-    planned = len({run.seed for run in runs})
+            mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.stop)
+    gaps = _gaps(runs, values)
     return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 _SLACK = 1e-9
+FINAL = 0.1  # the share of the budget at its end that a final value is the mean of
 
 
 class NotEvaluable(ValueError):
@@ -50,7 +51,7 @@ def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: fl
     return float(np.trapezoid(y_cut, x_cut) / (high - low))
 
 
-def final(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, fraction: float = 0.1) -> float:
+def final(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, fraction: float = FINAL) -> float:
     """Mean of the points in the last `fraction` of the budget: those above (1 - fraction) * stop, up to stop."""
     x, y = measured(axis, values)
     end = float(x[-1]) if stop is None else stop

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.compare import PairedResult
-from analysis.metrics import describe
+from analysis.metrics import capital, caveats, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.read import Run
 from analysis.study import Block, Comparison, Estimate, Measure, Study
@@ -74,12 +74,18 @@ def metrics(study: Study) -> Table:
 def _comparison(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:
     rows, records, groups = [], [], []
     notes: dict[str, None] = {}
-    gaps: dict[str, list[str]] = {}
+    gaps: dict[tuple[str, str], list[str]] = {}
+    begin = min((float(run.curves.steps[0]) for run in study.sweep.runs if run.curves.steps.size), default=0.0)
     for block in blocks:
-        for caveat in filter(None, (describe(block.measure.metric).caveat,)):
-            notes[f"{describe(block.measure.metric).label}: {caveat}."] = None
+        label = capital(describe(block.measure.metric).label)
+        notes.update(dict.fromkeys(caveats([block.measure.metric])))
         if block.measure.origin:
-            notes[f"{_capital(block.measure.title)}: threshold {block.measure.origin}; {_range(block)}."] = None
+            notes[f"{capital(block.measure.title)}: threshold {block.measure.origin}; {_range(block)}."] = None
+        without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
+        if without:
+            notes[f"{label}: not recorded by {', '.join(without)}."] = None
+        if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
+            notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
         by_group = {comparison.group: comparison for comparison in block.comparisons}
         for estimate in block.estimates:
             comparison = by_group.get(estimate.group)
@@ -87,23 +93,24 @@ def _comparison(name: str, title: str, study: Study, blocks: Sequence[Block]) ->
             records.append(_record(study, block, estimate, comparison))
             groups.append(estimate.group)
             if estimate.gaps:
-                key = f"{study.sweep.label(estimate.group)}: {'; '.join(estimate.gaps)}."
-                gaps.setdefault(key, []).append(block.measure.title)
+                gaps.setdefault((estimate.group, "; ".join(estimate.gaps)), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
                 notes[f"{block.measure.title}: {text}."] = None
-    for text, measures in gaps.items():
-        notes[text if len(measures) == len(blocks) else f"{_capital(', '.join(measures))}: {text}"] = None
+    for (group, why), measures in gaps.items():
+        having = sum(estimate.recorded for block in blocks for estimate in block.estimates if estimate.group == group)
+        text = f"{study.sweep.label(group)}: {why}."
+        notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
     return Table(name, title, _COLUMNS, tuple(rows), tuple(records), tuple(notes), tuple(groups))
 
 
 def _row(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> tuple[str, ...]:
     alpha = study.settings.alpha
     n = len(estimate.seeds)
-    seeds = str(n) if n == estimate.planned else f"{n} of {estimate.planned}"
+    seeds = "-" if not estimate.recorded else str(n) if n == estimate.planned else f"{n} of {estimate.planned}"
     value = format_estimate(estimate.mean, estimate.interval) or "-"
     if estimate.reached is not None:
         value += f" (reached {estimate.reached[0]} of {estimate.reached[1]})"
-    row = (_capital(block.measure.title), study.sweep.label(estimate.group), seeds, value)
+    row = (capital(block.measure.title), study.sweep.label(estimate.group), seeds, value)
     if comparison is None:
         return (*row, "", "", "", "", "", "baseline" if estimate.group == study.sweep.baseline else "")
     result = comparison.result
@@ -249,10 +256,6 @@ def _number(value: object) -> float | None:
 
 def _heading(label: str, unit: str) -> str:
     return label if label == unit else f"{label} ({unit})" if unit == "s" else label
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _with_notes(table: Table, notes: tuple[str, ...]) -> Table:

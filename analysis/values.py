@@ -35,7 +35,7 @@ class CommonRange:
     """The steps on which all usable runs have the metric, and the curves cut to it.
 
     curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
-    for the steps they do not have.
+    for the steps they do not have. absent: groups of which no run has the metric though some ended well.
     """
 
     metric: str
@@ -44,13 +44,16 @@ class CommonRange:
     curves: Mapping[str, tuple[Array, Array]]
     reasons: Mapping[str, str]
     carried: frozenset[str]
+    absent: frozenset[str]
 
 
 def common_range(runs: Sequence[Run], metric: str, incomplete: str, budget: float | None = None) -> CommonRange:
     """Cut every run's metric to the common range; nothing is extrapolated unless `incomplete` is "carry".
 
     A run is complete when it is done and reaches as far (within one logging interval) as the furthest of its group and
-    cell. The range is from the latest beginning to the earliest end of complete runs.
+    cell. The range is from the latest beginning to the earliest end of complete runs. A metric may begin at another
+    step in every run, as a budget does after its warm-up; a run whose metric begins late is left out only where its
+    first lines are lost, or where it has no whole final value.
     """
     reasons: dict[str, str] = {}
     found: dict[str, tuple[Array, Array]] = {}
@@ -68,11 +71,13 @@ def common_range(runs: Sequence[Run], metric: str, incomplete: str, budget: floa
     gaps = [float(np.median(np.diff(steps))) for steps, _ in found.values() if steps.size > 1]
     spacing = max(gaps, default=0.0)
     first: dict[object, float] = {}
+    opened: dict[object, float] = {}
     last: dict[object, float] = {}
     for run in runs:
         if run.id in found and run.problem is None:
             key, steps = (run.group, run.cell), found[run.id][0]
             first[key] = min(first.get(key, np.inf), float(steps[0]))
+            opened[key] = min(opened.get(key, np.inf), float(run.curves.steps[0]))
             last[key] = max(last.get(key, -np.inf), float(steps[-1]))
     short: dict[str, str] = {}
     whole: list[tuple[float, float]] = []
@@ -80,7 +85,9 @@ def common_range(runs: Sequence[Run], metric: str, incomplete: str, budget: floa
         if run.id not in found:
             continue
         key, steps = (run.group, run.cell), found[run.id][0]
-        if key in first and steps[0] > first[key] + spacing:
+        late = key in first and steps[0] > first[key] + spacing
+        beheaded = late and run.curves.steps[0] > opened[key] + spacing
+        if beheaded or (late and steps[0] > (1 - summarize.FINAL) * last[key]):
             reasons[run.id] = f"{metric} begins at step {steps[0]:g}, others at {first[key]:g}"
             del found[run.id]
         elif run.problem is not None:
@@ -103,7 +110,13 @@ def common_range(runs: Sequence[Run], metric: str, incomplete: str, budget: floa
             steps, values = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
             carried.add(run_id)
         curves[run_id] = steps, values
-    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried))
+    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), _absent(runs, metric))
+
+
+def _absent(runs: Sequence[Run], metric: str) -> frozenset[str]:
+    """A group whose runs all failed before the metric could begin is not absent: nobody knows."""
+    ended = {run.group for run in runs if run.problem is None}
+    return frozenset(ended - {run.group for run in runs if metric in run.curves.values})
 
 
 def value_of(

@@ -15,7 +15,8 @@ import numpy as np
 import orjson
 
 from analysis import tables
-from analysis.figures import Figure, colours, figures
+from analysis.drawing import Figure, colours
+from analysis.figures import figures
 from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
 from analysis.report.page import page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analysis import compare
+from analysis.metrics import capital
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.study import Block, Comparison, Study
 
@@ -72,7 +73,7 @@ def _result(study: Study) -> tuple[str, str]:
             f"{sweep.label(e.group)} {format_estimate(e.mean, e.interval) or 'no result'} ({len(e.seeds)} seeds)"
             for e in block.estimates
         ]
-        return f"{_capital(block.measure.title)}: {'; '.join(values)}.", "There is no other method to compare with."
+        return f"{capital(block.measure.title)}: {'; '.join(values)}.", "There is no other method to compare with."
     if not usable:
         why = "; ".join(f"{sweep.label(c.group)}: {c.verdict}" for c in block.comparisons)
         return "No method can be compared with the baseline.", f"{why}."
@@ -150,7 +151,3 @@ def _limits(study: Study) -> tuple[str, ...]:
             text += f"{here}."
         lines.append(text)
     return tuple(lines)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

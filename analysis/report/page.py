@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.figures import Figure
+from analysis.drawing import Figure
 from analysis.report.answer import Answer
 from analysis.study import Study
 from analysis.tables import Table
@@ -28,6 +28,8 @@ def page(
     groups = [
         {"name": g, "label": study.sweep.label(g), "colour": _page_colour(look[g][0])} for g in study.sweep.groups
     ]
+    recorded = {metric for run in study.sweep.runs for metric in run.curves.values}
+    wanted = dict.fromkeys(metric for keys in study.settings.drawn for metric in keys)
     seeds = sorted({run.seed for run in study.sweep.runs})
     return environment.get_template("page.html.j2").render(
         study=study,
@@ -37,6 +39,7 @@ def page(
         answer=said,
         tables={table.name: table for table in shown},
         figures=drawn,
+        unrecorded=[metric for metric in wanted if metric not in recorded] if recorded else [],
         groups=groups,
         seeds=seeds,
         total=sum(count for _, count in said.counts),

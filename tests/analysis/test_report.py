@@ -40,7 +40,8 @@ def test_report_has_every_part_and_says_where(make_sweep: MakeSweep, capsys: pyt
 
 
 def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep: MakeSweep, tmp_path: Path) -> None:
-    folder = make_sweep()
+    together = [["analysis/wH_per_token", "actor/ppo_kl"], "cost/step_seconds"]
+    folder = make_sweep(analysis={**ANALYSIS, "figures": together})
     assert main(["report", str(folder)]) == 0
     first = contents(folder / "report")
     elsewhere = tmp_path / "elsewhere"

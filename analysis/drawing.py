@@ -1,0 +1,111 @@
+"""How figures are drawn and saved: palette, canvas, legends, and SVG, PDF and PNG of one drawing.
+
+Same input, same bytes: no dates, no random ids.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+# Okabe and Ito's palette, told apart with any common colour blindness; the yellow is left out, it fades on white paper.
+PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+Dash = str | tuple[int, tuple[float, ...]]
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
+INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours where a figure stands in a page
+NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
+STYLE: dict[str, object] = {
+    "svg.hashsalt": "rlsweep", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6,
+    "axes.axisbelow": True, "legend.frameon": False, "axes.unicode_minus": False, "path.simplify_threshold": 0.2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawn figure.
+
+    files: suffix -> bytes; caption says what is drawn and what is missing; inline: SVG to stand in a page.
+    """
+
+    name: str
+    title: str
+    caption: str
+    files: Mapping[str, bytes]
+    inline: str
+
+
+def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
+    """Colour and line style of each group, the baseline (first) in black; beyond seven groups the line styles
+    change."""
+    n = len(PALETTE)
+    return {group: (PALETTE[i % n], DASHES[(i // n) % len(DASHES)]) for i, group in enumerate(groups)}
+
+
+def canvas_of(width: float, height: float) -> tuple[Canvas, Axes]:
+    """A figure of that size in inches, with one pair of axes, on no paper: a page shows through."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(canvas)
+    canvas.patch.set_alpha(0)
+    axes = canvas.add_subplot()
+    axes.patch.set_alpha(0)
+    return canvas, axes
+
+
+def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> int:
+    """A legend above ("upper") or below ("lower") the axes, of text and line style each; the rows that it needs."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=text, **style) for text, style in entries]
+    place: dict[str, Any] = {"loc": f"outside {side} left", "handlelength": 2.6, "columnspacing": 1.4}
+    rows = 1
+    made = canvas.legend(handles=handles, ncols=len(handles), **place)
+    while made.get_window_extent().width > canvas.bbox.width and rows < len(handles):
+        rows += 1
+        made.remove()
+        made = canvas.legend(handles=handles, ncols=-(-len(handles) // rows), **place)
+    return rows
+
+
+def save(name: str, title: str, caption: str, canvas: Canvas) -> Figure:
+    """The drawing in every format."""
+    canvas.canvas.draw()
+    canvas.set_layout_engine("none")  # laid out once, not again for every format
+    files = {}
+    for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("pdf", {"CreationDate": None}), ("png", {})):
+        out = io.BytesIO()
+        canvas.patch.set_alpha(float(suffix == "png"))  # white paper: what shows a PNG may have a dark one
+        canvas.savefig(out, format=suffix, metadata=metadata, dpi=160 if suffix == "png" else "figure")
+        files[suffix] = out.getvalue()
+    return Figure(name, title, caption, files, _inline(name, title, files["svg"].decode()))
+
+
+def _inline(name: str, title: str, svg: str) -> str:
+    """The SVG for a page: ids made unique, ink and grid in the page's colours, groups marked for its script, named for
+    a reader."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r'<g id="[a-z]+\d*--([^"]*)">', r'<g data-group="\1">', svg)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
+    svg = re.sub(r'href="#', f'href="#{name}-', svg)
+    for colour in (INK, "#000000"):
+        svg = svg.replace(colour, "currentColor")
+    svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    label = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    # Matplotlib leaves a black fill out, as SVG's default: that of the baseline's band.
+    return re.sub(r"<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', svg, count=1)

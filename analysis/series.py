@@ -1,0 +1,136 @@
+"""The curves of a metric, a group each: averaged over the cells of each seed, smoothed, on the steps that the seeds
+share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from analysis.read import Run
+from analysis.study import Study
+
+Array = NDArray[np.float64]
+_POINTS = 400  # a curve of more points than that is averaged in bins: no screen or printer shows more
+
+
+@dataclass(frozen=True)
+class Series:
+    """A group's curves, averaged over the cells of each seed.
+
+    whole: (seeds, steps), on the steps between the latest beginning and the earliest end of the seeds. partial: curves
+    without full result. recorded: False for a group that does not have the metric. silent: seeds whose runs ended well
+    without it, though others have it.
+    """
+
+    group: str
+    label: str
+    recorded: bool
+    steps: Array
+    whole: Array
+    partial: tuple[tuple[Array, Array], ...]
+    planned: int
+    silent: tuple[int, ...]
+    smoothing: int
+
+    @property
+    def short(self) -> bool:
+        """Whether a seed has no whole curve."""
+        return self.recorded and len(self.whole) < self.planned
+
+
+def series(study: Study, metric: str) -> list[Series]:
+    """The curves of one metric, a group each; a seed whose cells are not all there is no whole curve."""
+    common = study.ranges[metric]
+    found = []
+    for group in study.sweep.groups:
+        runs = [run for run in study.sweep.runs if run.group == group]
+        recorded = group not in common.absent
+        silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
+        seeds = sorted({run.seed for run in runs})
+        curves, partial = [], []
+        for seed in seeds:
+            members = [run for run in runs if run.seed == seed]
+            inside = [common.curves.get(run.id) for run in members]
+            if all(curve is not None for curve in inside):
+                curves.append(_average([curve for curve in inside if curve is not None]))
+            elif len(members) == 1 and (cut := _recorded(members[0], metric)) is not None:
+                partial.append(cut)
+        steps = _shared([curve[0] for curve in curves])
+        whole = np.array([_on(steps, curve) for curve in curves]).reshape(len(curves), steps.size)
+        steps, whole = _thin(steps, whole)
+        width = _smoothing(steps.size)
+        whole = np.array([smooth(row, width) for row in whole]).reshape(whole.shape)
+        ends = tuple((x, smooth(y, _smoothing(y.size))) for x, y in partial)
+        label = study.sweep.label(group)
+        found.append(Series(group, label, recorded, steps, whole, ends, len(seeds), tuple(sorted(silent)), width))
+    return found
+
+
+def _average(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    steps = curves[0][0]
+    for other, _ in curves[1:]:
+        steps = np.intersect1d(steps, other)
+    return steps, np.mean([values[np.isin(own, steps)] for own, values in curves], axis=0)
+
+
+def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
+    values = run.curves.values.get(metric)
+    if values is None or not np.isfinite(values).any():
+        return None
+    kept = np.isfinite(values)
+    return run.curves.steps[kept], values[kept]
+
+
+def _shared(each: Sequence[Array]) -> Array:
+    """Every step of any curve from where all have begun to where the first ends."""
+    if not each or not all(steps.size for steps in each):
+        return np.empty(0)
+    steps: Array = np.unique(np.concatenate(each))
+    inside = (steps >= max(own[0] for own in each)) & (steps <= min(own[-1] for own in each))
+    return np.asarray(steps[inside])
+
+
+def _on(steps: Array, curve: tuple[Array, Array]) -> Array:
+    """The curve on these steps, NaN where it has no point: a mean over fewer seeds is never drawn."""
+    row = np.full(steps.size, np.nan)
+    inside = np.isin(curve[0], steps)
+    row[np.searchsorted(steps, curve[0][inside])] = curve[1][inside]
+    return row
+
+
+def _thin(steps: Array, whole: Array) -> tuple[Array, Array]:
+    width = -(-steps.size // _POINTS)
+    if width <= 1:
+        return steps, whole
+    n = steps.size // width * width
+    return steps[:n].reshape(-1, width).mean(axis=1), whole[:, :n].reshape(len(whole), -1, width).mean(axis=2)
+
+
+def _smoothing(points: int) -> int:
+    """An odd number of points, about a thirtieth of the curve."""
+    return max(1, points // 30) // 2 * 2 + 1
+
+
+def smooth(row: Array, width: int) -> Array:
+    """Centred mean over `width` points (odd), fewer near the ends, the same on both sides; a NaN spreads no further."""
+    place = np.arange(row.size)
+    reach = np.minimum(width // 2, np.minimum(place, row.size - 1 - place))
+    total = np.zeros(row.size)
+    for shift in range(-(width // 2), width // 2 + 1):
+        inside = np.abs(shift) <= reach
+        total[inside] += row[place[inside] + shift]
+    return np.asarray(total / (2 * reach + 1))
+
+
+def band(whole: Array, alpha: float) -> tuple[Array, Array | None]:
+    """Mean (steps,) of whole (seeds, steps) and half width (steps,) of its t interval; None with fewer than two
+    seeds."""
+    mean = whole.mean(axis=0)
+    n = len(whole)
+    if n < 2:
+        return mean, None
+    return mean, float(special.stdtrit(n - 1, 1 - alpha / 2)) * whole.std(axis=0, ddof=1) / np.sqrt(n)

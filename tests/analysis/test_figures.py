@@ -1,0 +1,296 @@
+"""Figures that are only drawn: several metrics in one, metrics that begin late, metrics that a group does not have."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+import yaml
+
+from analysis import figures as module
+from analysis.__main__ import main
+from analysis.figures import Figure, figures
+from analysis.metrics import caveats, describe
+from analysis.read import BadPlan, read_sweep
+from analysis.series import series
+from analysis.settings import settings
+from analysis.study import Study, block_of, study
+from analysis.tables import tables
+from launcher import run as folders
+from launcher.validate import Checker
+from tests.analysis.conftest import Lines, MakeSweep, metrics
+
+ROOT = Path(__file__).parents[2]
+WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
+REWARD = "analysis/reward_sum_mean"
+BNTO = ("C0", "C1", "C3")
+STEPS = 60
+
+
+def begins(group: str, seed: int) -> int:
+    """C1 has a budget after its warm-up, C3 (KL-gated) later and at another step in every seed."""
+    return {"C1": 11, "C3": 20 + 7 * seed}[group]
+
+
+def dual(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    lines = metrics(group, seed, STEPS)
+    for line in lines if group != "C0" else []:
+        step = line["step"]
+        line |= {LAMBDA: 0.1 * step, "dual_game/beta": 0.001}
+        if step >= begins(group, seed):
+            line |= {BUDGET: 0.05 + 0.001 * step, USAGE: 0.5 + 0.01 * seed}
+    return lines
+
+
+def asked(*figures: Any, metrics: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"metrics": list(metrics), "figures": list(figures)}
+
+
+def studied(folder: Path) -> Study:
+    sweep = read_sweep(folder)
+    return study(sweep, settings(sweep.plan["analysis"]))
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str, Any]]:
+    """Caption and canvas of every figure of curves, laid out as it is saved."""
+    kept: dict[str, tuple[str, Any]] = {}
+
+    def keep(name: str, title: str, caption: str, canvas: Any) -> Figure:
+        canvas.canvas.draw()
+        kept[name] = caption, canvas
+        return Figure(name, title, caption, {}, "")
+
+    monkeypatch.setattr(module, "save", keep)
+    figures(studied(folder))
+    return {name: found for name, found in kept.items() if name != "differences"}
+
+
+def lines_of(canvas: Any) -> dict[str, Any]:
+    return {line.get_gid(): line for line in canvas.axes[0].lines}
+
+
+# ---------------------------------------------------------------- what is asked for
+
+
+def test_figures_come_after_the_metrics_and_none_twice() -> None:
+    found = settings(asked("actor/lr", REWARD, [WH, BUDGET], [LAMBDA, WH], metrics=(WH, "actor/grad_norm")))
+    assert found.metrics == (REWARD, WH, "actor/grad_norm")
+    assert found.drawn == ((REWARD,), (WH, BUDGET), ("actor/grad_norm",), ("actor/lr",), (LAMBDA, WH))
+
+
+BAD = [
+    ("dual_game/lambda", "analysis.figures = 'dual_game/lambda': a list such as"),
+    ([3], "analysis.figures[0] = 3: a metric's key such as actor/grad_norm, or a list of 2 to 6 of them, is needed"),
+    ([LAMBDA, "lambda"], "analysis.figures[1] = 'lambda': a metric's key"),
+    ([[LAMBDA]], "analysis.figures[0] = ['dual_game/lambda']: a metric's key"),
+    ([[LAMBDA, [WH]]], "analysis.figures[0] = "),
+    ([[f"a/b{i}" for i in range(7)]], "a list of 2 to 6 of them"),
+    ([[LAMBDA, LAMBDA]], "a list that names each metric once is needed"),
+]
+
+
+@pytest.mark.parametrize(("value", "said"), BAD)
+def test_figures_are_checked_by_the_analysis_and_before_training(value: Any, said: str) -> None:
+    with pytest.raises(BadPlan) as caught:
+        settings({"figures": value}, "multirun/x/plan.json")
+    assert str(caught.value).startswith("multirun/x/plan.json: analysis.figures") and said in str(caught.value)
+    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
+    (breach,) = Checker({"analysis": section}).check({"analysis": {"figures": value}})
+    assert breach.key == "analysis.figures" and "a list of metrics' keys and of lists of 2 to 6 of them" in breach.rule
+
+
+def test_declared_figures_are_allowed() -> None:
+    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
+    good = {"analysis": {"figures": [[WH, BUDGET], LAMBDA, "eval/pass@k"]}}
+    assert section["figures"] == [] and list(Checker({"analysis": section}).check(good)) == []
+
+
+# ---------------------------------------------------------------- metrics that begin late, or not at all
+
+
+def test_every_group_is_drawn_from_where_all_its_seeds_have_the_metric(make_sweep: MakeSweep) -> None:
+    found = {s.group: s for s in series(studied(make_sweep(BNTO, analysis=asked(BUDGET), lines=dual)), BUDGET)}
+    assert not found["C0"].recorded and not found["C0"].short
+    for group, begin in (("C1", 11), ("C3", 34)):
+        s = found[group]
+        assert s.steps[0] == begin and s.steps[-1] == STEPS and s.whole.shape == (3, STEPS - begin + 1)
+        assert np.isfinite(s.whole).all() and not s.partial and not s.short
+
+
+def test_tables_compare_from_where_every_run_has_the_metric(make_sweep: MakeSweep) -> None:
+    found = studied(make_sweep(("C1", "C3"), analysis=asked(metrics=(USAGE,)), lines=dual))
+    block = block_of(found, USAGE, "auc")
+    assert block is not None and block.start == 34 and block.comparisons[0].result.n == 3
+    assert "Use of the entropy budget, wH / B: the area is from step 34" in " ".join(tables(found)[1].notes)
+
+
+def without_head(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    return dual(group, seed, cell)[20 if (group, seed) == ("C1", 1) else 0 :]
+
+
+def latecomer(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    lines = dual(group, seed, cell)
+    for line in lines[:57] if (group, seed) == ("C1", 1) else []:
+        line.pop(USAGE, None)
+    return lines
+
+
+@pytest.mark.parametrize(("lines", "begin"), [(without_head, 21), (latecomer, 58)])
+def test_run_without_its_first_lines_or_a_whole_final_value_is_left_out(
+    make_sweep: MakeSweep, lines: Any, begin: int
+) -> None:
+    found = studied(make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lines))
+    block = block_of(found, USAGE, "final")
+    assert block is not None and block.start == 11
+    assert block.estimates[1].gaps == (f"seed 1: {USAGE} begins at step {begin}, others at 11",)
+
+
+def test_group_without_the_metric_is_named_once_and_is_no_gap(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_sweep(BNTO, analysis=asked(BUDGET, metrics=(USAGE,)), lines=dual)
+    shutil.rmtree(folders.run_folder(folder.parent, "C0-2"))
+    caption, canvas = drawn(monkeypatch, folder)["curve_dual_game_B_token"]
+    assert caption.count("C0 (GRPO)") == 1 and "Not recorded by C0 (GRPO)." in caption
+    assert "Missing" not in caption and "dotted" not in caption
+    assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["C1 (BNTO minimal)", "C3"]
+    found = studied(folder)
+    table = tables(found)[1]
+    mine = [row for row in table.rows if "entropy budget" in row[0]]
+    assert {row[-1] for row in mine} == {"baseline", "not recorded by C0 (GRPO)"}
+    assert [row[2:4] for row in mine if row[1] == "C0 (GRPO)"] == [("-", "-")] * 2
+    assert "Use of the entropy budget, wH / B: not recorded by C0 (GRPO)." in table.notes
+    assert [note for note in table.notes if "seed" in note] == [
+        "C0 (GRPO): seed 2: not started: there is no run folder."
+    ]
+
+
+def test_group_whose_runs_all_failed_is_missing_not_without_the_metric(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lambda g, s, c: dual(g, s, c)[:5])
+    for seed in range(3):
+        folders.write_state(folders.run_folder(folder.parent, f"C1-{seed}"), folders.State(f"C1-{seed}", "failed", 1))
+    block = block_of(studied(folder), USAGE, "final")
+    assert block is not None
+    by_group = {estimate.group: estimate for estimate in block.estimates}
+    assert not by_group["C0"].recorded and by_group["C1"].recorded
+    assert by_group["C1"].gaps[0] == "seed 0: failed (last step 5)"
+
+
+def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        made = dual(group, seed, cell)
+        for line in made if (group, seed) == ("C3", 2) else []:
+            line.pop(BUDGET, None)
+        return made[: 30 if (group, seed) == ("C1", 1) else STEPS]
+
+    folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], BUDGET), lines=lines)
+    folders.write_state(folders.run_folder(folder.parent, "C1-1"), folders.State("C1-1", "failed", 1))
+    found = drawn(monkeypatch, folder)
+    caption, canvas = found["curve_dual_game_B_token"]
+    assert "Missing: C1 (BNTO minimal): 2 of 3 seeds; C3: 2 of 3 seeds, not recorded by seed 2; a dotted" in caption
+    assert {"cut0--C1", "end0--C1"} <= set(lines_of(canvas)) and "cut0--C3" not in lines_of(canvas)
+    both, canvas = found["curve_analysis_wH_per_token__dual_game_B_token"]
+    assert "C1 (BNTO minimal): 2 of 3 seeds; entropy budget B, C3: 2 of 3 seeds, not recorded by seed 2" in both
+    assert "cut0--C1" in lines_of(canvas)
+
+
+# ---------------------------------------------------------------- combined figures
+
+
+def test_combined_figure_draws_further_metrics_as_means_in_their_own_line_style(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], metrics=(WH,)), lines=dual)
+    found = drawn(monkeypatch, folder)
+    assert set(found) == {"curve_analysis_reward_sum_mean", "curve_analysis_wH_per_token__dual_game_B_token"}
+    caption, canvas = found["curve_analysis_wH_per_token__dual_game_B_token"]
+    lines = lines_of(canvas)
+    assert {f"{part}--C0" for part in ("seed0", "seed1", "seed2", "mean")} <= set(lines)
+    assert [gid for gid in lines if gid.startswith("metric")] == ["metric1--C1", "metric1--C3"]
+    assert lines["metric1--C1"].get_xdata()[0] == 11 and lines["metric1--C3"].get_xdata()[0] == 34
+    for group in ("C1", "C3"):
+        first, second = lines[f"mean--{group}"], lines[f"metric1--{group}"]
+        assert first.get_color() == second.get_color() and first.get_linestyle() != second.get_linestyle()
+    axes, points = canvas.axes[0], [line.get_ydata() for line in lines.values()]
+    low, high = axes.get_ylim()  # the budget lies above every wH
+    assert low < min(map(np.nanmin, points)) and high > max(map(np.nanmax, points)) > 0.1
+    assert axes.get_ylabel() == "nats a token"
+    names = [text.get_text() for text in canvas.legends[1].get_texts()]
+    assert names == ["weighted entropy surrogate wH", "entropy budget B"]
+    assert len({line.get_color() for line in canvas.legends[1].get_lines()} | {"#000000"}) == 2
+    assert "Entropy budget B: not recorded by C0 (GRPO)." in caption and "Missing" not in caption
+    assert "unless the weight is KL-gated (then see dual_game/usage_ratio)" in caption
+
+
+def test_axis_names_every_metric_where_units_differ(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_sweep(BNTO, analysis=asked([USAGE, BUDGET], [LAMBDA, "dual_game/beta"]), lines=dual)
+    labels = [canvas.axes[0].get_ylabel().replace("\N{NO-BREAK SPACE}", " ") for _, canvas in
+              list(drawn(monkeypatch, folder).values())[1:]]  # fmt: skip
+    assert labels == [
+        "use of the entropy budget, wH / B;\nentropy budget B (nats a token)",
+        "dual variable lambda;\nKL weight beta",
+    ]
+
+
+def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = ["C0", *(f"G{i} with a name of some length" for i in range(9))]
+    three = [WH, "actor/ppo_kl", "analysis/entropy_per_token_mean"]
+    folder = make_sweep(groups, seeds=(0, 1), steps=20, analysis=asked(three))
+    _, canvas = drawn(monkeypatch, folder)["curve_" + "__".join(key.replace("/", "_") for key in three)]
+    axes = canvas.axes[0].get_tightbbox()
+    boxes = [legend.get_window_extent() for legend in canvas.legends]
+    assert [len(legend.get_texts()) for legend in canvas.legends] == [10, 3]
+    for box in (*boxes, axes):
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.bbox.width and box.y1 <= canvas.bbox.height
+    assert boxes[0].y0 >= axes.y1 and boxes[1].y1 <= axes.y0
+    assert canvas.axes[0].get_window_extent().height > 0.35 * canvas.bbox.width
+    lines = lines_of(canvas)  # the eighth group has the first one's colour again
+    first, eighth = lines["metric1--C0"], lines[f"metric1--{groups[7]}"]
+    assert first.get_color() == eighth.get_color() and first.get_marker() != eighth.get_marker()
+
+
+def test_caveat_of_two_metrics_stands_only_where_both_are_and_once_for_several() -> None:
+    assert caveats([BUDGET]) == [] and len(caveats([WH])) == 1
+    assert caveats([BUDGET, WH])[0].startswith("Entropy budget B: it bounds the method's own weighted entropy")
+    both = caveats(["analysis/entropy_p50", "analysis/entropy_p90"])
+    assert len(both) == 1 and both[0].startswith("Entropy surrogate, median token; entropy surrogate, 90% token: ")
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_report_shows_combined_figures_and_their_methods_toggle(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], "dual_game/lamda"), lines=dual)
+    assert main(["report", str(folder)]) == 0
+    html = (folder / "report" / "index.html").read_text()
+    figure = html[html.index('aria-label="weighted entropy surrogate wH') :]
+    figure = figure[: figure.index("</svg>")]
+    # of C1: band, three seeds, mean, budget; C0 has no budget
+    assert 'fill="currentColor"' in figure[:200]  # the baseline's band on dark paper
+    assert figure.count('data-group="C1"') == 6 and figure.count('data-group="C0"') == 5
+    assert "No run has recorded <code>dual_game/lamda</code>." in html
+    document = json.loads((folder / "report" / "report.json").read_text())
+    assert document["settings"]["figures"] == [[WH, BUDGET], ["dual_game/lamda"]]
+    assert {comparison["metric"] for comparison in document["comparisons"]} == {REWARD}
+    png = (folder / "report" / "figures" / "curve_analysis_wH_per_token__dual_game_B_token.png").read_bytes()
+    pixels = matplotlib.image.imread(io.BytesIO(png), format="png")
+    assert pixels.shape[2] == 3 or (pixels[..., 3] == 1).all()
+
+
+def test_every_documented_metric_has_a_label() -> None:
+    documented = [
+        line.split("`")[1] for line in (ROOT / "docs" / "metrics.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    assert len(documented) > 30
+    assert [key for key in documented if describe(key).label == key] == []
