@@ -9,12 +9,14 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from launcher import methods
 from launcher.compose import Composer
 from launcher.problem import Problem, nearest, one_line
 
 COMMAND_LINE = "command line"
 # Sections that are one for the whole experiment: they can be set, not swept.
 WHOLE = ("experiment.", "analysis.", "cluster.", "base.")
+WHOLE_GROUPS = ("cluster", "scale")
 
 
 @dataclass
@@ -63,26 +65,20 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         problems.append(Problem(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b"))
         return
     if composer.is_group(key):
-        chosen = [tuple(map(str, one)) if isinstance(one, list) else (str(one),) for one in levels if one is not None]
-        names = [name for one in chosen for name in one]
-        unknown = [name for name in names if name not in composer.options(key)]
-        problems.extend(unknown_option(composer, COMMAND_LINE, key, key, name) for name in unknown)
-        if unknown:
-            return
-        if key != "method" and len(names) > len(chosen):
-            fix = "write a,b without brackets to run each in turn"
-            problems.append(Problem(COMMAND_LINE, key, str(names), "this group has one choice at a time", fix))
+        chosen = [_listed(level) for level in levels if level is not None]
+        if not _sound(composer, key, chosen, COMMAND_LINE, key, problems):
             return
         if key == "experiment":
             parsed.experiments = [None if level is None else str(level) for level in levels]
         elif key == "method":
             parsed.methods = chosen
-        elif len(names) == 1:
-            parsed.choices[key] = names[0]
-        elif key == "cluster":
-            problems.append(Problem(COMMAND_LINE, key, ",".join(names), "a sweep runs on one cluster", "choose one"))
-        elif names:
-            parsed.choice_factors[key] = names
+        elif len(chosen) == 1:
+            (parsed.choices[key],) = _spelled(composer, key, chosen)
+        elif key in WHOLE_GROUPS:
+            names = ",".join(name for one in chosen for name in one)
+            problems.append(Problem(COMMAND_LINE, key, names, f"a sweep has one {key}", "choose one"))
+        elif chosen:
+            parsed.choice_factors[key] = _spelled(composer, key, chosen)
     elif key == "seed":
         parsed.seeds = levels
     elif "/" in key:
@@ -105,6 +101,41 @@ def _levels(override: Override) -> list[Any]:
     if not override.is_discrete_sweep():
         raise HydraException("an interval is not a list of levels")
     return [Override._convert_value(level) for level in override.sweep_iterator()]
+
+
+def choice_levels(
+    composer: Composer, key: str, levels: Sequence[Any], where: str, at: str, problems: list[Problem]
+) -> list[str] | None:
+    """A factor's levels over a group, as Hydra's overrides spell them; None (and problems) if one is no choice."""
+    chosen = [_listed(level) for level in levels]
+    return _spelled(composer, key, chosen) if _sound(composer, key, chosen, where, at, problems) else None
+
+
+def _listed(level: Any) -> tuple[str, ...]:
+    return tuple(map(str, level)) if isinstance(level, (list, tuple)) else (str(level),)
+
+
+def _sound(
+    composer: Composer, key: str, chosen: list[tuple[str, ...]], where: str, at: str, problems: list[Problem]
+) -> bool:
+    unknown = [name for one in chosen for name in one if name not in composer.options(key)]
+    problems.extend(unknown_option(composer, where, at, key, name) for name in unknown)
+    if unknown or methods.is_list_part(composer, key):
+        return not unknown
+    if () in chosen:
+        problems.append(Problem(where, at, "[]", "this group needs a choice", "name one"))
+        return False
+    several = [list(one) for one in chosen if len(one) > 1 and key != "method"]
+    if several:
+        fix = "write a,b without brackets to run each in turn"
+        problems.append(Problem(where, at, str(several[0]), "this group has one choice at a time", fix))
+    return not several
+
+
+def _spelled(composer: Composer, key: str, chosen: list[tuple[str, ...]]) -> list[str]:
+    if methods.is_list_part(composer, key):
+        return list(dict.fromkeys(map(methods.spelled, chosen)))
+    return [name for one in chosen for name in one]
 
 
 def unknown_option(composer: Composer, where: str, key: str, group: str, name: str) -> Problem:

@@ -10,7 +10,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from launcher import arguments as command_line
 from launcher import compose, design, identity, methods, validate
-from launcher import run as folders
 from launcher.arguments import COMMAND_LINE
 from launcher.compose import Composer
 from launcher.declared import Declared, Group
@@ -56,6 +55,7 @@ class Cells:
         self.runs: dict[str, PlannedRun] = {}
         arguments, composer = workshop.arguments, workshop.composer
         self._fixed = {key: value for key, value in arguments.values.items() if key.partition(".")[0] in SECTIONS}
+        self._scale, self._scaled = self._resolve_scale()
         # The command line has the last word: its sweeps replace a factor's levels, its single values remove the factor.
         self._choices: dict[str, list[str]] = {}
         self._values: dict[str, list[Any]] = {}
@@ -67,23 +67,33 @@ class Cells:
             self._choices.pop(key, None)
         for key in self._fixed:
             self._values.pop(key, None)
-        for key in [*self._values, *self._fixed, *(key for group in wanted.groups.values() for key in group.overrides)]:
+        pinned = [key for group in wanted.groups.values() for key in group.overrides]
+        for key in [*self._values, *self._fixed, *self._scaled, *pinned]:
             self._refuse_parts(key, composer)
         self.levels: dict[str, list[Any]] = {**self._choices, **self._values}
         self._groups = self._resolve_groups()
 
+    def _resolve_scale(self) -> tuple[str | None, Mapping[str, Any]]:
+        """The chosen scale, and the values that the experiment gives at it."""
+        composer, wanted = self._workshop.composer, self._wanted
+        for name in wanted.scales:
+            if name not in composer.options("scale"):
+                at = f"experiment.scales.{name}"
+                self._workshop.problems.append(command_line.unknown_option(composer, wanted.where, at, "scale", name))
+        scale = composer.compose(self._workshop.selection(self._experiment)).choices.get("scale")
+        return scale, wanted.scales.get(scale or "", {})
+
     def _add(self, key: str, levels: list[Any], at: str) -> None:
         composer, problems = self._workshop.composer, self._workshop.problems
         if composer.is_group(key):
-            if key in ("method", "experiment", "cluster"):
+            if key in ("method", "experiment", *command_line.WHOLE_GROUPS):
                 rule = f"{key} is not a factor"
                 fix = "declare one group a method" if key == "method" else "remove it"
                 problems.append(Problem(self._wanted.where, at, validate.brief(levels), rule, fix))
                 return
-            unknown = [str(level) for level in levels if str(level) not in composer.options(key)]
-            problems.extend(command_line.unknown_option(composer, self._wanted.where, at, key, one) for one in unknown)
-            if not unknown:
-                self._choices[key] = [str(level) for level in levels]
+            choices = command_line.choice_levels(composer, key, levels, self._wanted.where, at, problems)
+            if choices is not None:
+                self._choices[key] = choices
         elif key.partition(".")[0] in SECTIONS and key != "seed":
             self._values[key] = levels
         else:
@@ -91,8 +101,9 @@ class Cells:
             problems.append(Problem(self._wanted.where, at, validate.brief(levels), "this key cannot be a factor", fix))
 
     def _refuse_parts(self, key: str, composer: Composer) -> None:
-        part = key.removeprefix("method.")
-        if part != key and part in methods.parts(composer):
+        path = key.split(".")
+        if path[0] == "method" and len(path) in (2, 3) and path[1] in methods.parts(composer):
+            part = path[1]
             rule = "a part of a method is chosen as a group, not set as a value"
             self._workshop.problems.append(
                 Problem(
@@ -109,14 +120,14 @@ class Cells:
             return COMMAND_LINE
         return self._wanted.where
 
-    def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, Any]]]:
-        """Each sound group's overrides of configuration groups, and the values that go with them."""
+    def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, tuple[Any, str]]]]:
+        """Each sound group's overrides of configuration groups, and the values that its methods set beside them."""
         composer, problems = self._workshop.composer, self._workshop.problems
         options = composer.options("method")
         parts = [
             f"{key}={choice}" for key, choice in self._workshop.arguments.choices.items() if key.startswith("method/")
         ]
-        found: dict[str, tuple[list[str], dict[str, Any]]] = {}
+        found: dict[str, tuple[list[str], dict[str, tuple[Any, str]]]] = {}
         for group in self._wanted.groups.values():
             where, at = self._wanted.where, f"experiment.groups.{group.name}.method"
             if self._workshop.arguments.methods is not None:
@@ -140,8 +151,8 @@ class Cells:
         return self._workshop.shape(self._experiment, overrides)
 
     def _reads(self, group: str, choices: Choices, key: str) -> bool:
-        if key in self._wanted.groups[group].overrides:
-            return False  # the group holds it fixed
+        if key == "seed" or key in self._wanted.groups[group].overrides:
+            return False  # experiment.seeds decides, or the group holds it fixed
         shape = self._shape(group, choices)
         return shape is not None and shape.has(key)
 
@@ -159,34 +170,33 @@ class Cells:
         return found
 
     def _unread(self, names: list[str]) -> None:
-        wanted = {**self._values, **{key: [value] for key, value in self._fixed.items() if key != "seed"}}
+        wanted = {key: [value] for key, value in self._scaled.items()}
+        wanted |= {**self._values, **{key: [value] for key, value in self._fixed.items()}}
         sound = len(names) == len(self._wanted.groups)
         for key in design.unread(names, self._choices, wanted, self._reads) if names else []:
             if key.startswith("method.") and not sound:
                 continue  # a group that does not compose may be the one that reads it
             command = key in self._fixed or key in self._workshop.arguments.value_factors
-            at = key if command else f"experiment.factors.{key}"
-            value = validate.brief(wanted[key][0] if key in self._fixed else wanted[key])
+            factor = key in self._values
+            at = key if command else f"experiment.{'factors' if factor else f'scales.{self._scale}'}.{key}"
+            value = validate.brief(wanted[key] if factor else wanted[key][0])
             rule, fix = self._hint(key, names)
             self._workshop.problems.append(Problem(self._source(key), at, value, rule, fix))
 
     def _hint(self, key: str, names: list[str]) -> tuple[str, str]:
         section, _, rest = key.partition(".")
         if section == "method":
-            owners = _owners(self._workshop.composer, rest.partition(".")[0])
+            owners = self._workshop.owners(rest)
             if owners:
-                return (
-                    f"no group's method reads it; it is read with {' or '.join(owners)}",
-                    "add such a group, or remove it",
-                )
+                return f"no group's method reads it; it is read with {owners}", "add such a group, or remove it"
         shape = (
             self._shape(names[0], tuple((one, levels[0]) for one, levels in self._choices.items())) if names else None
         )
-        near = None
-        if shape is not None and isinstance(shape.tree.get(section), Mapping):
-            near = nearest(rest, [str(one) for one in shape.tree[section]])
+        above, _, last = key.rpartition(".")
+        _, known = compose.lookup(shape.tree, above) if shape is not None else (False, None)
+        near = nearest(last, [str(one) for one in known]) if isinstance(known, Mapping) else None
         reader = "method" if section == "method" else "configuration"
-        return f"no group's {reader} reads it", f"write {section}.{near}" if near else "correct the key, or remove it"
+        return f"no group's {reader} reads it", f"write {above}.{near}" if near else "correct the key, or remove it"
 
     def _runs_of(self, cell: Cell) -> list[tuple[int, PlannedRun]]:
         shape = self._shape(cell.group, cell.choices)
@@ -220,8 +230,13 @@ class Cells:
         """The shape's tree with the cell's values in it, and who set each: (where, key)."""
         tree = shape.tree
         sources: dict[str, tuple[str, str]] = {}
-        for key, value in self._groups[cell.group][1].items():
+        for key, (value, method) in self._groups[cell.group][1].items():
             tree = compose.assign(tree, key, value)
+            sources[key] = (f"{self._workshop.composer.folder.name}/method/{method}.yaml", key)
+        for key, value in self._scaled.items():
+            if shape.has(key):
+                tree = compose.assign(tree, key, value)
+                sources[key] = (self._wanted.where, f"experiment.scales.{self._scale}.{key}")
         for key, value in group.overrides.items():
             at = f"experiment.groups.{group.name}.overrides.{key}"
             if not shape.has(key) or key == "seed":
@@ -245,7 +260,12 @@ class Cells:
         for breach in shape.checker.check({key: value for key, value in config.items() if key != "verl"}):
             sound = False
             where, at = self._blame(breach.key, shape, sources)
-            self._workshop.problems.append(Problem(where, at, validate.brief(breach.value), breach.rule, breach.fix))
+            rule, fix = breach.rule, breach.fix
+            if rule == validate.NO_SUCH_KEY and breach.key.startswith("method."):
+                owners = self._workshop.owners(breach.key.removeprefix("method."))
+                if owners:
+                    rule, fix = f"the method does not read it; it is read with {owners}", "choose that, or remove it"
+            self._workshop.problems.append(Problem(where, at, validate.brief(breach.value), rule, fix))
         return sound
 
     def _blame(self, key: str, shape: Shape, sources: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
@@ -255,13 +275,3 @@ class Cells:
                 where, at = sources[prefix]
                 return where, at + key.removeprefix(prefix)
         return self._workshop.composer.source(shape.overrides, key) or self._wanted.where, key
-
-
-def _owners(composer: Composer, key: str) -> list[str]:
-    """The part choices whose files have a key: method/control=dual."""
-    return [
-        f"method/{part}={choice}"
-        for part in methods.parts(composer)
-        for choice in composer.options(f"method/{part}")
-        if key in (folders.load_yaml(composer.folder / "method" / part / f"{choice}.yaml") or {})
-    ]

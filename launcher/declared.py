@@ -11,7 +11,7 @@ from launcher.arguments import Arguments
 from launcher.problem import Problem, nearest, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-_KEYS = ("name", "groups", "baseline", "factors", "seeds")
+_KEYS = ("name", "groups", "baseline", "factors", "seeds", "scales")
 _GROUP_KEYS = ("method", "label", "overrides")
 _RESERVED = ("runs", "bases", "cache")
 
@@ -36,6 +36,7 @@ class Declared:
     baseline: str | None
     factors: Mapping[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
+    scales: Mapping[str, Mapping[str, Any]]
 
 
 def declared(
@@ -68,6 +69,7 @@ def declared(
         baseline=baseline,
         factors=_factors(section.get("factors") or {}, where, problems),
         seeds=_seeds(section.get("seeds"), seed, arguments, where, problems),
+        scales=_scales(section.get("scales") or {}, where, problems),
     )
 
 
@@ -136,6 +138,15 @@ def _factors(value: Any, where: str, problems: list[Problem]) -> dict[str, tuple
         else:
             factors[str(key)] = tuple(levels)
     return factors
+
+
+def _scales(value: Any, where: str, problems: list[Problem]) -> dict[str, Mapping[str, Any]]:
+    if not isinstance(value, Mapping) or not all(isinstance(values, Mapping) for values in value.values()):
+        rule = "a mapping of scales to dotted keys and their values"
+        fix = "write {tiny: {trainer.steps: 200}}"
+        problems.append(Problem(where, "experiment.scales", shown(value), rule, fix))
+        return {}
+    return {str(scale): {str(key): level for key, level in values.items()} for scale, values in value.items()}
 
 
 def _seeds(value: Any, seed: Any, arguments: Arguments, where: str, problems: list[Problem]) -> tuple[int, ...]:

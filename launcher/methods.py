@@ -1,15 +1,16 @@
 """Methods composed from parts: what one or several method files choose, as overrides for Hydra.
 
 Several files are combined by taking from each the choices (and values) that differ from the baseline. Two files that
-choose differently for one part exclude each other.
+choose differently for one part exclude each other; of a list part, which takes any subset, they get the union.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.compose import Composer, plain
+from launcher import validate
+from launcher.compose import ERRORS, Composer, plain
 from launcher.problem import Problem, shown
 
 BASELINE = "c0_grpo"
@@ -20,45 +21,80 @@ def parts(composer: Composer) -> list[str]:
     return composer.subgroups("method")
 
 
+def list_parts(composer: Composer) -> list[str]:
+    """The parts of which a method takes any subset: those that are a mapping, by choice, in the baseline."""
+    try:
+        baseline = _section(composer, [f"method={BASELINE}"])
+    except ERRORS:
+        return []  # nothing composes without the baseline, and the plan says so
+    return [part for part in parts(composer) if isinstance(baseline.get(part), Mapping)]
+
+
+def is_list_part(composer: Composer, group: str) -> bool:
+    """Whether a group takes a list of choices: method/credit=[gradient_adaptive,temporal_decay]."""
+    return group in [f"method/{part}" for part in list_parts(composer)]
+
+
+def spelled(choices: Iterable[str]) -> str:
+    """A choice of a list part as Hydra's overrides spell it; one text for equal subsets."""
+    return f"[{','.join(sorted(set(choices)))}]"
+
+
 def chosen_parts(composer: Composer, method: str) -> dict[str, str]:
-    """The choice that a method file makes for each part."""
-    choices = composer.compose([f"method={method}"]).choices
-    return {
+    """The choice that a method file makes for each part; Hydra reports it for all but list parts."""
+    overrides = [f"method={method}"]
+    single = {
         key.removeprefix("method/"): value
-        for key, value in choices.items()
+        for key, value in composer.compose(overrides).choices.items()
         if key.startswith("method/") and value is not None
     }
+    section = _section(composer, overrides)
+    return {**single, **{part: spelled(section.get(part) or {}) for part in list_parts(composer)}}
 
 
 def own_values(composer: Composer, method: str) -> dict[str, Any]:
-    """The values that a method file sets itself, beyond what its parts bring."""
+    """The values, by dotted key, that a method file sets itself, beyond what its parts bring."""
     overrides = [
         f"method={BASELINE}",
         *(f"method/{part}={choice}" for part, choice in chosen_parts(composer, method).items()),
     ]
-    bare = plain(composer.compose(overrides).config)["method"]
-    own = plain(composer.compose([f"method={method}"]).config)["method"]
-    return {key: value for key, value in own.items() if key != "name" and (key not in bare or bare[key] != value)}
+    own = dict(_differences(_section(composer, [f"method={method}"]), _section(composer, overrides)))
+    return {key: value for key, value in own.items() if key != "name"}
+
+
+def _section(composer: Composer, overrides: Sequence[str]) -> dict[str, Any]:
+    return validate.strip(plain(composer.compose(overrides).config)["method"])
+
+
+def _differences(own: Mapping[str, Any], bare: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in own.items():
+        known = bare.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            yield from _differences(value, known, f"{at}{key}.")
+        elif key not in bare or known != value:
+            yield f"{at}{key}", value
 
 
 def combine(
     composer: Composer, methods: Sequence[str], where: str, at: str, problems: list[Problem]
-) -> tuple[list[str], dict[str, Any]] | None:
-    """Overrides of groups, and values, that compose all the methods at once; None (and a problem) if they exclude.
+) -> tuple[list[str], dict[str, tuple[Any, str]]] | None:
+    """Overrides of groups, and values with the method that sets each, that compose all the methods at once.
 
-    The methods exist.
+    None (and a problem) if they exclude each other. The methods exist.
     """
     if len(methods) == 1:
         return [f"method={methods[0]}"], {}
     baseline = chosen_parts(composer, BASELINE)
+    subsets: dict[str, set[str]] = {part: set() for part in list_parts(composer)}
     choices: dict[str, tuple[str, str]] = {}
-    values: dict[str, tuple[Any, str]] = {"name": ("+".join(methods), "")}
+    values: dict[str, tuple[Any, str]] = {"name": ("+".join(methods), methods[0])}
     sound = True
     for method in methods:
+        chosen = chosen_parts(composer, method)
+        for part, subset in subsets.items():
+            subset.update(_names(chosen.pop(part)))
         wanted: dict[str, Any] = {
-            f"method/{part}": choice
-            for part, choice in chosen_parts(composer, method).items()
-            if choice != baseline.get(part)
+            f"method/{part}": choice for part, choice in chosen.items() if choice != baseline.get(part)
         }
         settings = own_values(composer, method)
         for key, value in (*wanted.items(), *settings.items()):
@@ -75,5 +111,13 @@ def combine(
                 problems.append(Problem(where, at, shown(list(methods)), rule, fix))
     if not sound:
         return None
-    overrides = [f"method={BASELINE}", *(f"{key}={choice}" for key, (choice, _) in choices.items())]
-    return overrides, {f"method.{key}": value for key, (value, _) in values.items()}
+    overrides = [
+        f"method={BASELINE}",
+        *(f"{key}={choice}" for key, (choice, _) in choices.items()),
+        *(f"method/{part}={spelled(subset)}" for part, subset in subsets.items()),
+    ]
+    return overrides, {f"method.{key}": value for key, value in values.items()}
+
+
+def _names(choice: str) -> list[str]:
+    return [name for name in choice.strip("[]").split(",") if name]

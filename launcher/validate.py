@@ -20,6 +20,7 @@ VERL_KEYS = "verl_keys"
 # What speaks about the configuration and is no part of it: never frozen.
 _ABOUT = (ALLOWED, VERL_KEYS)
 MISSING = "???"
+NO_SUCH_KEY = "no such key"
 _DATA = (".jsonl", ".parquet")
 _WORDS = {
     "exclusiveMinimum": "above {}",
@@ -108,10 +109,11 @@ class Checker:
     def _walk(self, tree: Mapping[str, Any], defaults: Any, at: str) -> Iterator[Breach]:
         for key, value in tree.items():
             path = f"{at}{key}"
-            if isinstance(defaults, Mapping) and defaults and key not in defaults:
+            if isinstance(defaults, Mapping) and key not in defaults:
                 close = nearest(key, list(defaults))
-                fix = f"write {at}{close}" if close else f"remove it, or use one of {', '.join(defaults)}"
-                yield Breach(path, value, "no such key", fix)
+                other = f", or use one of {', '.join(defaults)}" if defaults else ""
+                fix = f"write {at}{close}" if close else f"remove it{other}"
+                yield Breach(path, value, NO_SUCH_KEY, fix)
                 continue
             default = defaults.get(key) if isinstance(defaults, Mapping) else None
             if isinstance(value, Mapping) and not isinstance(default, (bool, int, float, str, list)):

@@ -10,7 +10,8 @@ import yaml
 
 from launcher import arguments as command_line
 from launcher import base as bases
-from launcher import compose, identity, validate
+from launcher import compose, identity, methods, validate
+from launcher import run as folders
 from launcher.base import Base
 from launcher.compose import Composer
 from launcher.problem import Problem, one_line
@@ -31,16 +32,17 @@ class Shape:
         self.tree = validate.strip({key: whole.get(key) for key in SECTIONS})
         self.verl_keys = (whole.get("trainer") or {}).get(validate.VERL_KEYS)
         self.base_request = whole.get("base") or {}
-        # What an experiment's file sets is checked against what holds without it.
-        apart = [
-            f"{group}={choice}"
+        # What the files of an experiment, a scale or a method set is checked against what holds without them.
+        single = {
+            group: choice
             for group, choice in composed.choices.items()
-            if choice is not None
-            and group != "experiment"
-            and not group.startswith("hydra/")
-            and composer.is_group(group)
-        ]
-        self._defaults = compose.plain(composer.compose(sorted(apart)).config)
+            if choice is not None and not group.startswith("hydra/") and composer.is_group(group)
+        }
+        parts = {f"method/{part}": one for part, one in methods.chosen_parts(composer, single["method"]).items()}
+        given = dict(one.split("=", 1) for one in self.overrides)
+        known = {**parts, **single, **given, "method": methods.BASELINE}
+        apart = sorted(f"{group}={choice}" for group, choice in known.items() if group not in ("experiment", "scale"))
+        self._defaults = compose.plain(composer.compose(apart).config)
 
     @functools.cached_property
     def checker(self) -> validate.Checker:
@@ -107,6 +109,19 @@ class Workshop:
         if found is not None:
             self.used_bases[found.hash] = found
         return found
+
+    def owners(self, key: str) -> str:
+        """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
+        return " or ".join(choice for choice, content in self._parts.items() if compose.lookup(content, key)[0])
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, Mapping[str, Any]]:
+        folder = self.composer.folder / "method"
+        return {
+            f"method/{part}={choice}": folders.load_yaml(folder / part / f"{choice}.yaml") or {}
+            for part in methods.parts(self.composer)
+            for choice in self.composer.options(f"method/{part}")
+        }
 
     def differences(
         self, base: Base, tree: Mapping[str, Any], keys: Mapping[str, Any] | None

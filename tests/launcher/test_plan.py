@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from analysis import settings
 from launcher import plan, validate, worker
 from launcher import run as folders
+from launcher.base import merged
 from launcher.identity import SECTIONS
 from launcher.problem import InvalidPlan
 from tests.launcher.conftest import ROOT
@@ -36,9 +37,57 @@ def test_a_conditional_grid_counts_the_baseline_once_a_seed():
     assert len(planned.runs) == 651
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml")))
-def test_every_shipped_experiment_plans(name):
-    assert make(f"experiment={name}").runs
+def shipped(group):
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+
+
+RUNS = {
+    "quickstart": 12,
+    "bnto_main": 20,
+    "bnto_medium": 12,
+    "bnto_grid": 651,
+    "grpo_variants": 35,
+    "grpo_ema": 25,
+    "grpo_amic_vs_gspo": 15,
+    "grpo_combinations": 25,
+}
+
+
+def test_each_shipped_experiment_has_its_count():
+    assert sorted(RUNS) == shipped("experiment")
+
+
+@pytest.mark.parametrize("scale", shipped("scale"))
+@pytest.mark.parametrize("name", shipped("experiment"))
+def test_every_shipped_experiment_plans_at_every_scale(name, scale):
+    planned = make(f"experiment={name}", f"scale={scale}")
+    assert len(planned.runs) == RUNS[name]
+    assert planned.experiments[0].name == name
+    (base,) = planned.bases.values()
+    for run in planned.runs.values():
+        verl = merged(base.tree, run.config["verl"])
+        # With one update a step the importance ratio is 1, and most variants are GRPO.
+        assert verl["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] < verl["data"]["train_batch_size"]
+        if scale == "tiny":
+            assert (run.config["model"]["name"], run.config["task"]["name"]) == ("tiny", "expression")
+
+
+@pytest.mark.parametrize("name", shipped("method"))
+def test_every_shipped_method_plans_under_its_own_name(name):
+    (run,) = make(f"method={name}").runs.values()
+    assert run.config["method"]["name"] == name
+
+
+def assert_hydras_own(planned, run, overrides):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        theirs = OmegaConf.to_container(compose("config", overrides), resolve=True)
+    stripped = validate.strip(theirs)
+    for section in SECTIONS:
+        if section != "verl":
+            assert run.config[section] == stripped[section], section
+    # Differences that equal verl's own value are dropped; merged, both are the same tree.
+    (base,) = planned.bases.values()
+    assert merged(base.tree, run.config["verl"]) == merged(base.tree, theirs["verl"])
 
 
 def test_the_fast_path_is_hydras_own_composition():
@@ -54,18 +103,24 @@ def test_the_fast_path_is_hydras_own_composition():
             f"seed={entry.seed}",
             *(f"method.{label}={level}" for label, level in entry.factors.items()),
         ]
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-            theirs = OmegaConf.to_container(compose("config", overrides), resolve=True)
-        ours = planned.runs[entry.id].config
-        stripped = validate.strip(theirs)
-        for section in SECTIONS:
-            if section != "verl":
-                assert ours[section] == stripped[section], section
-        # Differences that equal verl's own value are dropped; merged, both are the same tree.
-        (base,) = planned.bases.values()
-        from launcher.base import merged
+        assert_hydras_own(planned, planned.runs[entry.id], overrides)
 
-        assert merged(base.tree, ours["verl"]) == merged(base.tree, theirs["verl"])
+
+@pytest.mark.parametrize(
+    ("overrides", "method", "scaled"),
+    [
+        (["experiment=grpo_variants", "method.credit.temporal_decay.gamma=0.8", "seed=1"], "temporal_decay", []),
+        (
+            ["experiment=bnto_medium", "scale=tiny", "method/credit=[gradient_adaptive,temporal_decay]"],
+            "c0_grpo",
+            ["trainer.steps=1000"],
+        ),
+    ],
+)
+def test_the_fast_path_is_hydras_own_composition_of_a_credit_method_and_a_scale(overrides, method, scaled):
+    planned = make(*overrides)
+    run = next(run for run in planned.runs.values() if run.config["method"]["name"] == method)
+    assert_hydras_own(planned, run, [*overrides, f"method={method}", *scaled, f"seed={run.config['seed']}"])
 
 
 def test_command_line_sweeps_multiply_the_groups_that_read_them():
@@ -142,6 +197,119 @@ def test_methods_in_a_list_are_one_run_and_after_a_comma_two():
     assert len(make("method=[ptrw,bnto_minimal],c0_grpo").runs) == 2
 
 
+def credit_sets(planned):
+    return {tuple(run.config["method"]["credit"]) for run in planned.runs.values()}
+
+
+BOTH = ("gradient_adaptive", "temporal_decay")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("[gradient_adaptive,temporal_decay]", {BOTH}),
+        ("[temporal_decay,gradient_adaptive]", {BOTH}),
+        ("gradient_adaptive", {("gradient_adaptive",)}),
+        ("[]", {()}),
+        ("[],temporal_decay,[gradient_adaptive,temporal_decay]", {(), ("temporal_decay",), BOTH}),
+    ],
+)
+def test_a_list_part_takes_any_subset(override, expected):
+    planned = make("method=temporal_decay", f"method/credit={override}")
+    assert credit_sets(planned) == expected and len(planned.runs) == len(expected)
+
+
+def test_a_list_part_can_be_a_factor_whose_levels_decide_which_keys_exist(conf):
+    factors = {
+        "method/credit": [[], "temporal_decay", ["temporal_decay", "gradient_adaptive"]],
+        "method.credit.temporal_decay.gamma": [0.8, 0.9],
+    }
+    write_experiment(conf, {"A": {"method": "c0_grpo"}}, factors=factors)
+    planned = make("experiment=bad", conf=conf)
+    assert len(planned.runs) == 1 + 2 + 2
+    levels = ["[]", "[temporal_decay]", "[gradient_adaptive,temporal_decay]"]
+    assert planned.experiments[0].factors["method/credit"] == {"label": "credit", "levels": levels}
+    assert planned.experiments[0].entries[1].factors == {"credit": "[temporal_decay]", "gamma": 0.8}
+
+
+def test_combined_methods_take_the_union_of_their_list_parts():
+    planned = make("method=[conservative,gradient_adaptive]")
+    assert credit_sets(planned) == {BOTH}
+    assert set(planned.runs) == set(make("method=ema", "method/credit=[gradient_adaptive,temporal_decay]").runs)
+    assert set(make("method=[amic,ema]").runs) == set(make("method=amic", "method/smoothing=ema").runs)
+
+
+def slower(conf, name, gamma):
+    body = {"name": name, "credit": {"temporal_decay": {"gamma": gamma}}}
+    (conf / f"method/{name}.yaml").write_text(yaml.safe_dump({"defaults": ["temporal_decay", "_self_"], **body}))
+
+
+def test_a_value_below_a_list_part_is_carried_over_or_excludes(conf):
+    slower(conf, "slow", 0.8)
+    slower(conf, "slower", 0.7)
+    (run,) = make("method=[slow,gradient_adaptive]", conf=conf).runs.values()
+    assert run.config["method"]["credit"]["temporal_decay"] == {
+        "gamma": 0.8,
+        "schedule": "exponential",
+        "normalize": "mean",
+    }
+    (line,) = refused("method=[slow,slower]", conf=conf)
+    for name, gamma in (("slow", 0.8), ("slower", 0.7)):
+        assert f"conf/method/{name}.yaml has method.credit.temporal_decay.gamma={gamma}" in line
+    assert "Fix: remove slow or slower from the list" in line
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [("[dr_grpo,c0_ppo]", "norm_adv_by_std_in_grpo"), ("dr_grpo method/advantage=gae", "norm_adv_by_std_in_grpo")],
+)
+def test_a_value_of_a_method_file_that_the_chosen_parts_do_not_read_is_refused(method, key):
+    (line,) = refused(*f"method={method}".split())
+    assert line.startswith(f"conf/method/dr_grpo.yaml: method.{key} = False: the method does not read it")
+    assert "it is read with method/advantage=grpo" in line
+
+
+def test_no_two_parts_bring_one_key():
+    owners = {}
+    for path in sorted((ROOT / "conf/method").glob("*/*.yaml")):
+        part, content = path.parent.name, yaml.safe_load(path.read_text())
+        if isinstance(content[part], dict):
+            assert set(content) == {part} and set(content[part]) == {path.stem}
+            continue
+        assert content[part] == path.stem
+        for key in set(content) - {"allowed"}:
+            assert owners.setdefault(key, part) == part, key
+
+
+def test_a_scale_wins_over_the_experiment_and_the_command_line_over_both():
+    assert steps("experiment=bnto_main") == {2000}
+    assert steps("experiment=bnto_main", "scale=tiny") == {200}
+    assert steps("experiment=bnto_medium", "scale=tiny") == {1000}
+    assert steps("experiment=bnto_medium", "scale=tiny", "trainer.steps=9") == {9}
+    (run,) = make("scale=tiny", "task=sorting", "model=qwen2_5_1_5b").runs.values()
+    assert (run.config["task"]["name"], run.config["model"]["name"]) == ("sorting", "qwen2_5_1_5b")
+
+
+def steps(*arguments, conf=None):
+    return {run.config["trainer"]["steps"] for run in make(*arguments, "seed=0", conf=conf).runs.values()}
+
+
+def test_what_a_scale_means_for_an_experiment_is_below_its_groups_and_factors(conf):
+    scales = {"tiny": {"trainer.steps": 5, "method.rho": 0.2}}
+    groups = {"A": {"method": "bnto_minimal"}, "B": {"method": "c0_grpo", "overrides": {"trainer.steps": 6}}}
+    write_experiment(conf, groups, scales=scales)
+    assert steps("experiment=bad", "scale=tiny", conf=conf) == {5, 6}
+    runs = make("experiment=bad", "scale=tiny", conf=conf).runs.values()
+    assert {run.config["method"].get("rho") for run in runs} == {None, 0.2}
+    assert steps("experiment=bad", "scale=tiny", "trainer.steps=7,8", conf=conf) == {6, 7, 8}
+    assert steps("experiment=bad", conf=conf) == {120, 6}
+
+
+def test_a_scale_is_no_part_of_a_runs_identity():
+    plain = ("model=tiny", "task=expression", "trainer.steps=200")
+    assert set(make("method=ptrw", "scale=tiny").runs) == set(make("method=ptrw", *plain).runs)
+
+
 def test_a_frozen_run_is_whole(tmp_path):
     planned = make("method=bnto_minimal", f"multirun={tmp_path}")
     plan.freeze(planned)
@@ -169,8 +337,9 @@ def test_secrets_of_the_environment_do_not_reach_the_plan(monkeypatch):
 
 def write_experiment(conf, groups, **more):
     seeds, factors = more.pop("seeds", [0]), more.pop("factors", {})
-    baseline = more.pop("baseline", None)
+    baseline, scales = more.pop("baseline", None), more.pop("scales", {})
     experiment = {"name": "bad", "groups": groups, "factors": factors, "seeds": seeds, "baseline": baseline}
+    experiment["scales"] = scales
     text = yaml.safe_dump({"experiment": experiment, **more})
     (conf / "experiment/bad.yaml").write_text(f"# @package _global_\n{text}")
 
@@ -188,7 +357,7 @@ FILE = "conf/experiment/bad.yaml: "
 COMMAND_LINE = [
     (
         ["method=nosuch"],
-        "command line: method = nosuch: there is no conf/method/nosuch.yaml; available: asymmetric_clip",
+        "command line: method = nosuch: there is no conf/method/nosuch.yaml; available: aggressive",
     ),
     (["experiment=nosuch"], "command line: experiment = nosuch: there is no conf/experiment/nosuch.yaml; available"),
     (["method=bnto_minimal", "method.gamma=x"], "command line: method.gamma = x: must be a number above 0"),
@@ -205,7 +374,29 @@ COMMAND_LINE = [
     (["verl.algorithm.adv_estimator=rloo"], "the chosen trainer does not read this key"),
     (["verl.trainer.total_epochs=3"], "Fix: set trainer.steps, trainer.checkpoint_every"),
     (["method=[ptrw,asymmetric_clip]"], "Fix: remove ptrw or asymmetric_clip from the list"),
+    (
+        ["method=[amic,gspo]"],
+        "these methods exclude each other: conf/method/amic.yaml has method/ratio=sequence_arithmetic, "
+        "conf/method/gspo.yaml has method/ratio=sequence_geometric. Fix: remove amic or gspo from the list",
+    ),
     (["task=[sorting,expression]"], "Fix: write a,b without brackets to run each in turn"),
+    (["task=[]"], "command line: task = []: this group needs a choice"),
+    (["method=[]"], "command line: method = []: this group needs a choice"),
+    (["method/credit=[nosuch]"], "there is no conf/method/credit/nosuch.yaml; available: gradient_adaptive"),
+    (["method.credit.temporal_decay.gamma=0.9"], "it is read with method/credit=temporal_decay. Fix: add such a group"),
+    (
+        ["method=temporal_decay", "method.credit.temporal_decay.gama=0.9"],
+        "no group's method reads it. Fix: write method.credit.temporal_decay.gamma",
+    ),
+    (
+        ["method=temporal_decay", "method.credit.temporal_decay.gamma=2"],
+        "command line: method.credit.temporal_decay.gamma = 2: must be a number above 0 and 1 or less",
+    ),
+    (["method.credit=[temporal_decay]"], "Fix: write method/credit=NAME; available: gradient_adaptive"),
+    (["method=temporal_decay", "method.credit.temporal_decay=3"], "Fix: write method/credit=NAME; available"),
+    (["method.ema_beta=0.9"], "no group's method reads it; it is read with method/smoothing=ema"),
+    (["scale=tiny,full"], "command line: scale = tiny,full: a sweep has one scale. Fix: choose one"),
+    (["scale=nosuch"], "there is no conf/scale/nosuch.yaml; available: full, tiny"),
     (["verl.data.train_batch_sise=1"], "verl's configuration has no such key. Fix: write verl.data.train_batch_size"),
     (["verl.data.train_batch_size=many"], "verl's default is a number (1024), this is a string"),
     (
@@ -249,6 +440,31 @@ EXPERIMENTS = [
     ),
     ({"groups": ONE, "factors": {"trainer.steps": [3, 3]}}, "a level is named twice"),
     ({"groups": ONE, "factors": {"method": ["ptrw"]}}, "method is not a factor. Fix: declare one group a method"),
+    ({"groups": ONE, "factors": {"scale": ["tiny"]}}, "scale is not a factor. Fix: remove it"),
+    (
+        {"groups": ONE, "factors": {"method/credit": [["nosuch"]]}},
+        "experiment.factors.method/credit = nosuch: there is no conf/method/credit/nosuch.yaml",
+    ),
+    (
+        {"groups": ONE, "factors": {"task": [["sorting", "expression"]]}},
+        "experiment.factors.task = ['sorting', 'expression']: this group has one choice at a time",
+    ),
+    (
+        {"groups": ONE, "method": {"credit": {"temporal_decay": {"gamma": 0.9}}}},
+        "method.credit.temporal_decay = {'gamma': 0.9}: the method does not read it; "
+        "it is read with method/credit=temporal_decay",
+    ),
+    ({"groups": ONE, "scales": {"tinny": {}}}, "experiment.scales.tinny = tinny: there is no conf/scale/tinny.yaml"),
+    ({"groups": ONE, "scales": {"full": 3}}, "a mapping of scales to dotted keys and their values"),
+    (
+        {"groups": ONE, "scales": {"full": {"trainer.stepz": 3}}},
+        "experiment.scales.full.trainer.stepz = 3: no group's configuration reads it. Fix: write trainer.steps",
+    ),
+    ({"groups": ONE, "scales": {"full": {"seed": 3}}}, "experiment.scales.full.seed = 3: no group's configuration"),
+    (
+        {"groups": ONE, "scales": {"full": {"trainer.steps": 0}}},
+        "experiment.scales.full.trainer.steps = 0: must be an integer 1 or more",
+    ),
     ({"groups": ONE, "baseline": "B"}, "experiment.baseline = 'B': the baseline is one of the groups: A"),
     ({"groups": ONE, "seeds": [0, 1, 0]}, "experiment.seeds = [0, 1, 0]: seed 0 is named twice"),
     ({"groups": ONE, "seeds": [True]}, "experiment.seeds = True: a seed is an integer from 0 on"),
@@ -330,7 +546,7 @@ def test_an_experiment_file_that_is_none_is_refused_in_a_line(text, said, conf):
         ("analysis.metrics=[foo]", "a list of metrics' keys"),
         ("verl.actor_rollout_ref.rollout.n=0", "must be an integer 1 or more"),
         ("verl.actor_rollout_ref.rollout.temperature=0", "must be a number above 0"),
-        ("verl.actor_rollout_ref.actor.loss_agg_mode=foo", "must be one of token-mean"),
+        ("method.loss_agg_mode=foo", "must be one of token-mean"),
     ],
 )
 def test_values_that_no_run_or_report_could_use_are_refused(override, said):
