@@ -30,6 +30,7 @@ lint: setup
 	$(BIN)/mypy
 
 benchmark: setup
+	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.step
 
 clean:

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,11 @@ def trl_python() -> Path:
     return python
 
 
-def configuration(cache: Path) -> dict[str, Any]:
+def setting() -> dict[str, Any]:
     """The quickstart's model on sorting, untaught (so that few responses end early), 64 samples, one update."""
-    from omegaconf import OmegaConf
+    from tests.configuration import configuration
 
-    from launcher import base
-    from launcher.compose import Composer
-
-    overrides = [
+    return configuration(
         "task=sorting",
         "task.warm_start.steps=1",
         "trainer.steps=1000",
@@ -52,39 +50,36 @@ def configuration(cache: Path) -> dict[str, Any]:
         f"verl.data.max_response_length={TOKENS}",
         f"verl.actor_rollout_ref.rollout.n={SAMPLES}",
         f"verl.actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-    ]
-    composed = OmegaConf.to_container(Composer(ROOT / "conf", "config").compose(overrides).config, resolve=True)
-    assert isinstance(composed, dict)
-    tree = base.compose(**composed.pop("base")).tree
-    return {**composed, "verl": OmegaConf.create(base.merged(tree, composed["verl"]))}
+    )
+
+
+def timed(parts: dict[str, list[float]], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with the seconds of each call added to parts[name]."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        result = function(*args, **kwargs)
+        parts.setdefault(name, []).append(time.perf_counter() - began)
+        return result
+
+    return call
 
 
 def ours(cache: Path) -> dict[str, Any]:
     """Median seconds of a step and of its parts."""
-    import time
-
     import torch
 
     from trainer_ext.backends import in_process
 
     torch.set_num_threads(1)
-    trainer = in_process.InProcess(configuration(cache), cache)
+    trainer = in_process.InProcess(setting(), cache)
     parts: dict[str, list[float]] = {}
 
-    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            result = function(*args, **kwargs)
-            parts.setdefault(name, []).append(time.perf_counter() - began)
-            return result
-
-        return call
-
-    in_process.sample = timed("  of which sampling", in_process.sample)
-    trainer._sample = timed("sampling and rewards", trainer._sample)
-    in_process.score = timed("reference log-probabilities", in_process.score)
-    in_process.metrics.analysis_metrics = timed("analysis metrics", in_process.metrics.analysis_metrics)
-    trainer._update = timed("update (forward, backward, optimizer)", trainer._update)
+    in_process.sample = timed(parts, "  of which sampling", in_process.sample)
+    trainer._sample = timed(parts, "sampling and rewards", trainer._sample)
+    in_process.score = timed(parts, "reference log-probabilities", in_process.score)
+    in_process.metrics.analysis_metrics = timed(parts, "analysis metrics", in_process.metrics.analysis_metrics)
+    trainer._update = timed(parts, "update (forward, backward, optimizer)", trainer._update)
     steps = []
     for step in range(1, WARM + STEPS + 1):
         began = time.perf_counter()
@@ -94,7 +89,7 @@ def ours(cache: Path) -> dict[str, Any]:
         "step": statistics.median(steps[WARM:]),
         "parts": {name: statistics.median(values[WARM:]) for name, values in parts.items()},
         "tokens": trainer.tokens / trainer.samples,
-        "model": in_process.models.start(configuration(cache), cache),
+        "model": in_process.models.start(setting(), cache),
     }
 
 

@@ -24,7 +24,7 @@ def analysis_metrics(logp: Tensor, advantages: Tensor, token_level_rewards: Tens
     products = d_adv * d_lp
     covariance = products.sum() / count
     weighted = p * (1 - p) * adv.abs() * surprise
-    rewards = (token_level_rewards * mask).sum(dim=-1).double()
+    rewards = torch.where(valid, token_level_rewards.detach(), 0.0).double().sum(dim=-1)
     spread = ((d_adv**2).sum() / count).sqrt() * ((d_lp**2).sum() / count).sqrt()
     values = {
         "analysis/entropy_per_token_mean": surprise.sum() / count,
@@ -36,15 +36,18 @@ def analysis_metrics(logp: Tensor, advantages: Tensor, token_level_rewards: Tens
         "analysis/reward_sum_std": rewards.std(unbiased=False),
     }
     if lp.numel():
-        points = torch.tensor([0.5, 0.9], dtype=torch.float64, device=lp.device)
         for name, x in (("entropy", surprise), ("covariance", products)):
-            p50, p90 = (
-                torch.quantile(x, points)
-                if x.numel() <= 2**24
-                else (x.median(), x.kthvalue(int(0.9 * x.numel())).values)
-            )
-            values |= {f"analysis/{name}_p50": p50, f"analysis/{name}_p90": p90}
-    return {key: float(value) for key, value in values.items()}
+            ordered = x.sort().values
+            values |= {f"analysis/{name}_p{share}": _quantile(ordered, share / 100) for share in (50, 90)}
+    # one transfer from the device
+    return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+
+
+def _quantile(ordered: Tensor, share: float) -> Tensor:
+    """Of sorted values, with linear interpolation; unlike torch's for any number of them."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    return torch.lerp(ordered[low], ordered[min(low + 1, len(ordered) - 1)], place - low)
 
 
 def histograms(
@@ -52,7 +55,7 @@ def histograms(
 ) -> dict[str, tuple[list[float], list[int]]]:
     """Histograms of -p logp and of the covariance's products: name -> (bins + 1 edges, bins counts)."""
     valid = mask.bool()
-    lp, adv = logp.detach()[valid].float().cpu(), advantages.detach()[valid].float().cpu()
+    lp, adv = logp.detach()[valid].double().cpu(), advantages.detach()[valid].double().cpu()
     result = {}
     for name, x in (("entropy", -lp.exp() * lp), ("covariance", (adv - adv.mean()) * (lp - lp.mean()))):
         counts, edges = torch.histogram(x, bins)

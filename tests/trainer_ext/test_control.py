@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.configuration import configuration
+from tests.trainer_ext.equations import batch
+from trainer_ext.methods import composition
 from trainer_ext.methods.control import (
     DualController,
     DualSettings,
     DualStatistics,
+    kl_per_token,
     statistics,
     token_weight,
 )
 
+# weighted entropy, KL, gap to the reference, mean and spread of the reward; a budget near 0 would magnify rounding
 STEPS = st.lists(
-    st.tuples(st.floats(0, 0.1), st.floats(0, 0.5), st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.5)),
+    st.tuples(
+        st.just(0.0) | st.floats(1e-3, 0.1),
+        st.floats(0, 0.5),
+        st.sampled_from([1e-4, 9.9e-4, 1e-3, 0.5]),
+        st.floats(-1, 1),
+        st.just(0.0) | st.floats(1e-3, 0.5),
+    ),
     min_size=8,
     max_size=40,
 )
+
+METHODS: dict[str, dict[str, Any]] = {}
+
+
+def dual(method: str, total: int) -> DualController:
+    """The controller of a method file."""
+    if method not in METHODS:
+        METHODS[method] = configuration(f"method={method}")["method"]
+    found = composition.controller(METHODS[method], total)
+    assert found is not None
+    return found
 
 
 def fed(controller, steps):
@@ -34,29 +58,91 @@ def fed(controller, steps):
     return history
 
 
-@settings(max_examples=50, deadline=None)
-@given(STEPS)
-def test_usage_decay_follows_the_formulas(steps):
-    s = DualSettings(warmup_steps=3, rho=0.5, alpha_lambda=0.1, beta_lr=0.1, target_kl=0.05)
-    history = fed(DualController(s, total_steps=40), steps)
-    beta, lam, usage, top = s.beta_init, 0.0, 1.0, 0.0
-    telling: list[float] = []  # steps of the warm-up that had any weighted entropy
-    for number, ((weighted, kl, _, _, std), (coefficients, values)) in enumerate(zip(steps, history, strict=True), 1):
-        beta = max(0.0, beta + 0.1 * (kl - 0.05))
-        if number <= 4:  # the first 10% of 40 steps
+def loop(s: DualSettings, total: int, steps) -> list[dict[str, float]]:
+    """The controller's metrics after each step, from the formulas of docs/methods.md."""
+    lam, beta, usage, top, telling, start = 0.0, s.beta_init, 1.0, 0.0, [], None
+    smooth = best = None
+    waited = plateaus = 0
+    found = []
+    for number, (weighted, kl, gap, mean, std) in enumerate(steps, 1):
+        beta = max(0.0, beta + s.beta_lr * (kl - s.target_kl))
+        if number <= min(100, max(1, math.ceil(total / 10))):
             top = max(top, std)
-        if len(telling) == 3:
-            start = 0.5 * sum(telling) / 3
-            spread = min(std / top, 1.0) if top else 1.0
-            budget = start * max(0.1, 0.5 * spread + 0.5 * min(usage, 1.0))
-            usage = weighted / max(budget, 1e-8)
-            lam = max(0.0, lam + 0.1 * (weighted - budget))
-            assert values["dual_game/B_token"] == pytest.approx(budget)
-            assert values["dual_game/usage_ratio"] == pytest.approx(usage)
+        smooth = mean if smooth is None else 0.9 * smooth + 0.1 * mean
+        if best is None or smooth - best > 0.01 * abs(best):
+            best, waited = smooth, 0
         else:
-            assert "dual_game/B_token" not in values, "no budget before the warm-up is over"
-            telling += [weighted] if weighted > 0 else []
-        assert coefficients == (pytest.approx(lam), pytest.approx(beta))
+            waited += 1
+            if waited == s.patience:
+                plateaus, waited = plateaus + 1, 0
+        values = {"beta": beta, "KL_per_token": kl, "plateaus": plateaus}
+        if start is None:
+            moved = s.weight != "kl_gated" or telling or gap >= 1e-3
+            # ours: a step whose groups all agree says nothing about what entropy is usual
+            telling += [weighted] if moved and weighted > 0 else []
+            if len(telling) == s.warmup_steps:
+                start = s.rho * sum(telling) / s.warmup_steps
+        else:
+            if s.decay == "plateau":
+                share = 0.9**plateaus
+            else:
+                spread = min(std / top, 1.0) if top else 1.0
+                share = s.usage_mix * spread + (1 - s.usage_mix) * min(usage, 1.0)
+            budget = start * max(s.budget_floor, share)
+            usage = weighted / max(budget, 1e-8)
+            lam = max(
+                0.0, lam + s.alpha_lambda * (weighted - budget) / (budget if s.lambda_scale == "relative" else 1.0)
+            )
+            values |= {"B_token": budget, "usage_ratio": usage}
+        found.append({f"dual_game/{key}": value for key, value in {"lambda": lam, **values}.items()})
+    return found
+
+
+@pytest.mark.parametrize("method", ["bnto_minimal", "bnto_plateau", "bnto_kl_gated"])
+@pytest.mark.parametrize("scale", ["absolute", "relative"])
+@settings(max_examples=30, deadline=None)
+@given(
+    steps=STEPS,
+    warmup=st.integers(1, 4),
+    patience=st.integers(1, 6),
+    mix=st.floats(0, 1),
+    floor=st.sampled_from([0.1, 0.5]),
+    total=st.integers(1, 200),
+)
+def test_each_method_follows_the_formulas(method, scale, steps, warmup, patience, mix, floor, total):
+    controller = dual(method, total)
+    controller.settings = replace(
+        controller.settings,
+        warmup_steps=warmup,
+        patience=patience,
+        usage_mix=mix,
+        budget_floor=floor,
+        lambda_scale=scale,
+        alpha_lambda=0.1,
+        beta_lr=0.1,
+    )
+    history = fed(controller, steps)
+    for (coefficients, values), expected in zip(history, loop(controller.settings, total, steps), strict=True):
+        assert values == {key: pytest.approx(value) for key, value in expected.items()}
+        assert coefficients == (values["dual_game/lambda"], values["dual_game/beta"])
+
+
+def test_the_shipped_methods_have_the_numbers_of_the_design():
+    for method, weight, decay in (
+        ("bnto_minimal", "entropy", "usage"),
+        ("bnto_plateau", "entropy", "plateau"),
+        ("bnto_kl_gated", "kl_gated", "usage"),
+    ):
+        assert dual(method, 10).settings == DualSettings(weight=weight, decay=decay)
+    assert DualSettings() == DualSettings(
+        gamma=1.2,
+        beta_init=1e-3,
+        warmup_steps=10,
+        budget_floor=0.1,
+        usage_mix=0.5,
+        patience=50,
+        lambda_scale="absolute",
+    )
 
 
 def test_plateau_decay_shrinks_the_budget_once_a_plateau():
@@ -68,6 +154,12 @@ def test_plateau_decay_shrinks_the_budget_once_a_plateau():
     assert plateaus[9] == 0, "no plateau while the reward rises"
     assert plateaus[-1] > 3
     assert history[-1][1]["dual_game/B_token"] == pytest.approx(0.02 * max(0.1, 0.9 ** plateaus[-1]))
+
+
+def test_the_spread_of_rewards_is_compared_with_that_of_the_first_hundred_steps():
+    controller = DualController(DualSettings(warmup_steps=1, rho=1.0, usage_mix=1.0), total_steps=5000)
+    history = fed(controller, [(0.02, 0, 0, 0.5, std) for std in [0.1] * 99 + [0.2, 1.0, 0.1]])
+    assert [values["dual_game/B_token"] for _, values in history[-3:]] == pytest.approx([0.02, 0.02, 0.01])
 
 
 def test_the_gated_warm_up_waits_for_the_policy_to_move():
@@ -113,24 +205,31 @@ def test_the_advantage_of_a_token_by_hand():
     assert gated[0].tolist() == pytest.approx([u * 0.5, u * 0.5])
 
 
-def test_statistics_equal_a_loop_over_tokens():
-    generator = torch.Generator().manual_seed(0)
-    logp, reference = (-torch.rand(3, 5, generator=generator, dtype=torch.float64) * 3 for _ in range(2))
-    advantages = torch.randn(3, 5, generator=generator, dtype=torch.float64)
-    mask = torch.rand(3, 5, generator=generator) < 0.6
-    rewards = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
-    found = statistics(logp, reference, advantages, mask, rewards, "kl_gated")
-    weighted = kl = gap = 0.0
-    for i in range(3):
-        for t in range(5):
-            if mask[i, t]:
-                lp, d = float(logp[i, t]), float(reference[i, t] - logp[i, t])
-                p = math.exp(lp)
-                weighted += p * (1 - p) * abs(float(advantages[i, t])) * abs(d) * -p * lp
-                kl += math.exp(d) - d - 1
-                gap += abs(d)
-    count = int(mask.sum())
-    assert found.weighted_entropy == pytest.approx(weighted / count)
-    assert found.kl == pytest.approx(kl / count)
-    assert found.reference_gap == pytest.approx(gap / count)
+def test_statistics_of_a_known_case():
+    logp, reference = torch.tensor([[-1.0, -2.0, 7.0]]), torch.tensor([[-1.5, -2.0, 7.0]])
+    advantages, mask = torch.tensor([[2.0, -1.0, 7.0]]), torch.tensor([[1, 1, 0]])
+    p, q = math.exp(-1), math.exp(-2)
+    found = statistics(logp, reference, advantages, mask, torch.tensor([0.0, 1.0, 1.0]), "entropy")
+    assert found.weighted_entropy == pytest.approx((2 * p * (1 - p) * p + q * (1 - q) * 2 * q) / 2)
+    assert found.kl == pytest.approx((math.exp(-0.5) + 0.5 - 1) / 2)
+    assert found.reference_gap == pytest.approx(0.25)
     assert (found.reward_mean, found.reward_std) == (pytest.approx(2 / 3), pytest.approx(math.sqrt(2) / 3))
+    gated = statistics(logp, reference, advantages, mask, torch.zeros(3), "kl_gated")
+    assert gated.weighted_entropy == pytest.approx(2 * p * (1 - p) * p * 0.5 / 2)
+
+
+def test_without_drift_there_is_no_kl_and_a_small_one_keeps_its_digits():
+    logp = -torch.rand(3, 5, dtype=torch.float64)
+    mask = torch.ones(3, 5)
+    assert kl_per_token(logp, logp, mask) == 0
+    assert kl_per_token(logp, logp + 1e-7, mask) == pytest.approx(0.5e-14, rel=1e-5, abs=0)
+    assert kl_per_token(logp, logp - 1, mask) == pytest.approx(math.exp(-1))
+
+
+def test_nothing_of_the_control_has_a_gradient():
+    b = batch(3)
+    logp, reference = b.logp.requires_grad_(), b.reference.requires_grad_()
+    for weight in ("entropy", "kl_gated"):
+        controller = DualController(DualSettings(weight=weight), total_steps=10)
+        assert not controller.advantages(logp, reference, b.advantages.requires_grad_()).requires_grad
+        assert not token_weight(logp, b.advantages, reference, weight).requires_grad

@@ -38,12 +38,18 @@ def grpo_estimator(
     """
     group = np.unique(np.asarray(index).astype(str), return_inverse=True)[1]
     normalize = True if config is None else bool(config.get("norm_adv_by_std_in_grpo", True))
-    rewards = (token_level_rewards * response_mask).sum(dim=-1)
-    advantages = grpo(rewards, torch.as_tensor(group, device=rewards.device), normalize=normalize)[:, None]
-    return advantages * response_mask, advantages * response_mask
+    rewards = _returns(token_level_rewards, response_mask)
+    found = grpo(rewards, torch.as_tensor(group, device=rewards.device), normalize=normalize)
+    advantages = found.to(token_level_rewards.dtype)[:, None] * response_mask
+    return advantages, advantages
 
 
 def raw_estimator(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
     """A = R, the response's reward at each of its tokens, without a baseline; as verl calls an estimator."""
-    rewards = (token_level_rewards * response_mask).sum(dim=-1, keepdim=True) * response_mask
+    rewards = _returns(token_level_rewards, response_mask).to(token_level_rewards.dtype)[:, None] * response_mask
     return rewards, rewards
+
+
+def _returns(token_level_rewards: Tensor, mask: Tensor) -> Tensor:
+    """R_i, (B,) float64: responses of equal reward agree, wherever in them it is given."""
+    return torch.where(mask.bool(), token_level_rewards, 0.0).double().sum(dim=1)

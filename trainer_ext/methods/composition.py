@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
 from verl.workers.config import PolicyLossConfig
@@ -164,17 +165,20 @@ def policy_loss(
     parts = config.policy_loss
     region = TRUST_REGIONS[parts.trust_region]
     parameters = dict(parts.parameters)
-    log_ratio = (log_prob - old_log_prob).clamp(-20.0, 20.0)  # as in verl, so that exp stays finite
+    valid = response_mask.bool()  # not all of verl's averages bear NaN where it is false
+    log_ratio = torch.where(valid, log_prob - old_log_prob, 0.0)
+    log_ratio = log_ratio.clamp(-20.0, 20.0)  # as in verl, so that exp stays finite
+    advantages = torch.where(valid, advantages, 0.0)
     seen, metrics = importance_ratio(log_ratio, response_mask, parts.ratio, parts.ema_beta)
     per_token = region.loss(seen, advantages, **parameters)
     if rollout_is_weights is not None:
-        per_token = per_token * rollout_is_weights
+        per_token = per_token * torch.where(valid, rollout_is_weights, 0.0)
     loss = agg_loss(per_token, response_mask, loss_agg_mode, **config.global_batch_info)
-    tokens = config.global_batch_info.get("batch_num_tokens") or response_mask.sum()
+    tokens = float(config.global_batch_info.get("batch_num_tokens") or valid.sum().clamp_min(1))
     rows = config.global_batch_info.get("global_batch_size") or len(response_mask)
     metrics |= region.metrics(seen.detach(), advantages, **parameters)
     metrics["actor/ppo_kl"] = -log_ratio.detach()
     return loss, {
-        key: float(value.sum() / rows if value.dim() == 1 else (value * response_mask).sum() / tokens)
+        key: float(value.sum()) / rows if value.dim() == 1 else float(torch.where(valid, value, 0.0).sum()) / tokens
         for key, value in metrics.items()
     }

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 #: Mean |logp - logp_ref| from which the KL-gated weight's warm-up counts: before any drift the weight is 0.
@@ -59,23 +60,24 @@ def token_weight(logp: Tensor, advantages: Tensor, logp_ref: Tensor, weight: str
 
 def kl_per_token(logp: Tensor, logp_ref: Tensor, mask: Tensor) -> float:
     """mean_M(exp(d) - d - 1), d = logp_ref - logp, in nats: never negative, of low variance (Schulman 2020, "k3")."""
-    d = (logp_ref - logp).double()
-    return float(((d.exp() - d - 1) * mask).sum() / mask.sum().clamp_min(1))
+    d = (logp_ref - logp).detach()[mask.bool()].double()
+    return float((torch.expm1(d) - d).sum() / max(d.numel(), 1))
 
 
 def statistics(
     logp: Tensor, logp_ref: Tensor, advantages: Tensor, mask: Tensor, rewards: Tensor, weight: str
 ) -> DualStatistics:
     """The batch's statistics. logp, logp_ref, advantages (raw), mask: (B, T); rewards: (B,) one a response."""
-    count = mask.sum().clamp_min(1)
-    p = logp.exp()
-    u = token_weight(logp, advantages, logp_ref, weight)
+    valid = mask.bool()
+    lp, ref, adv = (x.detach()[valid].double() for x in (logp, logp_ref, advantages))
+    count = max(lp.numel(), 1)
+    u = token_weight(lp, adv, ref, weight)
     return DualStatistics(
-        weighted_entropy=float((u * -p * logp * mask).sum() / count),
+        weighted_entropy=float((u * -lp.exp() * lp).sum() / count),
         kl=kl_per_token(logp, logp_ref, mask),
-        reference_gap=float(((logp_ref - logp).abs() * mask).sum() / count),
-        reward_mean=float(rewards.mean()),
-        reward_std=float(rewards.std(unbiased=False)),
+        reference_gap=float((ref - lp).abs().sum() / count),
+        reward_mean=float(rewards.double().mean()),
+        reward_std=float(rewards.double().std(unbiased=False)),
     )
 
 

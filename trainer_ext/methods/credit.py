@@ -64,8 +64,10 @@ def score_norm(logp: Tensor, collision: Tensor) -> Tensor:
 
     logp: log p of the sampled tokens; collision: sum_v pi_v^2, both (B, T). Returns (B, T) float64, in [0, sqrt 2].
     """
-    p = logp.detach().double().exp()
-    return (1 - 2 * p + collision.double()).clamp_min(0).sqrt()
+    lp = logp.detach().double()
+    rest = -torch.expm1(lp)  # the other tokens' probability; their squares sum to at most its own
+    squares = (collision.detach().double() - torch.exp(2 * lp)).clamp_min(0).minimum(rest**2)
+    return (rest**2 + squares).sqrt()
 
 
 def softmax_weights(norms: Tensor, mask: Tensor, tau: float) -> Tensor:
@@ -73,7 +75,7 @@ def softmax_weights(norms: Tensor, mask: Tensor, tau: float) -> Tensor:
     if not (tau > 0 and math.isfinite(tau)):
         raise ValueError(f"tau={tau}: a softmax needs a temperature above 0")
     valid = mask.bool()
-    scaled = torch.where(valid, norms.double() / tau, -math.inf)
+    scaled = torch.where(valid, norms.detach().double() / tau, -math.inf)
     # an empty row is all -inf, of which softmax makes NaN
     weights = torch.where(valid, scaled.softmax(dim=1), 0.0) * valid.sum(dim=1, keepdim=True)
     return weights.to(norms.dtype)

@@ -23,7 +23,7 @@ def ema(ratio: Tensor, mask: Tensor, beta: float = 0.9) -> Tensor:
     valid, kind = mask.bool(), _precise(ratio)
     # Valid tokens side by side at the left; the last column takes the others.
     place = torch.where(valid, valid.cumsum(dim=1) - 1, ratio.shape[1])
-    packed = kind.new_zeros(len(ratio), ratio.shape[1] + 1).scatter(1, place, torch.where(valid, kind, 0.0))
+    packed = kind.new_zeros(len(ratio), ratio.shape[1] + 1).scatter(1, place, kind)
     share = torch.full_like(packed[:1], beta)
     share[:, 0] = 1.0
     total, reach, decay = packed * share, 1, 1 - beta

@@ -39,8 +39,10 @@ def advantages(
     token_level_rewards, mask: (B, T); group: (B,) int64, one number a prompt; values: (B, T) for `gae` alone.
     """
     counts = mask.to(token_level_rewards.dtype)  # verl subtracts masks
+    token_level_rewards = torch.where(mask.bool(), token_level_rewards, 0.0)  # and sums rewards without one
     estimate = get_adv_estimator_fn(config.adv_estimator)
     if values is not None:
+        values = torch.where(mask.bool(), values, 0.0)
         found = estimate(token_level_rewards, values, counts, gamma=config.gamma, lam=config.lam)
     else:
         index = np.array([str(int(one)) for one in group], dtype=object)
@@ -51,13 +53,14 @@ def advantages(
 def _gradient_adaptive(
     logp: Tensor, mask: Tensor, collision: Tensor, tau: float, norm: str
 ) -> tuple[Tensor, dict[str, float]]:
-    norms = credit.score_norm(logp, collision) if norm == "exact" else logp.double().abs()
+    norms = credit.score_norm(logp, collision) if norm == "exact" else logp.detach().double().abs()
     weights = credit.softmax_weights(norms, mask, tau)
-    valid = mask.bool()
-    metrics = {
-        "gradient_adaptive/avg_gradient_norm": float(norms[valid].mean()),
-        "gradient_adaptive/weight_variance": float(weights[valid].var(unbiased=False)),
-    }
+    valid, metrics = mask.bool(), {}
+    if valid.any():
+        metrics = {
+            "gradient_adaptive/avg_gradient_norm": float(norms[valid].mean()),
+            "gradient_adaptive/weight_variance": float(weights[valid].var(unbiased=False)),
+        }
     return weights.to(logp.dtype), metrics
 
 
@@ -65,15 +68,15 @@ def _temporal_decay(
     logp: Tensor, mask: Tensor, collision: Tensor, gamma: float, schedule: str, normalize: str
 ) -> tuple[Tensor, dict[str, float]]:
     weights = credit.temporal_decay(mask.double(), gamma, schedule, normalize)
-    length = mask.sum(dim=1)
-    rows = length > 0
-    order = mask.long().cumsum(dim=1) * mask
-    last = (weights * (order == length[:, None]))[rows].sum(dim=1)
-    metrics = {
-        "temporal_decay/weight_sum": float(weights[rows].sum(dim=1).mean()),
-        "temporal_decay/first_weight": float((weights * (order == 1))[rows].sum(dim=1).mean()),
-        "temporal_decay/last_weight": float(last.mean()),
-    }
+    order = mask.bool().cumsum(dim=1)  # a hole has the number of the token before it, and weight 0
+    length, metrics = order[:, -1:], {}
+    rows = int((length > 0).sum())
+    if rows:
+        metrics = {
+            "temporal_decay/weight_sum": float(weights.sum() / rows),
+            "temporal_decay/first_weight": float(weights[order == 1].sum() / rows),
+            "temporal_decay/last_weight": float(weights[order == length].sum() / rows),
+        }
     return weights.to(logp.dtype), metrics
 
 
@@ -91,7 +94,7 @@ def credit_weights(
     """The product of the chosen credits' weights, (B, T), and their metrics; ones where none is chosen."""
     weights = torch.ones_like(logp)
     metrics: dict[str, float] = {}
-    for name, parameters in chosen.items():
+    for name, parameters in sorted(chosen.items()):  # products of three depend on their order
         factor, found = CREDITS[name](logp, mask, collision, **parameters)
         weights = weights * factor
         metrics |= found

@@ -29,8 +29,8 @@ def asymmetric_clip(
     ratio: Tensor, advantages: Tensor, clip_ratio_pos: float = 0.3, clip_ratio_neg: float = 0.1
 ) -> Tensor:
     """The clipped surrogate with width clip_ratio_pos where A > 0 and clip_ratio_neg elsewhere, on both sides of 1."""
-    width = torch.where(advantages > 0, clip_ratio_pos, clip_ratio_neg)
-    clipped = torch.minimum(torch.maximum(ratio, 1 - width), 1 + width)
+    wide, narrow = (ratio.clamp(1 - width, 1 + width) for width in (clip_ratio_pos, clip_ratio_neg))
+    clipped = torch.where(advantages > 0, wide, narrow)
     return torch.maximum(-advantages * ratio, -advantages * clipped)
 
 

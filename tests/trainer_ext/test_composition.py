@@ -1,0 +1,274 @@
+"""The policy loss put together from its parts: against verl's own losses, and over micro-batches."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.workers.config import ActorConfig
+
+from tests.configuration import configuration
+from tests.trainer_ext.equations import (
+    COMBINATIONS,
+    PROXY,
+    RATIOS,
+    SMOOTHINGS,
+    Batch,
+    batch,
+    chosen_of,
+    each,
+    importance,
+    loss_config,
+    variance,
+)
+from trainer_ext.methods import composition, ratio, shaping
+
+AVERAGES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+def taken(b: Batch, config: Any, average: str = "token-mean", name: str = "rlsweep") -> tuple[Tensor, Tensor, dict]:
+    """A registered loss of a batch, its gradient in the log-probabilities, and its metrics."""
+    now = (b.reference + b.log_ratio).requires_grad_()
+    loss, metrics = get_policy_loss_fn(name)(
+        old_log_prob=b.reference,
+        log_prob=now,
+        advantages=b.advantages,
+        response_mask=b.mask,
+        loss_agg_mode=average,
+        config=config,
+    )
+    loss.backward()
+    return loss.detach(), now.grad, metrics
+
+
+def of_method(*overrides: str) -> SimpleNamespace:
+    """What verl hands to the loss for a method file."""
+    method = configuration(*overrides)["method"]
+    return SimpleNamespace(policy_loss=SimpleNamespace(**composition.policy_loss_config(method)), global_batch_info={})
+
+
+def of_verl(low: float, high: float, dual: float = 3.0) -> ActorConfig:
+    return ActorConfig(
+        strategy="fsdp2",
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=1,
+        clip_ratio_low=low,
+        clip_ratio_high=high,
+        clip_ratio_c=dual,
+    )
+
+
+def spread(seed: int, size: float = 1.0) -> Batch:
+    """A batch whose ratios reach beyond every bound."""
+    b = batch(seed, rows=8, length=9)
+    return type(b)(**{**vars(b), "log_ratio": 2 * size * b.log_ratio})
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize(
+    ("method", "bounds"),
+    [
+        (["method=c0_grpo"], (0.2, 0.2, 3.0)),
+        (["method=dapo_clip_higher"], (0.2, 0.28, 10.0)),
+        (["method.clip_low=0.1", "method.clip_high=0.4", "method.dual_clip=1.5"], (0.1, 0.4, 1.5)),
+    ],
+)
+def test_a_clipped_token_ratio_is_verls_vanilla_loss(method, bounds, average):
+    ours = of_method(*method)
+    for seed in range(4):
+        b = spread(seed)
+        if bounds[2] == 10:
+            b.log_ratio[1:, :3] = 2.5  # beyond the dual clip
+        ours_loss, ours_gradient, _ = taken(b, ours, average)
+        loss, gradient, _ = taken(b, of_verl(*bounds), average, "vanilla")
+        torch.testing.assert_close(ours_loss, loss)
+        torch.testing.assert_close(ours_gradient, gradient)
+
+
+@pytest.mark.parametrize("bounds", [(3e-4, 4e-4), (0.2, 0.2)])
+@pytest.mark.parametrize("average", AVERAGES)
+def test_a_clipped_geometric_mean_is_verls_gspo(bounds, average):
+    low, high = bounds
+    # verl's has no dual clip
+    ours = of_method("method=gspo", f"method.clip_low={low}", f"method.clip_high={high}", "method.dual_clip=1000000.0")
+    for seed in range(4):
+        b = spread(seed)
+        ours_loss, ours_gradient, _ = taken(b, ours, average)
+        loss, gradient, _ = taken(b, of_verl(low, high), average, "gspo")
+        torch.testing.assert_close(ours_loss, loss)
+        torch.testing.assert_close(ours_gradient, gradient)
+        assert (gradient == 0)[b.mask].any() and (gradient != 0).any(), "some responses are clipped, some are not"
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_sampling_weights_multiply_the_loss_of_each_token(average):
+    b, config = spread(1), loss_config(None, "token", "clip")
+    weights = torch.where(b.mask, b.ratio, math.nan)
+    arguments = (b.reference, b.reference + b.log_ratio, b.advantages, b.mask, average, config)
+    # positive weights commute with every bound
+    weighted = (b.reference, b.reference + b.log_ratio, b.advantages * b.ratio, b.mask, average, config)
+    found, expected = composition.policy_loss(*arguments, weights)[0], composition.policy_loss(*weighted)[0]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("choice", ["sequence_arithmetic", "sequence_geometric"])
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_with_one_advantage_a_response_the_gradient_is_that_of_the_plain_mean(choice, smoothing):
+    b = batch(3)
+    own = b.advantages[:, :1] * b.mask
+    gradients = []
+    for plain in (False, True):
+        x = b.log_ratio.clone().requires_grad_()
+        seen = plain_mean(x, b.mask, choice, smoothing) if plain else ratio_of(x, b.mask, choice, smoothing)
+        (own * seen).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].abs().max() > 0.1
+
+
+@pytest.mark.parametrize("choice", ["sequence_arithmetic", "sequence_geometric"])
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_the_plain_mean_would_average_credit_away(choice, smoothing):
+    """Why a response's ratio keeps each token's own gradient: credit of mean one changes nothing under the plain mean.
+
+    sum_t c_t A r_i = L A r_i, whatever the credit c is.
+    """
+    b = batch(3)
+    own = b.advantages[:, :1] * b.mask
+    weighted = own * shaping.credit_weights(PROXY, b.logp, b.mask, b.logp)[0]
+    assert (weighted - own).abs().max() > 0.1
+    gradients: dict[bool, list[Tensor]] = {True: [], False: []}
+    for plain, found in gradients.items():
+        for advantages in (own, weighted):
+            x = b.log_ratio.clone().requires_grad_()
+            seen = plain_mean(x, b.mask, choice, smoothing) if plain else ratio_of(x, b.mask, choice, smoothing)
+            (advantages * seen).sum().backward()
+            found.append(x.grad)
+    torch.testing.assert_close(*gradients[True])
+    assert (gradients[False][0] - gradients[False][1]).abs().max() > 0.1
+    if smoothing is None and choice == "sequence_geometric":  # there the credit is exactly the share of a token
+        torch.testing.assert_close(gradients[False][1], gradients[False][0] * (weighted / own).nan_to_num())
+
+
+def ratio_of(log_ratio: Tensor, mask: Tensor, choice: str, smoothing: float | None) -> Tensor:
+    return composition.importance_ratio(log_ratio, mask, choice, smoothing)[0]
+
+
+def plain_mean(log_ratio: Tensor, mask: Tensor, choice: str, smoothing: float | None) -> Tensor:
+    """One ratio a response, differentiated as it is written."""
+    token = log_ratio.exp() if smoothing is None else ratio.ema(log_ratio.exp(), mask, smoothing)
+    if choice == "sequence_arithmetic":
+        return ratio.sequence_arithmetic(token, mask)
+    return ratio.sequence_geometric(token.log(), mask)
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize(("smoothing", "choice", "region"), COMBINATIONS)
+def test_micro_batches_add_up_to_the_mini_batch(smoothing, choice, region, average):
+    b, config = spread(2), loss_config(smoothing, choice, region)
+    config.global_batch_info.update(dp_size=1, batch_num_tokens=int(b.mask.sum()), global_batch_size=8)
+    found = []
+    for parts in (1, 2, 4):
+        pieces = [
+            taken(b.map(lambda x, i=i, n=8 // parts: x[i : i + n]), config, average) for i in range(0, 8, 8 // parts)
+        ]
+        metrics = {key: sum(piece[2][key] for piece in pieces) for key in pieces[0][2]}
+        found.append(
+            (sum(piece[0] for piece in pieces), torch.cat([piece[1] for piece in pieces]), composition.finish(metrics))
+        )
+    for loss, gradient, metrics in found[1:]:
+        torch.testing.assert_close(loss, found[0][0], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(gradient, found[0][1], rtol=1e-9, atol=1e-12)
+        assert metrics == {key: pytest.approx(value, rel=1e-9, abs=1e-12) for key, value in found[0][2].items()}
+    assert found[0][1].abs().max() > 0
+
+
+def test_variances_of_a_step_are_those_of_all_its_tokens():
+    """Over two mini-batches of as many tokens, whose means differ."""
+    first, second = batch(1, density=1), batch(3, density=1)
+    second = type(second)(**{**vars(second), "log_ratio": second.log_ratio + 1})
+    config = loss_config(0.7, "sequence_arithmetic", "clip")
+    reports = [taken(b, config)[2] for b in (first, second)]
+    found = composition.finish({key: (reports[0][key] + reports[1][key]) / 2 for key in reports[0]})
+    raw = [x for b in (first, second) for x in chosen_of(each(math.exp, b.floats.log_ratio), b.valid)]
+    smooth = [x for b in (first, second) for x in chosen_of(importance(b, 0.7, "token")[0], b.valid)]
+    rows = [row[0] for b in (first, second) for row in importance(b, 0.7, "sequence_arithmetic")[0]]
+    assert found["ema/raw_weights_variance"] == pytest.approx(variance(raw))
+    assert found["ema/smoothed_weights_variance"] == pytest.approx(variance(smooth))
+    assert found["ema/variance_reduction_ratio"] == pytest.approx(1 - variance(smooth) / variance(raw))
+    assert found["amic/sequence_weights_variance"] == pytest.approx(variance(rows))
+    assert found["amic/avg_sequence_length"] == 7
+
+
+def test_variances_of_a_policy_that_has_hardly_moved_keep_their_digits():
+    b = batch(1)
+    near = type(b)(**{**vars(b), "log_ratio": 1e-7 * b.log_ratio})
+    found = composition.finish(taken(near, loss_config(0.7, "sequence_arithmetic", "clip"))[2])
+    expected = importance(near, 0.7, "sequence_arithmetic")[1]
+    for key in (key for key in expected if key.endswith("variance")):
+        assert found[key] == pytest.approx(expected[key], rel=1e-4, abs=0), key
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=str)
+def test_a_policy_that_has_not_moved_has_no_variance(kind):
+    b = batch(1).to(kind)
+    still = type(b)(**{**vars(b), "log_ratio": torch.zeros_like(b.log_ratio)})
+    found = composition.finish(taken(still, loss_config(0.7, "sequence_arithmetic", "clip"))[2])
+    assert found["ema/raw_weights_variance"] == 0
+    assert found["ema/smoothed_weights_variance"] == pytest.approx(0, abs=1e-12)
+    assert found["amic/sequence_weights_variance"] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize(("smoothing", "choice", "region"), COMBINATIONS)
+def test_rubbish_where_the_mask_is_false_has_no_gradient_and_gives_none(smoothing, choice, region, average):
+    b, config = spread(2), loss_config(smoothing, choice, region)
+    loss, gradient, _ = taken(b, config, average)
+    rubbish = b.map(lambda x: torch.where(b.mask, x, math.nan) if x.shape == b.mask.shape else x, "mask")
+    other_loss, other_gradient, _ = taken(rubbish, config, average)
+    torch.testing.assert_close(other_loss, loss)
+    torch.testing.assert_close(other_gradient, gradient)
+    assert not gradient[~b.mask].any()
+
+
+def test_far_ratios_stay_finite():
+    b = batch(2)
+    far = type(b)(**{**vars(b), "log_ratio": 1000 * b.log_ratio}).to(torch.float32)
+    for combination in COMBINATIONS:
+        loss, gradient, metrics = taken(far, loss_config(*combination))
+        assert torch.isfinite(loss) and torch.isfinite(gradient).all(), combination
+        assert all(map(math.isfinite, composition.finish(metrics).values())), combination
+
+
+@pytest.mark.parametrize("choice", RATIOS)
+def test_a_gate_that_is_differentiated_passes_its_parameter_on(choice):
+    b = spread(3, size=0.3)
+    soft, whole = (taken(b, loss_config(None, choice, "gaussian", differentiable=flag)) for flag in (False, True))
+    torch.testing.assert_close(soft[0], whole[0])
+    assert (soft[1] - whole[1]).abs().max() > 1e-3
+
+
+def test_a_trust_region_of_ones_own_needs_an_entry_and_nothing_else():
+    b = batch(6)
+    own = composition.TrustRegion(lambda ratio, advantages, power: -(ratio**power) * advantages, ("power",))
+    composition.TRUST_REGIONS["own"] = own
+    try:
+        parts = composition.policy_loss_config({"ratio": "token", "trust_region": "own", "power": 0.5})
+        config = SimpleNamespace(policy_loss=SimpleNamespace(**parts), global_batch_info={})
+        loss, _, found = taken(b, config)
+    finally:
+        del composition.TRUST_REGIONS["own"]
+    assert float(loss) == pytest.approx(float((-((0.5 * b.log_ratio).exp()) * b.advantages)[b.mask].mean()))
+    assert set(found) == {"actor/ppo_kl"}
+
+
+def test_a_method_names_its_controller():
+    plain, dual = (configuration(f"method={name}")["method"] for name in ("c0_grpo", "bnto_plateau"))
+    assert composition.controller(plain, 10) is None
+    found = composition.controller(dual, 10)
+    assert found is not None and found.settings.decay == "plateau" and found.settings.gamma == 1.2

@@ -1,0 +1,66 @@
+"""The analysis metrics: known cases and histograms. That they equal their loops is in test_laws.py."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.trainer_ext.equations import batch
+from trainer_ext import metrics
+
+QUANTILES = {f"analysis/{name}_{point}" for name in ("entropy", "covariance") for point in ("p50", "p90")}
+
+
+def test_a_known_case():
+    logp, advantages = torch.tensor([[-1.0, -3.0, 9.0]]), torch.tensor([[1.0, -1.0, 9.0]])
+    found = metrics.analysis_metrics(logp, advantages, torch.tensor([[0.0, 2.0, 9.0]]), torch.tensor([[1, 1, 0]]))
+    first, second = math.exp(-1), 3 * math.exp(-3)
+    assert found["analysis/entropy_per_token_mean"] == pytest.approx((first + second) / 2)
+    assert found["analysis/entropy_p50"] == pytest.approx((first + second) / 2)
+    assert found["analysis/entropy_p90"] == pytest.approx(second + 0.9 * (first - second))
+    assert found["analysis/covariance_mean"] == found["analysis/covariance_p90"] == pytest.approx(1)
+    assert found["analysis/correlation"] == pytest.approx(1)
+    assert found["analysis/reward_sum_mean"] == 2 and found["analysis/reward_sum_std"] == 0
+
+
+def test_without_a_token_there_are_no_quantiles_and_the_rest_is_zero():
+    b = batch(6)
+    found = metrics.analysis_metrics(b.logp, b.advantages, b.rewards, torch.zeros_like(b.mask))
+    assert not QUANTILES & set(found) and len(found) == 7
+    assert all(value == 0 for value in found.values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 11])
+def test_quantiles_are_those_of_torch(count):
+    b = batch(6, rows=1, length=count, density=1)
+    surprise = -b.logp.exp() * b.logp
+    found = metrics.analysis_metrics(b.logp, b.advantages, b.rewards, b.mask)
+    for point, share in (("p50", 0.5), ("p90", 0.9)):
+        assert found[f"analysis/entropy_{point}"] == pytest.approx(float(surprise.quantile(share)), abs=1e-12)
+
+
+def test_metrics_have_no_gradient_and_are_plain_numbers():
+    b = batch(6)
+    found = metrics.analysis_metrics(*(x.requires_grad_() for x in (b.logp, b.advantages, b.rewards)), b.mask)
+    assert all(type(value) is float for value in found.values())
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_histograms_count_every_token_once(kind):
+    b = batch(5).to(kind)
+    logp, advantages = (torch.where(b.mask, x, math.nan) for x in (b.logp, b.advantages))
+    found = metrics.histograms(logp, advantages, b.mask)
+    assert set(found) == {"entropy", "covariance"}
+    lps = [x for row, marks in zip(b.floats.logp, b.valid, strict=True) for x, m in zip(row, marks, strict=True) if m]
+    surprise = [-math.exp(x) * x for x in lps]
+    for edges, counts in found.values():
+        assert len(edges) == len(counts) + 1 == 65
+        assert sum(counts) == int(b.mask.sum())
+        assert edges == sorted(edges)
+    edges, counts = found["entropy"]
+    assert (edges[0], edges[-1]) == (pytest.approx(min(surprise)), pytest.approx(max(surprise)))
+    middle = edges[32]
+    if min(abs(x - middle) for x in surprise) > 1e-6:
+        assert sum(counts[:32]) == sum(x < middle for x in surprise)

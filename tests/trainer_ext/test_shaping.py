@@ -1,0 +1,143 @@
+"""Advantages of a step: ours by hand, verl's by verl. That ours equal their loops is in test_laws.py."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from verl.trainer.config import AlgoConfig
+from verl.trainer.ppo.core_algos import (
+    compute_gae_advantage_return,
+    compute_grpo_outcome_advantage,
+    get_adv_estimator_fn,
+)
+
+from tests.configuration import CONF, configuration
+from tests.trainer_ext.equations import BATCHES, Batch, batch, grpo, raw
+from trainer_ext.methods import advantage, shaping
+
+ESTIMATORS = yaml.safe_load((CONF / "method" / "advantage" / "verl.yaml").read_text())["allowed"]["adv_estimator"][
+    "enum"
+]
+
+
+def masked(b: Batch) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    """What verl's own functions take: rewards that are 0 where nothing counts, a mask of numbers, names of groups."""
+    return b.rewards * b.mask, b.mask.double(), np.array([f"prompt {int(g)}" for g in b.group], dtype=object)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.permutations(range(9)))
+def test_grpo_normalises_within_the_group(seed, order):
+    groups = torch.tensor([0, 0, 0, 0, 5, 5, 5, 5, 7])
+    rewards = torch.rand(9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found, centred = advantage.grpo(rewards, groups), advantage.grpo(rewards, groups, normalize=False)
+    for name in (0, 5):
+        values = rewards[groups == name].tolist()
+        mean, std = statistics.mean(values), statistics.stdev(values)
+        assert centred[groups == name].tolist() == pytest.approx([value - mean for value in values], abs=1e-9)
+        expected = [(value - mean) / (std + 1e-6) for value in values]
+        assert found[groups == name].tolist() == pytest.approx(expected, abs=1e-9)
+    assert found[8] == centred[8] == 0, "a group of one has no advantage"
+    index = torch.tensor(order)
+    torch.testing.assert_close(advantage.grpo(rewards[index], groups[index]), found[index])
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reward", [1.0, 0.1, 0.7])
+def test_a_group_that_agrees_has_no_advantage(reward, kind):
+    rewards, group = torch.full((8,), reward, dtype=kind), torch.zeros(8, dtype=torch.long)
+    found = advantage.grpo(rewards, group)
+    assert found.dtype == kind
+    assert found.tolist() == pytest.approx([0.0] * 8, abs=1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(BATCHES)
+def test_grpo_and_dr_grpo_are_verls_but_for_a_group_of_one(b):
+    rewards, counts, index = masked(b)
+    alone = torch.tensor([(b.group == g).sum() == 1 for g in b.group])[:, None]
+    totals = rewards.sum(dim=1, keepdim=True) * counts
+    for normalize in (True, False):
+        config = shaping.algorithm_config({"advantage": "grpo", "norm_adv_by_std_in_grpo": normalize})
+        ours, _ = shaping.advantages(config, b.rewards, b.mask, b.group)
+        verls, _ = compute_grpo_outcome_advantage(rewards, counts, index, norm_adv_by_std_in_grpo=normalize)
+        torch.testing.assert_close(torch.where(alone, 0.0, ours), torch.where(alone, 0.0, verls))
+        # verl has the reward itself as the advantage of a response without peers; nothing says that it was good
+        torch.testing.assert_close(torch.where(alone, verls, 0.0), torch.where(alone, totals, 0.0), rtol=2e-6, atol=0)
+        assert not torch.where(alone, ours, 0.0).any()
+
+
+def test_the_method_files_choose_the_estimators():
+    plain, centred = (
+        shaping.algorithm_config(configuration(f"method={name}")["method"]) for name in ("c0_grpo", "dr_grpo")
+    )
+    assert plain.adv_estimator == centred.adv_estimator == "rlsweep_grpo"
+    assert plain.norm_adv_by_std_in_grpo and not centred.norm_adv_by_std_in_grpo
+    critic = configuration("method=c0_ppo", "method.gae_gamma=0.9", "method.gae_lambda=0.8")["method"]
+    config = shaping.algorithm_config(critic)
+    assert (config.adv_estimator, config.gamma, config.lam) == ("gae", 0.9, 0.8)
+
+
+@pytest.mark.parametrize(("name", "loop"), [("rlsweep_grpo", grpo), ("rlsweep_raw", raw)])
+def test_verl_finds_ours_in_its_registry(name, loop):
+    b = batch(6)
+    expected = torch.tensor(loop(b), dtype=torch.float64)
+    for rubbish in (math.nan, 5.0):
+        rewards = torch.where(b.mask, b.rewards, rubbish)
+        for found in get_adv_estimator_fn(name)(
+            token_level_rewards=rewards, response_mask=b.mask.double(), index=masked(b)[2], config=AlgoConfig()
+        ):
+            torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_an_estimator_of_verls_gives_what_it_gives_in_verl(name, normalize):
+    b = batch(7, rows=6, length=5)
+    b = type(b)(**{**vars(b), "group": torch.tensor([3, 1, 3, 1, 1, 3])})
+    rewards, counts, index = masked(b)
+    method = {"advantage": "verl", "adv_estimator": name, "norm_adv_by_std_in_grpo": normalize}
+    config = AlgoConfig(adv_estimator=name, gamma=1.0, lam=1.0, norm_adv_by_std_in_grpo=normalize)
+    expected = get_adv_estimator_fn(name)(
+        token_level_rewards=rewards.clone(), response_mask=counts, index=index, config=config
+    )
+    rubbish = torch.where(b.mask, b.rewards, math.nan)
+    found = shaping.advantages(shaping.algorithm_config(method), rubbish, b.mask, b.group)
+    for ours, verls in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, verls * counts)
+    assert found[0].abs().max() > 0.01
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("lam", [1.0, 0.8])
+def test_gae_is_verls(gamma, lam):
+    b = batch(8)
+    rewards, counts, _ = masked(b)
+    config = shaping.algorithm_config({"advantage": "gae", "gae_gamma": gamma, "gae_lambda": lam})
+    expected = compute_gae_advantage_return(rewards, b.logp * counts, counts, gamma, lam)
+    rubbish = (torch.where(b.mask, x, math.nan) for x in (b.rewards, b.logp))
+    for ours, verls in zip(
+        shaping.advantages(config, next(rubbish), b.mask, b.group, next(rubbish)), expected, strict=True
+    ):
+        torch.testing.assert_close(ours, verls * counts)
+
+
+def test_gae_sums_discounted_errors_of_the_values_along_the_valid_tokens():
+    b = batch(9)
+    gamma, lam = 0.9, 0.8
+    config = shaping.algorithm_config({"advantage": "gae", "gae_gamma": gamma, "gae_lambda": lam})
+    _, returns = shaping.advantages(config, b.rewards, b.mask, b.group, b.logp)
+    for row, marks in enumerate(b.valid):
+        later, following = 0.0, 0.0
+        for t in reversed([t for t, m in enumerate(marks) if m]):
+            value = float(b.logp[row, t])
+            later = float(b.rewards[row, t]) + gamma * following - value + gamma * lam * later
+            following = value
+            assert float(returns[row, t]) == pytest.approx(later + value)
