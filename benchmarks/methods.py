@@ -29,7 +29,7 @@ from trainer_ext.backends import in_process
 from trainer_ext.methods import control, credit, ratio, trust_region
 
 ROWS, LENGTH, WORDS = 256, 1024, 32
-LOOP_ROWS, REPEATS = 4, 9  # the loop over a tensor's elements is timed on a few rows, and scaled
+LOOP_ROWS, REPEATS = 4, 25  # the loop over a tensor's elements is timed on a few rows, and scaled
 LONG = 16384
 SPEEDUP, SHARE, ERROR = 100, 0.01, 1e-5
 WARM, STEPS = 5, 20

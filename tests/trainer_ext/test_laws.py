@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.trainer_ext.equations import BATCHES, SUBJECTS, batch
 
 #: By type of the inputs: how far a result may be from the loop's on the same, rounded numbers.
-NEAR = {torch.float64: 1e-9, torch.float32: 1e-6, torch.bfloat16: 4 * 2**-7, torch.float16: 4 * 2**-10}
+NEAR = {torch.float64: 1e-9, torch.float32: 1e-6, torch.bfloat16: 8 * 2**-7, torch.float16: 8 * 2**-10}
 EACH = pytest.mark.parametrize("name", SUBJECTS)
 FEW = settings(max_examples=8, deadline=None)
 
@@ -28,7 +28,10 @@ def seen(name, b):
 
 def same(found, expected, near):
     if isinstance(expected, dict):
-        assert found == {key: pytest.approx(value, rel=near, abs=near) for key, value in expected.items()}
+        # a quotient of variances is known as well as its denominator is
+        wide = {"ema/variance_reduction_ratio": near / min(1.0, expected.get("ema/raw_weights_variance") or 1.0)}
+        bounds = {key: wide.get(key, near) for key in expected}
+        assert found == {key: pytest.approx(expected[key], rel=near, abs=bound) for key, bound in bounds.items()}
     else:
         torch.testing.assert_close(found.double(), expected.double(), rtol=near, atol=near)
 
@@ -66,7 +69,7 @@ def test_what_is_masked_is_without_effect(name, b, rubbish):
     padded = b.map(wide, "mask", "group")
     padded = type(b)(**{**vars(padded), "mask": torch.cat([none, b.mask, none], dim=1)})
     found = seen(name, padded)
-    same(found[:, 2:-2] if isinstance(found, Tensor) else found, seen(name, b), 1e-12)
+    same(found[:, 2:-2] if isinstance(found, Tensor) else found, seen(name, b), 1e-9)
 
 
 @EACH
@@ -75,7 +78,7 @@ def test_what_is_masked_is_without_effect(name, b, rubbish):
 def test_the_order_of_rows_orders_the_result(name, b, random):
     order = torch.tensor(random.sample(range(len(b.mask)), len(b.mask)))
     found, expected = seen(name, b.map(lambda x: x[order])), seen(name, b)
-    same(found, expected[order] if isinstance(expected, Tensor) else expected, 1e-12)
+    same(found, expected[order] if isinstance(expected, Tensor) else expected, 1e-9)
 
 
 @EACH
@@ -85,7 +88,7 @@ def test_type_of_the_mask_and_layout_of_the_memory_are_without_effect(name, kind
     turned = b.map(lambda x: x.transpose(0, 1).contiguous().transpose(0, 1) if x.dim() > 1 else x)
     other = type(b)(**{**vars(turned), "mask": turned.mask.to(kind)})
     assert not other.mask.is_contiguous()
-    same(seen(name, other), seen(name, b), 1e-12)
+    same(seen(name, other), seen(name, b), 1e-9)
 
 
 @EACH

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tests.trainer_ext.equations import batch
+from tests.trainer_ext.equations import batch, chosen_of, mean
 from trainer_ext import metrics
 
 QUANTILES = {f"analysis/{name}_{point}" for name in ("entropy", "covariance") for point in ("p50", "p90")}
@@ -53,14 +53,12 @@ def test_histograms_count_every_token_once(kind):
     logp, advantages = (torch.where(b.mask, x, math.nan) for x in (b.logp, b.advantages))
     found = metrics.histograms(logp, advantages, b.mask)
     assert set(found) == {"entropy", "covariance"}
-    lps = [x for row, marks in zip(b.floats.logp, b.valid, strict=True) for x, m in zip(row, marks, strict=True) if m]
+    lps, advs = (chosen_of(x, b.valid) for x in (b.floats.logp, b.floats.advantages))
     surprise = [-math.exp(x) * x for x in lps]
-    for edges, counts in found.values():
+    products = [(a - mean(advs)) * (x - mean(lps)) for x, a in zip(lps, advs, strict=True)]
+    for name, values in (("entropy", surprise), ("covariance", products)):
+        edges, counts = found[name]
         assert len(edges) == len(counts) + 1 == 65
         assert sum(counts) == int(b.mask.sum())
-        assert edges == sorted(edges)
-    edges, counts = found["entropy"]
-    assert (edges[0], edges[-1]) == (pytest.approx(min(surprise)), pytest.approx(max(surprise)))
-    middle = edges[32]
-    if min(abs(x - middle) for x in surprise) > 1e-6:
-        assert sum(counts[:32]) == sum(x < middle for x in surprise)
+        assert edges == pytest.approx([min(values) + k / 64 * (max(values) - min(values)) for k in range(65)])
+        assert sum(counts[:32]) == sum(x < edges[32] for x in values)

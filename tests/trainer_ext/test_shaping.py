@@ -55,7 +55,8 @@ def test_a_group_that_agrees_has_no_advantage(reward, kind):
     rewards, group = torch.full((8,), reward, dtype=kind), torch.zeros(8, dtype=torch.long)
     found = advantage.grpo(rewards, group)
     assert found.dtype == kind
-    assert found.tolist() == pytest.approx([0.0] * 8, abs=1e-9)
+    # the mean of equal numbers is exact where double precision is wider than they are
+    assert found.tolist() == pytest.approx([0.0] * 8, abs=1e-9 if kind is torch.float64 else 0)
 
 
 @settings(max_examples=15, deadline=None)
