@@ -69,14 +69,14 @@ def ours(cache: Path) -> dict[str, Any]:
     """Median seconds of a step and of its parts."""
     import torch
 
-    from trainer_ext.backends import in_process
+    from trainer_ext.backends import in_process, rollout
 
     torch.set_num_threads(1)
     trainer = in_process.InProcess(setting(), cache)
     parts: dict[str, list[float]] = {}
 
-    in_process.sample = timed(parts, "  of which sampling", in_process.sample)
-    trainer._sample = timed(parts, "sampling and rewards", trainer._sample)
+    rollout.sample = timed(parts, "  of which sampling", rollout.sample)
+    trainer._rollout.draw = timed(parts, "sampling and rewards", trainer._rollout.draw)
     in_process.score = timed(parts, "reference log-probabilities", in_process.score)
     in_process.metrics.analysis_metrics = timed(parts, "analysis metrics", in_process.metrics.analysis_metrics)
     trainer._update = timed(parts, "update (forward, backward, optimizer)", trainer._update)

@@ -51,13 +51,19 @@ def _quantile(ordered: Tensor, share: float) -> Tensor:
 
 
 def histograms(
-    logp: Tensor, advantages: Tensor, mask: Tensor, bins: int = 64
+    logp: Tensor, advantages: Tensor, mask: Tensor, alphas: Tensor | None = None, bins: int = 64
 ) -> dict[str, tuple[list[float], list[int]]]:
-    """Histograms of -p logp and of the covariance's products: name -> (bins + 1 edges, bins counts)."""
+    """Histograms of -p logp and of the covariance's products: name -> (bins + 1 edges, bins counts).
+
+    alphas: (positions,) of a geometric sampler, whose histogram over [0, 1] joins them.
+    """
     valid = mask.bool()
     lp, adv = logp.detach()[valid].double().cpu(), advantages.detach()[valid].double().cpu()
     result = {}
     for name, x in (("entropy", -lp.exp() * lp), ("covariance", (adv - adv.mean()) * (lp - lp.mean()))):
         counts, edges = torch.histogram(x, bins)
         result[name] = (edges.tolist(), [int(c) for c in counts])
+    if alphas is not None:
+        counts, edges = torch.histogram(alphas.double().cpu(), bins, range=(0.0, 1.0))
+        result["alpha"] = (edges.tolist(), [int(c) for c in counts])
     return result

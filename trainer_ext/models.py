@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ from trainer_ext.backends.batch import Batch, pad
 from trainer_ext.backends.sampler import load_module
 from trainer_ext.cache import build_once
 
+_SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
 _BACKENDS = Path(__file__).parent / "backends"
 # The warm start's own optimizer: what a run sets for its training must not change the model that all runs start from.
 _OPTIMIZER = {"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.0, "lr_scheduler_type": "constant", "clip_grad": 1.0}
 _OPTIMIZER |= {"weight_decay": 0.01, "betas": [0.9, 0.999], "optimizer": "AdamW", "optimizer_impl": "torch.optim"}
 _OPTIMIZER |= {"override_optimizer_config": {"fused": True}}
+#: Draws that many (prompt, response) pairs of token ids.
+Examples = Callable[[random.Random, int], list[tuple[list[int], list[int]]]]
 _SPECIAL = ["<pad>", "<eos>", "<unk>"]
 _CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
 
@@ -44,15 +48,35 @@ def start(config: Any, cache: Path) -> str:
     warm = task.get("warm_start")
     if warm is None:
         raise ValueError(f"task.warm_start is missing: task {task['name']} cannot start an embedded model")
-    shape = {k: model[k] for k in ("hidden_size", "intermediate_size", "layers", "heads")}
+    return embedded({k: model[k] for k in _SHAPE}, task, warm, config["verl"], cache)
+
+
+def larger(config: Any, cache: Path, scale: int, warm: Mapping[str, Any]) -> str:
+    """The folder of an embedded model `scale` times as wide, deep and many-headed as the configuration's.
+
+    ValueError: the configuration's model is not embedded.
+    """
+    model = plain(config["model"])
+    if model["kind"] != "embedded":
+        raise ValueError(f"method.target=large: model {model['name']} is not embedded; set method.target_path instead")
+    shape = {k: scale * model[k] for k in _SHAPE}
+    return embedded(shape, plain(config["task"]), warm, config["verl"], cache)
+
+
+def embedded(
+    shape: Mapping[str, int], task: Mapping[str, Any], warm: Mapping[str, Any], verl: DictConfig, cache: Path
+) -> str:
+    """The folder of a model of this shape, taught `warm` (steps, batch_size, lr, random_fraction, seed), made once."""
     sources = [Path(__file__), Path(tasks.get(task["name"]).__file__ or ""), *sorted(_BACKENDS.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
-    digest.update(json.dumps([shape, task, versions], sort_keys=True).encode())
+    digest.update(json.dumps([shape, {**task, "warm_start": dict(warm)}, versions], sort_keys=True).encode())
 
     def build(folder: Path) -> None:
         _initialise(shape, warm["seed"], folder)
-        _teach(folder, task, config["verl"])
+        examples = demonstrations(task, character_tokenizer(), warm["random_fraction"])
+        size = {"steps": warm["steps"], "batch_size": warm["batch_size"]}
+        fine_tune(str(folder), folder, verl, examples, lr=warm["lr"], seed=warm["seed"], **size)
 
     return str(build_once(cache / "models" / digest.hexdigest()[:16], build))
 
@@ -100,23 +124,38 @@ def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _teach(folder: Path, task: Mapping[str, Any], verl: DictConfig) -> None:
-    """SFT on demonstrations with verl's engine; overwrites the weights in `folder`."""
-    warm = task["warm_start"]
+def demonstrations(task: Mapping[str, Any], tokenizer: Any, random_fraction: float = 0.0) -> Examples:
+    """Draws of a task's prompts with a demonstration each, as tokens."""
     module = tasks.get(task["name"])
+    rows = module.rows(task)
+
+    def draw(generator: random.Random, count: int) -> list[tuple[list[int], list[int]]]:
+        chosen = generator.choices(rows, k=count)
+        texts = [module.demonstration(row, generator, random_fraction) for row in chosen]
+        ends = [tokenizer.eos_token_id]
+        return [
+            (tokenizer.encode(row.prompt), tokenizer.encode(text) + ends)
+            for row, text in zip(chosen, texts, strict=True)
+        ]
+
+    return draw
+
+
+def fine_tune(
+    model: str, folder: Path, verl: DictConfig, examples: Examples, steps: int, batch_size: int, lr: float, seed: int
+) -> None:
+    """Supervised fine-tuning of `model` on drawn examples with verl's engine; `folder` gets model and tokenizer."""
     verl = OmegaConf.create(OmegaConf.to_container(verl))
     with open_dict(verl):
-        verl.actor_rollout_ref.actor.optim.update({**_OPTIMIZER, "lr": warm["lr"]})
-        verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = warm["batch_size"]
-    actor = Actor(verl, str(folder), total_steps=warm["steps"])
-    tokenizer = actor.tokenizer
-    generator = random.Random(warm["seed"])
-    rows = module.rows(task)
-    for _ in range(warm["steps"]):
-        chosen = generator.choices(rows, k=warm["batch_size"])
-        texts = [module.demonstration(row, generator, warm["random_fraction"]) for row in chosen]
-        prompts, prompt_mask = pad([tokenizer.encode(row.prompt) for row in chosen], tokenizer.pad_token_id, left=True)
-        answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
-        responses, mask = pad(answers, tokenizer.pad_token_id, left=False)
-        actor.update(Batch(prompts, prompt_mask, responses, mask).columns(), losses.likelihood)
-    load_module(str(folder), actor.model_config, actor.weights()).save_pretrained(folder)
+        verl.actor_rollout_ref.actor.optim.update({**_OPTIMIZER, "lr": lr})
+        verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = batch_size
+    actor = Actor(verl, model, total_steps=steps)
+    generator, pad_id = random.Random(seed), actor.tokenizer.pad_token_id
+    loss = partial(losses.likelihood, "token-mean")
+    for _ in range(steps):
+        pairs = examples(generator, batch_size)
+        prompts, prompt_mask = pad([prompt for prompt, _ in pairs], pad_id, left=True)
+        responses, mask = pad([response for _, response in pairs], pad_id, left=False)
+        actor.update(Batch(prompts, prompt_mask, responses, mask).columns(), loss)
+    load_module(model, actor.model_config, actor.weights()).save_pretrained(folder)
+    actor.tokenizer.save_pretrained(folder)

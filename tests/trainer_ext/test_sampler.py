@@ -10,7 +10,7 @@ from trainer_ext.backends.in_process import InProcess
 
 def test_what_sampling_says_of_a_token_equals_a_forward_pass(cache):
     trainer = InProcess(configuration("task.warm_start.steps=20"), cache)
-    samples, _ = trainer._sample(1)
+    samples = trainer._rollout.draw(1).samples
     batch = samples.batch
     with torch.no_grad():
         logits = trainer._reference(

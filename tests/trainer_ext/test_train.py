@@ -20,7 +20,8 @@ SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]
 LR = "verl.actor_rollout_ref.actor.optim.lr"
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 # These run in every test of a law that holds for all methods; the others when there is time.
-TELLING = {"c0_ppo", "bnto_kl_gated", "all_variants"}
+TELLING = {"c0_ppo", "bnto_kl_gated", "all_variants", "q_star"}
+TOWARDS_TARGET = {"q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"}
 EACH_METHOD = [name if name in TELLING else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
 
 
@@ -29,8 +30,10 @@ def folder_of(run: MemoryRun, step: int) -> Path:
 
 
 def own_settings(method: str) -> list[str]:
-    """What makes everything of a dual controller happen within a few steps."""
-    return ["method.warmup_steps=2", "method.patience=1", "method.alpha_lambda=50"] if "bnto" in method else []
+    """What makes everything of a dual controller happen within a few steps, and a target quickly."""
+    if "bnto" in method:
+        return ["method.warmup_steps=2", "method.patience=1", "method.alpha_lambda=50"]
+    return ["method.target_steps=5"] if method in TOWARDS_TARGET else []
 
 
 @pytest.mark.parametrize("method", EACH_METHOD)
@@ -83,11 +86,12 @@ def test_micro_batches_change_nothing_but_the_rounding(method, cache):
     key = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
     found = []
     for rows in (64, 32, 16):
-        trainer = InProcess(configuration(*SHORT, f"method={method}", f"{key}={rows}", f"{LR}=1e-4"), cache)
+        own = [*own_settings(method), f"{key}={rows}", f"{LR}=1e-4"]
+        trainer = InProcess(configuration(*SHORT, f"method={method}", *own), cache)
         if "bnto" in method:  # as if in the middle of a run, so that both prices act
             state = trainer._controller.state_dict()
             trainer._controller.load_state_dict({**state, "lam": 5.0, "beta": 0.5, "budget_start": 0.01})
-        line = trainer.step(1)
+        (line,) = science([trainer.step(1)])
         models = [trainer.actor, *([trainer.critic] if trainer.critic else [])]
         found.append((line, [{k: v.clone() for k, v in model.weights().items()} for model in models]))
     (expected, weights), *others = found
@@ -104,14 +108,16 @@ def test_every_metric_of_the_vocabulary_is_written(new_run):
         line.split("`")[1] for line in (ROOT / "docs" / "metrics.md").read_text().splitlines() if line.startswith("| `")
     }
     written: set[str] = set()
-    for method in ("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo"):
+    for method in ("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo", "q_star", "rejection", "sft", "dpo"):
         run = new_run(method)
-        own = [*own_settings(method), "trainer.steps=4", "trainer.hist_every=2"]
+        own = [*own_settings(method), "trainer.steps=4", "trainer.hist_every=2", "trainer.eval_every=2"]
         train(configuration(*SHORT, f"method={method}", *own), run)
         assert all(math.isfinite(value) for line in run.lines for value in line.values())
         written |= set(run.lines[-1]) - {"step"}
         assert {(step, name) for step, name, _, _ in run.histograms} == {
-            (step, name) for step in (2, 4) for name in ("entropy", "covariance")
+            (step, name)
+            for step in (2, 4)
+            for name in ("entropy", "covariance", *(["alpha"] if method == "q_star" else []))
         }
         total = {line["step"]: line["tokens/total"] for line in run.lines}
         for step, _, edges, counts in run.histograms:
@@ -125,7 +131,7 @@ def test_credit_takes_the_norm_that_is_asked_for(cache):
         overrides = ["method=gradient_adaptive", f"method.credit.gradient_adaptive.norm={norm}"]
         trainer = InProcess(configuration(*SHORT, *overrides), cache)
         found[norm] = trainer.step(1)["gradient_adaptive/avg_gradient_norm"]
-        logp, _, mask = trainer._newest
+        logp, _, mask, _ = trainer._newest
         assert (found[norm] == pytest.approx(float(-logp[mask].mean()))) == (norm == "proxy")
     assert 0 < found["exact"] < math.sqrt(2)
 

@@ -1,14 +1,12 @@
-"""GRPO on verl in one process: sampling, scoring, advantages and updates of one step, without Ray."""
+"""Training on verl in one process: sampling, scoring, advantages and updates of one step, without Ray."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
@@ -18,46 +16,13 @@ from verl.utils.metric import Metric
 from trainer_ext import metrics, models, tasks
 from trainer_ext.backends import checkpoint, cpu, losses
 from trainer_ext.backends.actor import Actor, Critic, Trained
-from trainer_ext.backends.batch import Batch, pad
-from trainer_ext.backends.sampler import Samples, load_module, sample, score
-from trainer_ext.methods import composition, control, shaping
-
-
-class Prompts:
-    """A task's prompts as tokens; the order of an epoch depends on the seed and the epoch alone."""
-
-    def __init__(self, path: Path, tokenizer: Any, max_length: int, seed: int):
-        table = pq.read_table(path, columns=["prompt", "reward_model"]).to_pylist()
-        encoded: dict[str, list[int]] = {}
-        self._rows: list[tuple[list[int], str]] = []
-        for row in table:
-            messages = row["prompt"]
-            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            if text not in encoded:
-                encoded[text] = tokenizer.encode(text, add_special_tokens=False)
-            if len(encoded[text]) <= max_length:  # as verl's filter_overlong_prompts
-                self._rows.append((encoded[text], row["reward_model"]["ground_truth"]))
-        if not self._rows:
-            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
-        self._seed = seed
-        self._orders: dict[int, list[int]] = {}
-
-    def of_step(self, step: int, size: int) -> list[tuple[list[int], str]]:
-        """`size` prompts (token ids, ground truth) of step 1, 2, ...; no prompt twice before all have come once."""
-        return [self._at(index) for index in range((step - 1) * size, step * size)]
-
-    def _at(self, index: int) -> tuple[list[int], str]:
-        epoch, place = divmod(index, len(self._rows))
-        if epoch not in self._orders:
-            generator = seeded(self._seed, "order", epoch)
-            self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
-        return self._rows[self._orders[epoch][place]]
-
-
-def seeded(seed: int, purpose: str, number: int, device: str = "cpu") -> torch.Generator:
-    """A generator that depends on its arguments alone, so that a resumed run draws what it would have drawn."""
-    digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
+from trainer_ext.backends.batch import Batch
+from trainer_ext.backends.prompts import Prompts, seeded
+from trainer_ext.backends.rollout import Drawn, Rollout
+from trainer_ext.backends.sampler import load_module, score
+from trainer_ext.methods import composition, control, preference, shaping
+from trainer_ext.methods.weights import importance_weights, weight_metrics
+from trainer_ext.sampling import targets
 
 
 class InProcess:
@@ -75,7 +40,7 @@ class InProcess:
         verl = OmegaConf.create(OmegaConf.to_container(verl, resolve=False))
         with open_dict(verl):
             verl.actor_rollout_ref.actor.policy_loss = composition.policy_loss_config(method)
-            verl.actor_rollout_ref.actor.loss_agg_mode = method["loss_agg_mode"]
+            verl.actor_rollout_ref.actor.loss_agg_mode = method.get("loss_agg_mode", "token-mean")
         self._method, steps = method, int(config["trainer"]["steps"])
         self._algorithm = shaping.algorithm_config(method)
         self.actor = Actor(verl, model_path, total_steps=steps)
@@ -85,10 +50,14 @@ class InProcess:
         self._policy = load_module(model_path, self.actor.model_config, self.actor.weights())
         self._reference = load_module(model_path, self.actor.model_config)
         self._controller = composition.controller(method, steps)
-        self._score = tasks.get(config["task"]["name"]).compute_score
-        self._task = config["task"]["name"]
+        modules = {"policy": self._policy, "reference": self._reference}
+        if method["target"] != "none":
+            modules["target"] = load_module(targets.start(config, cache, model_path), self.actor.model_config)
         path = tasks.prepare(models.plain(config["task"]), cache)
-        self._prompts = Prompts(path, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
+        prompts = Prompts(path, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
+        task = config["task"]["name"]
+        self._rollout = Rollout(method, verl, task, self.actor.tokenizer, prompts, modules, self._seed, self._device)
+        self._trainer = config["trainer"]
         ends = (self._policy.get_input_embeddings().weight, self._policy.get_output_embeddings().weight)
         embedding = sum({id(weight): weight.numel() for weight in ends}.values())  # tied ones are one
         self._parameters = sum(p.numel() for p in self._policy.parameters()) - embedding
@@ -96,79 +65,108 @@ class InProcess:
         self.tokens = 0
 
     def step(self, step: int) -> dict[str, float]:
-        """Sample, score, update. Returns the step's metrics but for those that take a clock."""
-        rollout, actor = self._verl.actor_rollout_ref.rollout, self.actor.config
-        samples, rewards = self._sample(step)
-        batch, mask = samples.batch, samples.batch.mask
+        """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
+        drawn = self._rollout.draw(step)
+        batch, mask, rewards = drawn.samples.batch, drawn.samples.batch.mask, drawn.rewards
+        actor = self.actor.config
+        temperature = self._verl.actor_rollout_ref.rollout.temperature
         rows = int(actor.ppo_micro_batch_size_per_gpu)
-        old = samples.log_probs
+        old = drawn.samples.log_probs
         if not self._verl.algorithm.rollout_correction.bypass_mode:
-            old, _ = score(self._policy, batch, temperature=rollout.temperature, rows=rows)
-        reference, _ = score(self._reference, batch, temperature=rollout.temperature, rows=rows)
+            old, _ = score(self._policy, batch, temperature=temperature, rows=rows)
+        reference, _ = score(self._reference, batch, temperature=temperature, rows=rows)
         token_rewards = torch.zeros_like(old).scatter_(1, mask.sum(dim=1, keepdim=True) - 1, rewards[:, None])
-        group = torch.arange(len(rewards), device=rewards.device) // rollout.n
+        group = torch.arange(len(rewards), device=rewards.device) // self._verl.actor_rollout_ref.rollout.n
         seen = self.critic.values(batch) if self.critic is not None else None
         plain, returns = shaping.advantages(self._algorithm, token_rewards, mask, group, seen)
 
-        self._newest = (old, plain, mask)
-        values = metrics.analysis_metrics(old, plain, token_rewards, mask)
-        values["analysis/entropy_full_mean"] = float(samples.entropy.double().sum() / mask.sum())
-        values["actor/kl_init"] = control.kl_per_token(old, reference, mask)
-        weights, found = shaping.credit_weights(self._method["credit"], old, mask, samples.collision)
-        advantages, values = plain * weights, values | found
-        if self._controller is not None:
-            weight = self._controller.settings.weight
-            statistics = control.statistics(old, reference, advantages, mask, rewards, weight)
-            self._controller.update(statistics)
-            values |= self._controller.metrics(statistics)
-            advantages = self._controller.advantages(old, reference, advantages) * mask
-        if seen is not None:
-            values |= self._update_critic(step, batch, values=seen, returns=returns)
-        if self.critic is None or step > self._method["critic_warmup"]:
-            values |= self._update(step, batch, old_log_probs=old, ref_log_prob=reference, advantages=advantages)
+        self._newest = (old, plain, mask, drawn.alphas)
+        values = {**drawn.metrics, **metrics.analysis_metrics(old, plain, token_rewards, mask)}
+        values["analysis/entropy_full_mean"] = float(drawn.samples.entropy.double().sum() / mask.sum())
+        drawn_by = importance_weights(old, drawn.samples.behaviour, mask, "raw")  # 1 where the policy drew
+        values["actor/kl_init"] = control.kl_per_token(old, reference, mask, drawn_by)
+        if self._method["loss"] == "sft":
+            values |= self._update_sft(step, drawn.trained)
+        elif self._method["loss"] == "dpo":
+            values |= self._update_dpo(step, drawn, reference)
+        elif self._method["loss"] == "policy_gradient":
+            if seen is not None:
+                values |= self._update_critic(step, batch, values=seen, returns=returns)
+            if self.critic is None or step > self._method["critic_warmup"]:
+                values |= self._update_policy(step, drawn, old, reference, plain)
 
         self.samples += len(rewards)
         new_tokens = int(mask.sum())
         self.tokens += new_tokens
         values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens)}
         trained = 1 if self.critic is None else 2  # of about one size
-        flops = (2 + 6 * trained * actor.ppo_epochs) * self._parameters * new_tokens
+        flops = (2 * self._rollout.models + 6 * trained * actor.ppo_epochs) * self._parameters * new_tokens
         values["cost/flops_per_sample"] = flops / len(rewards)
+        every = self._trainer["eval_every"]
+        if every and (step % every == 0 or step == self._trainer["steps"]):
+            values["eval/reward_mean"] = self._rollout.evaluate(step, int(self._trainer["eval_prompts"]))
         return values
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         """Histograms over the newest step's tokens."""
-        return metrics.histograms(*self._newest)
+        old, plain, mask, alphas = self._newest
+        return metrics.histograms(old, plain, mask, alphas)
 
-    def _sample(self, step: int) -> tuple[Samples, Tensor]:
-        data, rollout, tokenizer = self._verl.data, self._verl.actor_rollout_ref.rollout, self.actor.tokenizer
-        rows = self._prompts.of_step(step, int(data.train_batch_size))
-        prompts, prompt_mask = pad([tokens for tokens, _ in rows], tokenizer.pad_token_id, left=True)
-        samples = sample(
-            self._policy,
-            prompts.to(self._device),
-            prompt_mask.to(self._device),
-            n=rollout.n,
-            length=int(data.max_response_length),
-            temperature=rollout.temperature,
-            eos_id=tokenizer.eos_token_id,
-            pad_id=tokenizer.pad_token_id,
-            generator=seeded(self._seed, "sample", step, self._device),
-        )
-        texts = tokenizer.batch_decode(samples.batch.responses.tolist(), skip_special_tokens=True)
-        truths = [truth for _, truth in rows for _ in range(rollout.n)]
-        rewards = [self._score(self._task, text, truth) for text, truth in zip(texts, truths, strict=True)]
-        return samples, torch.tensor(rewards, dtype=torch.float32, device=self._device)
+    def _update_policy(
+        self, step: int, drawn: Drawn, old: Tensor, reference: Tensor, advantages: Tensor
+    ) -> dict[str, float]:
+        """Credit, control, importance weights, and the policy's updates."""
+        mask = drawn.samples.batch.mask
+        weights, values = shaping.credit_weights(self._method["credit"], old, mask, drawn.samples.collision)
+        advantages = advantages * weights
+        if self._controller is not None:
+            weight = self._controller.settings.weight
+            statistics = control.statistics(old, reference, advantages, mask, drawn.rewards, weight)
+            self._controller.update(statistics)
+            values |= self._controller.metrics(statistics)
+            advantages = self._controller.advantages(old, reference, advantages) * mask
+        columns = {"old_log_probs": old, "ref_log_prob": reference, "advantages": advantages}
+        if self._method["sampler"] in ("target", "geometric"):
+            treatment = self._method["weights"]
+            bounds = {k: float(self._method[f"weight_{k}"]) for k in ("low", "high") if treatment == "clipped"}
+            columns["rollout_is_weights"] = importance_weights(old, drawn.samples.behaviour, mask, treatment, **bounds)
+            values |= weight_metrics(columns["rollout_is_weights"], mask)
+        return values | self._update(step, drawn.trained, **columns)
+
+    def _update_sft(self, step: int, batch: Batch) -> dict[str, float]:
+        loss = partial(losses.likelihood, self.actor.config.loss_agg_mode)
+        return self._updated(step, batch.columns(), loss)
+
+    def _update_dpo(self, step: int, drawn: Drawn, reference: Tensor) -> dict[str, float]:
+        """Pairs of the group or of the task; without a pair whose rewards differ nothing is updated."""
+        if self._method["dpo_pairs"] == "group":
+            rows, differ = preference.best_and_worst(drawn.rewards, int(self._verl.actor_rollout_ref.rollout.n))
+            data = drawn.samples.batch.columns(ref_log_prob=reference)[rows]
+        else:
+            batch = self._rollout.pairs(step)
+            temperature = self._verl.actor_rollout_ref.rollout.temperature
+            micro = int(self.actor.config.ppo_micro_batch_size_per_gpu)
+            reference, _ = score(self._reference, batch, temperature=temperature, rows=micro)
+            data, differ = batch.columns(ref_log_prob=reference), torch.ones(len(batch.mask) // 2, dtype=torch.bool)
+        if not bool(differ.any()):
+            return {}
+        # a mini-batch's pairs have a mean weight of one over the step, whatever share of them says anything
+        data["pair_weight"] = (differ / differ.float().mean()).repeat_interleave(2)
+        return self._updated(step, data, partial(losses.dpo, float(self._method["dpo_beta"])), unit=2)
 
     def _update(self, step: int, batch: Batch, **columns: Tensor) -> dict[str, float]:
+        info = {"calculate_entropy": bool(self.actor.config.entropy_coeff)}
+        loss = partial(losses.policy, self.actor.config)
+        return composition.finish(self._updated(step, batch.columns(**columns), loss, **info))
+
+    def _updated(
+        self, step: int, data: TensorDict, loss: Any, unit: int | None = None, **info: Any
+    ) -> dict[str, float]:
         """The policy's updates of the step; the metrics are means over its mini-batches."""
-        actor = self.actor
-        rate = actor.learning_rate
-        loss = partial(losses.policy, actor.config)
-        info = {"calculate_entropy": bool(actor.config.entropy_coeff)}
-        values = composition.finish(_means("actor", self._updates(actor, step, batch.columns(**columns), loss, **info)))
+        rate = self.actor.learning_rate
+        values = _means("actor", self._updates(self.actor, step, data, loss, unit, **info))
         values["actor/lr"] = rate
-        variance = actor.engine.take_grad_variance()
+        variance = self.actor.engine.take_grad_variance()
         if variance is not None:
             values["actor/grad_variance"] = variance
         return values
@@ -186,23 +184,26 @@ class InProcess:
             values["critic/explained_variance"] = 1 - float(error.var(unbiased=False)) / spread
         return values
 
-    def _updates(self, model: Trained, step: int, data: TensorDict, loss: Any, **info: Any) -> Iterator[dict[str, Any]]:
-        """Train a model on all mini-batches of the step, in every epoch; gives what each reported."""
+    def _updates(
+        self, model: Trained, step: int, data: TensorDict, loss: Any, unit: int | None = None, **info: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Train a model on all mini-batches of the step, in every epoch; gives what each reported.
+
+        unit: rows of a prompt, which a shuffle of pairs keeps together; None: rollout.n, which it need not.
+        """
         config, rollout = self.actor.config, self._verl.actor_rollout_ref.rollout
-        size = min(int(config.ppo_mini_batch_size) * rollout.n, len(data))
+        size = min(int(config.ppo_mini_batch_size) * (unit or rollout.n), len(data))
         for epoch in range(config.ppo_epochs):
             rows = data
             if config.shuffle:
-                rows = data[torch.randperm(len(data), generator=seeded(self._seed, f"shuffle{epoch}", step))]
+                whole = unit or 1
+                order = torch.randperm(len(data) // whole, generator=seeded(self._seed, f"shuffle{epoch}", step))
+                rows = data[(order[:, None] * whole + torch.arange(whole)).flatten()]
             parts = rows.split(size)
             for index, part in enumerate(parts):
                 last = epoch == config.ppo_epochs - 1 and index == len(parts) - 1
-                info |= {
-                    "temperature": rollout.temperature,
-                    "global_batch_size": len(part),
-                    "update_lr_scheduler": last,
-                }
-                yield model.update(part.clone(), loss, **info)
+                info |= {"temperature": rollout.temperature, "global_batch_size": len(part)}
+                yield model.update(part.clone(), loss, update_lr_scheduler=last, **info)
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
         """Write a checkpoint with `state` (JSON values) beside the training's own."""

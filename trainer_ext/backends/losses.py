@@ -11,6 +11,8 @@ from verl.trainer.ppo.core_algos import agg_loss, compute_value_loss, get_policy
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 
+from trainer_ext.methods import preference
+
 
 def _global_batch(data: TensorDict) -> dict[str, Any]:
     """What agg_loss divides by: the whole mini-batch, so that splitting it into micro-batches changes nothing."""
@@ -22,11 +24,24 @@ def _global_batch(data: TensorDict) -> dict[str, Any]:
 
 
 def likelihood(
-    model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
+    loss_agg_mode: str, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Mean negative log-likelihood of the responses' tokens."""
-    loss = agg_loss(-model_output["log_probs"], data["response_mask"], "token-mean", **_global_batch(data))
-    return loss, {}
+    """Negative log-likelihood of the responses' tokens, averaged as verl's loss_agg_mode says."""
+    loss = agg_loss(-model_output["log_probs"], data["response_mask"], loss_agg_mode, **_global_batch(data))
+    return loss, {"actor/sft_loss": Metric(value=loss.detach(), aggregation=AggregationType.SUM)}
+
+
+def dpo(
+    beta: float, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[Tensor, dict[str, Any]]:
+    """`preference.dpo` of pairs in adjacent rows, weighted by the column pair_weight, over the mini-batch's pairs."""
+    losses, margin = preference.dpo(model_output["log_probs"], data["ref_log_prob"], data["response_mask"], beta)
+    pairs = (_global_batch(data)["global_batch_size"] or len(data)) / 2
+    share = data["pair_weight"][0::2] / pairs
+    loss = (losses * share).sum()
+    values = {"actor/dpo_loss": losses, "actor/dpo_accuracy": (margin > 0).float(), "actor/dpo_margin": margin}
+    metrics = {key: float((value.detach() * share).sum()) for key, value in values.items()}
+    return loss, Metric.from_dict(metrics, aggregation=AggregationType.SUM)
 
 
 def policy(
@@ -45,6 +60,7 @@ def policy(
         response_mask=mask,
         loss_agg_mode=config.loss_agg_mode,
         config=config,
+        rollout_is_weights=data.get("rollout_is_weights", None),
     )
     metrics = Metric.from_dict(metrics, aggregation=AggregationType.SUM)
     metrics["actor/pg_loss"] = Metric(value=loss.detach(), aggregation=AggregationType.SUM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +12,65 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
 from trainer_ext.backends.batch import Batch
+from trainer_ext.sampling.proposal import Proposal, from_policy
 
 
 @dataclass(frozen=True)
 class Samples:
     """Responses with what the policy thought of them, all (B, T); zeros where the mask is false.
 
-    collision: sum of the squared probabilities of the whole vocabulary.
+    log_probs, entropy: the policy's; behaviour: log-probabilities under the distribution that the tokens were drawn
+    from; collision: sum of the policy's squared probabilities over the whole vocabulary.
     """
 
     batch: Batch
     log_probs: Tensor
+    behaviour: Tensor
     entropy: Tensor
     collision: Tensor
+
+
+class Stream:
+    """A model reading the responses to a batch of prompts token by token; each prompt is run once for its group."""
+
+    def __init__(self, module: Any, prompts: Tensor, prompt_mask: Tensor, n: int, length: int):
+        self._module = module
+        positions = (prompt_mask.long().cumsum(dim=1) - 1).clamp_min(0)
+        output = module(
+            input_ids=prompts,
+            attention_mask=prompt_mask.long(),
+            position_ids=positions,
+            past_key_values=DynamicCache(config=module.config),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self._cache = output.past_key_values
+        self._cache.batch_repeat_interleave(n)
+        #: (rows, V), of the next token
+        self.logits = output.logits[:, -1].repeat_interleave(n, dim=0)
+        self._position = positions[:, -1:].repeat_interleave(n, dim=0)
+        more = prompt_mask.new_ones(len(prompts) * n, length)
+        self._attention = torch.cat([prompt_mask.repeat_interleave(n, dim=0), more], dim=1).long()
+        self._width = prompts.shape[1]
+
+    def read(self, tokens: Tensor) -> None:
+        """Go on by one token a row, (rows, 1)."""
+        self._position, self._width = self._position + 1, self._width + 1
+        output = self._module(
+            input_ids=tokens,
+            attention_mask=self._attention[:, : self._width],
+            position_ids=self._position,
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        self.logits = output.logits[:, -1]
+
+    def log_probs(self, temperature: float) -> Tensor:
+        """(rows, V), of the next token. FloatingPointError: the logits are not numbers."""
+        found = torch.log_softmax(self.logits.float() / temperature, dim=-1)
+        if not torch.isfinite(found).all():
+            raise FloatingPointError("logits")
+        return found
 
 
 def load_module(path: str, config: HFModelConfig, weights: dict[str, Tensor] | None = None) -> Any:
@@ -45,7 +92,7 @@ def load_module(path: str, config: HFModelConfig, weights: dict[str, Tensor] | N
 
 @torch.no_grad()
 def sample(
-    module: Any,
+    modules: Sequence[Any],
     prompts: Tensor,
     prompt_mask: Tensor,
     *,
@@ -55,63 +102,44 @@ def sample(
     eos_id: int,
     pad_id: int,
     generator: torch.Generator,
+    proposal: Proposal = from_policy,
 ) -> Samples:
     """n responses of at most `length` tokens to each prompt, rows of one prompt adjacent.
 
-    prompts, prompt_mask: (prompts, P), left-padded. The prompt is run once and its cache repeated for the group.
-    Log-probabilities and entropies are those of the distribution sampled from, at `temperature` (above 0).
-    FloatingPointError: the policy's logits are not numbers.
+    modules: the policy first, then those that `proposal` wants beside it; prompts, prompt_mask: (prompts, P),
+    left-padded. Tokens are drawn from what `proposal` makes of the modules' next-token log-probabilities. Those given,
+    and the entropies, are at `temperature` (above 0). FloatingPointError: a model's logits are not numbers.
     """
-    count, width = prompts.shape
-    positions = (prompt_mask.long().cumsum(dim=1) - 1).clamp_min(0)
-    output = module(
-        input_ids=prompts,
-        attention_mask=prompt_mask.long(),
-        position_ids=positions,
-        past_key_values=DynamicCache(config=module.config),
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    cache = output.past_key_values
-    cache.batch_repeat_interleave(n)
-    logits = output.logits[:, -1].repeat_interleave(n, dim=0)
-    position = positions[:, -1:].repeat_interleave(n, dim=0)
-    rows = count * n
-    attention = torch.cat([prompt_mask.repeat_interleave(n, dim=0), prompt_mask.new_ones(rows, length)], dim=1).long()
+    streams = [Stream(module, prompts, prompt_mask, n, length) for module in modules]
+    rows = len(prompts) * n
     responses = prompts.new_full((rows, length), pad_id)
     mask = torch.zeros(rows, length, dtype=torch.bool, device=prompts.device)
     log_probs = torch.zeros(rows, length, device=prompts.device)
-    entropy, collision = torch.zeros_like(log_probs), torch.zeros_like(log_probs)
+    behaviour, entropy, collision = (torch.zeros_like(log_probs) for _ in range(3))
     alive = torch.ones(rows, dtype=torch.bool, device=prompts.device)
     for t in range(length):
-        logp = torch.log_softmax(logits.float() / temperature, dim=-1)
-        if not torch.isfinite(logp).all():
-            raise FloatingPointError("logits")
+        found = [stream.log_probs(temperature) for stream in streams]
+        logp, log_q = found[0], proposal(found, alive)
+        token = torch.multinomial(log_q.exp(), 1, generator=generator)
         p = logp.exp()
-        token = torch.multinomial(p, 1, generator=generator)
         responses[:, t] = torch.where(alive, token[:, 0], pad_id)
         mask[:, t] = alive
         log_probs[:, t] = torch.where(alive, logp.gather(1, token)[:, 0], 0.0)
+        behaviour[:, t] = torch.where(alive, log_q.gather(1, token)[:, 0], 0.0)
         entropy[:, t] = torch.where(alive, torch.special.entr(p).sum(dim=-1), 0.0)
         collision[:, t] = torch.where(alive, (p * p).sum(dim=-1), 0.0)
         alive = alive & (token[:, 0] != eos_id)
         if t + 1 == length or not bool(alive.any()):
             break
-        position = position + 1
-        logits = module(
-            input_ids=responses[:, t : t + 1],
-            attention_mask=attention[:, : width + t + 1],
-            position_ids=position,
-            past_key_values=cache,
-            use_cache=True,
-        ).logits[:, -1]
+        for stream in streams:
+            stream.read(responses[:, t : t + 1])
     batch = Batch(
         prompts=prompts.repeat_interleave(n, dim=0),
         prompt_mask=prompt_mask.repeat_interleave(n, dim=0),
         responses=responses,
         mask=mask,
     )
-    return Samples(batch, log_probs, entropy, collision)
+    return Samples(batch, log_probs, behaviour, entropy, collision)
 
 
 @torch.no_grad()

@@ -67,6 +67,7 @@ TRUST_REGIONS = {
     "asymmetric_clip": TrustRegion(
         trust_region.asymmetric_clip, ("clip_ratio_pos", "clip_ratio_neg"), _asymmetric_metrics
     ),
+    "none": TrustRegion(trust_region.score, ()),
     "gaussian": TrustRegion(trust_region.gaussian, ("sigma", "differentiable"), _gaussian_metrics),
 }
 

@@ -58,10 +58,15 @@ def token_weight(logp: Tensor, advantages: Tensor, logp_ref: Tensor, weight: str
     return u * (logp - logp_ref).detach().abs() if weight == "kl_gated" else u
 
 
-def kl_per_token(logp: Tensor, logp_ref: Tensor, mask: Tensor) -> float:
-    """mean_M(exp(d) - d - 1), d = logp_ref - logp, in nats: never negative, of low variance (Schulman 2020, "k3")."""
-    d = (logp_ref - logp).detach()[mask.bool()].double()
-    return float((torch.expm1(d) - d).sum() / max(d.numel(), 1))
+def kl_per_token(logp: Tensor, logp_ref: Tensor, mask: Tensor, weights: Tensor | None = None) -> float:
+    """mean_M(exp(d) - d - 1), d = logp_ref - logp, in nats: never negative, of low variance (Schulman 2020, "k3").
+
+    weights: (B, T), the importance weights of tokens that another policy drew.
+    """
+    valid = mask.bool()
+    d = (logp_ref - logp).detach()[valid].double()
+    terms = torch.expm1(d) - d
+    return float((terms if weights is None else terms * weights[valid]).sum() / max(d.numel(), 1))
 
 
 def statistics(

@@ -25,6 +25,11 @@ def clip(
     return torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
 
 
+def score(ratio: Tensor, advantages: Tensor) -> Tensor:
+    """No trust region: -A log r, whose gradient is that of -A log pi whatever the ratio (Williams 1992, REINFORCE)."""
+    return -advantages * ratio.log()
+
+
 def asymmetric_clip(
     ratio: Tensor, advantages: Tensor, clip_ratio_pos: float = 0.3, clip_ratio_neg: float = 0.1
 ) -> Tensor:

@@ -2,8 +2,9 @@
 
 A task is a module here with `rows(task) -> list[Row]` and verl's `compute_score(data_source, solution_str,
 ground_truth, extra_info=None) -> float`; one whose embedded model is started by SFT also has
-`demonstration(row, generator, random_fraction) -> str`, and one that reads local files `files(task) -> list[Path]`, so
-that their content counts. Adding one takes this module and a file in conf/task.
+`demonstration(row, generator, random_fraction) -> str`, one with pairs for DPO
+`preference(ground_truth, generator) -> (chosen, rejected)`, and one that reads local files
+`files(task) -> list[Path]`, so that their content counts. Adding one takes this module and a file in conf/task.
 """
 
 from __future__ import annotations

@@ -45,6 +45,13 @@ def demonstration(row: Row, generator: random.Random, random_fraction: float) ->
     return generator.choice(_SOLUTIONS[int(row.ground_truth)])
 
 
+def preference(ground_truth: str, generator: random.Random) -> tuple[str, str]:
+    """A solution, and an expression of another value."""
+    number = int(ground_truth)
+    wrong = next(e for e in iter(lambda: generator.choice(_ALL), None) if _value(e) != number)
+    return generator.choice(_SOLUTIONS[number]), wrong
+
+
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """1.0 when the expression has the right form and value, else 0.0."""
     return float(_value(solution_str) == int(ground_truth))

@@ -1,0 +1,45 @@
+"""Preference pairs and DPO's loss against a loop over pairs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer_ext.methods import preference
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 4), st.floats(0.01, 2))
+def test_dpo_equals_a_loop_over_pairs(seed, pairs, beta):
+    generator = torch.Generator().manual_seed(seed)
+    logp, ref = (-torch.rand(2 * pairs, 5, generator=generator, dtype=torch.float64) * 4 for _ in range(2))
+    mask = torch.rand(2 * pairs, 5, generator=generator) < 0.7
+    loss, margin = preference.dpo(logp.masked_fill(~mask, math.nan), ref, mask, beta)
+    for pair in range(pairs):
+        gain = [sum(float(logp[i, t] - ref[i, t]) for t in range(5) if mask[i, t]) for i in (2 * pair, 2 * pair + 1)]
+        expected = beta * (gain[0] - gain[1])
+        assert float(margin[pair]) == pytest.approx(expected, abs=1e-9)
+        assert float(loss[pair]) == pytest.approx(math.log(1 + math.exp(-expected)), abs=1e-9)
+
+
+def test_dpo_raises_the_chosen_and_lowers_the_rejected():
+    logp = torch.full((2, 3), -1.0, dtype=torch.float64, requires_grad=True)
+    ref, mask = torch.full((2, 3), -1.0, dtype=torch.float64), torch.ones(2, 3, dtype=torch.bool)
+    preference.dpo(logp, ref, mask, beta=0.5)[0].sum().backward()
+    assert logp.grad.tolist() == [[-0.25] * 3, [0.25] * 3]
+    assert torch.autograd.gradcheck(lambda x: preference.dpo(x, ref, mask, beta=0.5)[0], logp)
+
+
+def test_rows_that_are_no_pairs_are_refused():
+    with pytest.raises(ValueError, match="3 rows are no pairs"):
+        preference.dpo(torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(3, 2))
+
+
+def test_best_and_worst_of_each_group():
+    rows, differ = preference.best_and_worst(torch.tensor([0.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 0.2, 0.0]), 3)
+    assert rows.tolist() == [1, 0, 3, 3, 6, 8]
+    assert differ.tolist() == [True, False, True]

@@ -1,0 +1,145 @@
+"""What a step draws: from the target, between, by rejection, speculatively; and the targets themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer_ext.conftest import configuration
+from trainer_ext.backends.in_process import InProcess
+from trainer_ext.backends.sampler import score
+from trainer_ext.backends.speculative import adaptive
+from trainer_ext.sampling import alpha, targets
+
+SHORT = ["task.warm_start.steps=20"]
+QUICK = [*SHORT, "method.target_steps=5"]  # as in test_train.py: the same model and target serve both
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("reward_tilted", "best_of_n", "high_reward")]
+
+
+def trainer_of(cache: Path, *overrides: str) -> InProcess:
+    return InProcess(configuration(*(SHORT if "method=dpo" in overrides else QUICK), *overrides), cache)
+
+
+def log_q_by_hand(trainer: InProcess, batch, temperature: float) -> torch.Tensor:
+    """log q of the responses' tokens from two forward passes over them whole."""
+    found = []
+    for name in ("policy", "target"):
+        with torch.no_grad():
+            logits = trainer._rollout._modules[name](
+                input_ids=batch.input_ids, attention_mask=batch.attention_mask, position_ids=batch.position_ids
+            ).logits[:, -batch.responses.shape[1] - 1 : -1]
+        found.append(logits.double().log_softmax(-1))
+    log_q = alpha.solve(*found).log_q / temperature
+    return log_q.log_softmax(-1).gather(-1, batch.responses.unsqueeze(-1))[..., 0] * batch.mask
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["method=q_star"],
+        ["method=q_star", "method.temperature=0.7"],
+        ["method=q_star", "method/drafting=speculative", "method.draft_tokens=3"],
+        ["method=q_star", "method/drafting=adaptive"],
+    ],
+    ids=lambda overrides: " ".join(overrides),
+)
+def test_the_behaviour_that_is_reported_is_q(overrides, cache):
+    trainer = trainer_of(cache, *overrides)
+    drawn = trainer._rollout.draw(1)
+    temperature = 0.7 if "method.temperature=0.7" in overrides else 1.0
+    expected = log_q_by_hand(trainer, drawn.samples.batch, temperature)
+    torch.testing.assert_close(drawn.samples.behaviour.double(), expected, rtol=0, atol=1e-4)
+    plain, _ = score(trainer._policy, drawn.samples.batch, temperature=1.0, rows=64)
+    torch.testing.assert_close(drawn.samples.log_probs, plain, rtol=0, atol=1e-4)
+    # the mean over draws of log q is minus its entropy: draws from something else would be off
+    assert drawn.metrics["qstar/degenerate_fraction"] == 0
+    assert 0 < drawn.metrics["qstar/alpha_mean"] < 1
+
+
+def test_speculative_responses_are_distributed_as_plain_ones(cache):
+    """First tokens of many responses to the same prompts, by either way: one chi-square statistic of a 2 x V table."""
+    counts = []
+    for more in ([], ["method/drafting=speculative", "method.draft_tokens=2"]):
+        wide = "verl.actor_rollout_ref.rollout.n=128"
+        trainer = trainer_of(cache, "method=q_star", wide, "verl.data.train_batch_size=16", *more)
+        batch = trainer._rollout.draw(1).samples.batch
+        # the third token: reached by drafts, corrections and further rounds alike
+        counts.append(torch.bincount(batch.responses[:, 2], minlength=110).double())
+    a, b = counts
+    used = a + b > 10
+    a, b = a[used], b[used]
+    statistic = float(((a - b) ** 2 / (a + b)).sum())
+    freedom = int(used.sum()) - 1
+    assert statistic < freedom + 5 * (2 * freedom) ** 0.5
+
+
+def test_the_target_alone_is_drawn_from_when_asked(cache):
+    drawn = trainer_of(cache, "method=off_policy")
+    samples = drawn._rollout.draw(1).samples
+    expected, _ = score(drawn._rollout._modules["target"], samples.batch, temperature=1.0, rows=64)
+    torch.testing.assert_close(samples.behaviour, expected, rtol=0, atol=1e-4)
+
+
+def test_rejection_keeps_one_of_each_prompt_and_trains_on_no_other(cache):
+    trainer = trainer_of(cache, "method=rejection")
+    drawn = trainer._rollout.draw(1)
+    kept = drawn.trained.mask.any(dim=1)
+    assert kept.reshape(-1, 8).any(dim=1).all()
+    assert 0 < float(kept.float().mean()) < 1
+    assert drawn.metrics["rejection/accepted_fraction"] == pytest.approx(float(kept.float().mean()))
+    assert torch.equal(drawn.trained.mask[kept], drawn.samples.batch.mask[kept])
+
+
+@pytest.mark.parametrize("choice", ["expert", *OTHERS])
+def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
+    config = configuration(*SHORT, "method=q_star", f"method/target={choice}", "method.target_steps=60")
+    trainer = InProcess(config, cache)
+    start = trainer.actor.model_config.local_path
+    folder = Path(targets.start(config, cache, start))
+    before = folder.stat().st_mtime_ns
+    assert targets.start(config, cache, start) == str(folder)
+    assert folder.stat().st_mtime_ns == before
+    rollout = trainer._rollout
+    policy = rollout.evaluate(1, 512)
+    rollout._modules = {**rollout._modules, "policy": rollout._modules["target"]}
+    assert rollout.evaluate(1, 512) > policy + 0.05
+
+
+def test_a_given_model_is_the_target(cache):
+    start = trainer_of(cache, "method=dpo").actor.model_config.local_path
+    config = configuration(*QUICK, "method=q_star", f"method.target_path={start}")
+    assert targets.start(config, cache, "unused") == start
+
+
+def test_a_threshold_that_no_response_passes_is_refused(cache):
+    overrides = ["method=q_star", "method/target=high_reward", "method.target_threshold=2.0"]
+    with pytest.raises(ValueError, match=r"none of \d+ responses has a reward above method.target_threshold=2"):
+        trainer_of(cache, *overrides)
+
+
+def test_pairs_of_the_data_are_a_right_and_a_wrong_answer(cache):
+    trainer = trainer_of(cache, "method=dpo", "method.dpo_pairs=data")
+    batch = trainer._rollout.pairs(1)
+    texts = trainer.actor.tokenizer.batch_decode(batch.responses.tolist(), skip_special_tokens=True)
+    truths = [truth for _, truth in trainer._rollout._prompts.of_step(1, 32) for _ in range(2)]
+    scores = [trainer._rollout._score("expression", text, truth) for text, truth in zip(texts, truths, strict=True)]
+    assert scores == [1.0, 0.0] * 32
+    assert "actor/dpo_loss" in trainer.step(1)
+
+
+def test_more_is_drafted_the_more_is_kept():
+    choose = adaptive(cost=0.1)
+    chosen = [choose(kept) for kept in (0.05, 0.5, 0.8, 0.95, 0.999)]
+    assert chosen == sorted(chosen) and chosen[0] == 1 and chosen[-1] == 10
+    assert choose(None) == 3
+
+
+def test_decoding_only_changes_no_weight(cache):
+    trainer = trainer_of(cache, "method=q_speculative", "method/target=expert")
+    before = {name: tensor.clone() for name, tensor in trainer.actor.weights().items()}
+    line = trainer.step(1)
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.actor.weights().items())
+    assert line["speculative/speedup"] > 0
+    assert line["speculative/acceptance_rate"] == pytest.approx(line["speculative/expected_acceptance"], abs=0.1)

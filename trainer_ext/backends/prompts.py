@@ -1,0 +1,51 @@
+"""A task's prompts in the order of a run, and generators that depend on their purpose alone."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+
+
+class Prompts:
+    """A task's prompts as tokens; the order of an epoch depends on the seed and the epoch alone."""
+
+    def __init__(self, path: Path, tokenizer: Any, max_length: int, seed: int):
+        table = pq.read_table(path, columns=["prompt", "reward_model"]).to_pylist()
+        encoded: dict[str, list[int]] = {}
+        self._rows: list[tuple[list[int], str]] = []
+        for row in table:
+            messages = row["prompt"]
+            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            if text not in encoded:
+                encoded[text] = tokenizer.encode(text, add_special_tokens=False)
+            if len(encoded[text]) <= max_length:  # as verl's filter_overlong_prompts
+                self._rows.append((encoded[text], row["reward_model"]["ground_truth"]))
+        if not self._rows:
+            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
+        self._seed = seed
+        self._orders: dict[int, list[int]] = {}
+
+    def of_step(self, step: int, size: int) -> list[tuple[list[int], str]]:
+        """`size` prompts (token ids, ground truth) of step 1, 2, ...; no prompt twice before all have come once."""
+        return [self._at(index) for index in range((step - 1) * size, step * size)]
+
+    def first(self, size: int) -> list[tuple[list[int], str]]:
+        """The task's first prompts, the same ones whatever the seed; at most as many as there are."""
+        return self._rows[:size]
+
+    def _at(self, index: int) -> tuple[list[int], str]:
+        epoch, place = divmod(index, len(self._rows))
+        if epoch not in self._orders:
+            generator = seeded(self._seed, "order", epoch)
+            self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
+        return self._rows[self._orders[epoch][place]]
+
+
+def seeded(seed: int, purpose: str, number: int, device: str = "cpu") -> torch.Generator:
+    """A generator that depends on its arguments alone, so that a resumed run draws what it would have drawn."""
+    digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))

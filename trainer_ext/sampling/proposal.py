@@ -1,0 +1,89 @@
+"""What the next token is drawn from: the policy, the target, or a point of the geometric family between them.
+
+A proposal takes the log-probabilities (rows, V) of the policy and, for all but the first, of the target, and which rows
+(rows,) still grow; it gives those to draw from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from trainer_ext.sampling import alpha
+from trainer_ext.sampling.geometric import effective_sample_size
+
+Proposal = Callable[[Sequence[Tensor], Tensor], Tensor]
+
+
+def from_policy(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
+    """pi_theta."""
+    return log_probs[0]
+
+
+def from_target(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
+    """pi_t."""
+    return log_probs[1]
+
+
+@dataclass
+class FromGeometric:
+    """q_alpha, tempered, with alpha solved at each position; remembers what it saw of the positions that count.
+
+    method, solver, iterations, value: as of `alpha.solve`, whose reference is the third of the log-probabilities.
+    temperature: draws are from q^(1/T), normalised. Newton starts at the token before's alpha.
+    """
+
+    method: str = "kl_symmetry"
+    solver: str = "newton"
+    iterations: int = 20
+    value: float | None = None
+    temperature: float = 1.0
+    _seen: list[Tensor] = field(default_factory=list)
+    _last: Tensor | None = None
+
+    def __call__(self, log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
+        theta, target = log_probs[0], log_probs[1]
+        reference = log_probs[2] if self.method == "snr_max" else None
+        found = alpha.solve(
+            theta,
+            target,
+            self.method,
+            self.solver,
+            self.iterations,
+            initial=self._last if self._last is not None and self._last.shape == theta.shape[:1] else None,
+            value=self.value,
+            log_p_ref=reference,
+        )
+        self._last = found.alpha
+        log_q = found.log_q
+        if self.temperature != 1.0:
+            log_q = (log_q / self.temperature).log_softmax(dim=-1)
+        ess = [effective_sample_size(p, log_q) for p in (theta, target)]
+        columns = [found.alpha, *ess, found.passes, found.residual.abs(), found.degenerate]
+        self._seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
+        return log_q
+
+    @property
+    def alphas(self) -> Tensor:
+        """alpha of every position seen, (positions,)."""
+        return torch.cat(self._seen)[:, 0]
+
+    def metrics(self) -> dict[str, float]:
+        """The qstar/* values of the positions seen (docs/metrics.md)."""
+        alphas, theta, target, passes, residual, degenerate = torch.cat(self._seen).unbind(dim=1)
+        ratio = theta / target
+        return {
+            "qstar/alpha_mean": float(alphas.mean()),
+            "qstar/alpha_std": float(alphas.std(unbiased=False)),
+            "qstar/alpha_median": float(alphas.median()),
+            "qstar/ess_theta": float(theta.mean()),
+            "qstar/ess_t": float(target.mean()),
+            "qstar/ess_ratio": float(ratio.mean()),
+            "qstar/ess_ratio_std": float(ratio.std(unbiased=False)),
+            "qstar/solver_passes": float(passes.mean()),
+            "qstar/solver_residual": float(residual.mean()),
+            "qstar/degenerate_fraction": float(degenerate.mean()),
+        }

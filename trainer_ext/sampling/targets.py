@@ -1,0 +1,105 @@
+"""Target policies pi_t: a given model, or the starting model fine-tuned on demonstrations or on its own samples.
+
+Built once for all runs that want the same, and kept by content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from trainer_ext import models, tasks
+from trainer_ext.backends.batch import pad
+from trainer_ext.backends.prompts import Prompts
+from trainer_ext.backends.sampler import sample
+from trainer_ext.cache import build_once
+
+_BATCH = 128  # examples of an update
+
+
+def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
+    """The folder of the target that `config` chooses (conf/method/target); `model` is the run's starting model.
+
+    ValueError: an expert without a given model, of a task that has no demonstrations.
+    """
+    method, task = config["method"], models.plain(config["task"])
+    if method.get("target_path") is not None:
+        return str(method["target_path"])
+    if method["target"] == "large":
+        warm = {"steps": method["target_steps"], "batch_size": _BATCH, "lr": method["target_lr"]}
+        return models.larger(config, cache, int(method["target_scale"]), {**warm, "random_fraction": 0.0, "seed": 0})
+    expert = method["target"] == "expert"
+    if expert and not hasattr(tasks.get(task["name"]), "demonstration"):
+        raise ValueError(
+            f"method.target=expert: task {task['name']} has no demonstrations; set method.target_path to a model"
+        )
+    rate = float(method["target_lr_ratio"]) * float(config["verl"].actor_rollout_ref.actor.optim.lr)
+    # An embedded starting model lies in a folder named by its content, which says the task and the versions too.
+    settings = {key: value for key, value in method.items() if key.startswith("target")}
+    settings |= {"model": Path(model).name, "task": task, "rate": rate}
+    settings["code"] = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    settings["temperature"] = float(config["verl"].actor_rollout_ref.rollout.temperature)
+
+    def build(folder: Path) -> None:
+        draw = _demonstrations(config, model) if expert else _samples(config, cache, model)
+        models.fine_tune(
+            model, folder, config["verl"], draw, steps=int(method["target_steps"]), batch_size=_BATCH, lr=rate, seed=0
+        )
+
+    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return str(build_once(cache / "targets" / name, build))
+
+
+def _demonstrations(config: Mapping[str, Any], model: str) -> models.Examples:
+    return models.demonstrations(models.plain(config["task"]), AutoTokenizer.from_pretrained(model))
+
+
+def _samples(config: Mapping[str, Any], cache: Path, model: str) -> models.Examples:
+    """Draws of the starting model's own responses, as often as the target weighs them."""
+    method, verl = config["method"], config["verl"]
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval().requires_grad_(False)
+    task = models.plain(config["task"])
+    prompts = Prompts(tasks.prepare(task, cache), tokenizer, int(verl.data.max_prompt_length), seed=0)
+    rows, n = prompts.of_step(1, int(method["target_prompts"])), int(method["target_samples"])
+    tokens, mask = pad([row for row, _ in rows], tokenizer.pad_token_id, left=True)
+    found = sample(
+        [module],
+        tokens,
+        mask,
+        n=n,
+        length=int(verl.data.max_response_length),
+        temperature=float(verl.actor_rollout_ref.rollout.temperature),
+        eos_id=tokenizer.eos_token_id,
+        pad_id=tokenizer.pad_token_id,
+        generator=torch.Generator().manual_seed(0),
+    ).batch
+    score = tasks.get(task["name"]).compute_score
+    texts = tokenizer.batch_decode(found.responses.tolist(), skip_special_tokens=True)
+    rewards = torch.tensor([score(task["name"], text, rows[i // n][1]) for i, text in enumerate(texts)])
+    weights = _weights(method, rewards.double().reshape(-1, n)).flatten().tolist()
+    if not any(weights):
+        raise ValueError(
+            f"method.target={method['target']}: none of {len(texts)} responses has a reward above "
+            f"method.target_threshold={method['target_threshold']}; lower it"
+        )
+    responses = [row[keep].tolist() for row, keep in zip(found.responses, found.mask, strict=True)]
+    examples = [(rows[i // n][0], response) for i, response in enumerate(responses)]
+    return lambda generator, count: generator.choices(examples, weights, k=count)
+
+
+def _weights(method: Mapping[str, Any], rewards: Tensor) -> Tensor:
+    """How often each response is drawn, (prompts, n), from its reward."""
+    if method["target"] == "reward_tilted":
+        return (rewards / float(method["target_beta"])).softmax(dim=1)
+    if method["target"] == "best_of_n":
+        best = torch.zeros_like(rewards)
+        return best.scatter_(1, rewards.argmax(dim=1, keepdim=True), 1.0)
+    return (rewards > float(method["target_threshold"])).double()
