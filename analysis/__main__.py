@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show(written: Report) -> None:
-    from analysis.tables import to_text
+    from analysis.formats import to_text
 
     table, said = _brief(written.tables[0]), written.answer
     print(said.question)
@@ -64,6 +64,8 @@ def _show(written: Report) -> None:
         Console().print(rich)
     else:
         print(to_text(table))
+    for verdict in written.verdicts:
+        print(f"{verdict.id} {verdict.verdict}: {verdict.claim}")
     print(f"\nReport: {written.index}")
 
 

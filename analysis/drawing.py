@@ -9,17 +9,19 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-# Okabe and Ito's palette, told apart with any common colour blindness; the yellow is left out, it fades on white paper.
-PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Okabe and Ito's palette, told apart with any common colour blindness; the yellow is left out, it fades on white paper,
+# and a dark red of Tol's, lightened for dark paper, added.
+PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B13A70")
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
 INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours where a figure stands in a page
+MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
 STYLE: dict[str, object] = {
     "svg.hashsalt": "rlsweep", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
@@ -28,6 +30,15 @@ STYLE: dict[str, object] = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6,
     "axes.axisbelow": True, "legend.frameon": False, "axes.unicode_minus": False, "path.simplify_threshold": 0.2,
 }  # fmt: skip
+
+
+class Sketch(NamedTuple):
+    """A figure as drawn, not yet in any format."""
+
+    name: str
+    title: str
+    caption: str
+    canvas: Canvas
 
 
 @dataclass(frozen=True)
@@ -45,23 +56,37 @@ class Figure:
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
-    """Colour and line style of each group, the baseline (first) in black; beyond seven groups the line styles
+    """Colour and line style of each group, the baseline (first) in black; beyond eight groups the line styles
     change."""
     n = len(PALETTE)
     return {group: (PALETTE[i % n], DASHES[(i // n) % len(DASHES)]) for i, group in enumerate(groups)}
 
 
+def look_of(groups: Sequence[str], group: str, markers: bool) -> dict[str, Any]:
+    """A group's colour and line style; where line styles are needed for something else, it has markers instead."""
+    colour, dash = colours(groups)[group]
+    look: dict[str, Any] = {"color": colour, "linestyle": dash, "solid_capstyle": "round"}
+    return {**look, "linestyle": "-", "marker": MARKS[DASHES.index(dash)], "markersize": 4} if markers else look
+
+
 def canvas_of(width: float, height: float) -> tuple[Canvas, Axes]:
     """A figure of that size in inches, with one pair of axes, on no paper: a page shows through."""
+    canvas, (axes,) = panels_of(width, height, 1)
+    return canvas, axes
+
+
+def panels_of(width: float, height: float, count: int) -> tuple[Canvas, list[Axes]]:
+    """The same with so many panels beside each other, on common axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(canvas)
     canvas.patch.set_alpha(0)
-    axes = canvas.add_subplot()
-    axes.patch.set_alpha(0)
-    return canvas, axes
+    panels = list(canvas.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0])
+    for axes in panels:
+        axes.patch.set_alpha(0)
+    return canvas, panels
 
 
 def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> int:

@@ -21,15 +21,16 @@ _POINTS = 400  # a curve of more points than that is averaged in bins: no screen
 class Series:
     """A group's curves, averaged over the cells of each seed.
 
-    whole: (seeds, steps), on the steps between the latest beginning and the earliest end of the seeds. partial: curves
-    without full result. recorded: False for a group that does not have the metric. silent: seeds whose runs ended well
-    without it, though others have it.
+    whole: (seeds, steps), on the steps between the latest beginning and the earliest end of the seeds. axis: (steps,)
+    what the x axis shows there; partial: curves without full result, on it. recorded: False for a group that does not
+    have the metric. silent: seeds whose runs ended well without it, though others have it.
     """
 
     group: str
     label: str
     recorded: bool
     steps: Array
+    axis: Array
     whole: Array
     partial: tuple[tuple[Array, Array], ...]
     planned: int
@@ -51,22 +52,25 @@ def series(study: Study, metric: str) -> list[Series]:
         recorded = group not in common.absent
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
         seeds = sorted({run.seed for run in runs})
-        curves, partial = [], []
+        curves, clocks, partial = [], [], []
         for seed in seeds:
             members = [run for run in runs if run.seed == seed]
             inside = [common.curves.get(run.id) for run in members]
-            if all(curve is not None for curve in inside):
+            clocked = common.clocks is None or all(run.id in common.clocks for run in members)
+            if clocked and all(curve is not None for curve in inside):
                 curves.append(_average([curve for curve in inside if curve is not None]))
-            elif len(members) == 1 and (cut := _recorded(members[0], metric)) is not None:
-                partial.append(cut)
+                clocks += [run.id for run in members]
+            elif clocked and len(members) == 1 and (cut := _recorded(members[0], metric)) is not None:
+                partial.append((common.at(members[0].id, cut[0]), cut[1]))
         steps = _shared([curve[0] for curve in curves])
+        axis = np.mean([common.at(run_id, steps) for run_id in clocks], axis=0) if clocks else steps
         whole = np.array([_on(steps, curve) for curve in curves]).reshape(len(curves), steps.size)
-        steps, whole = _thin(steps, whole)
+        steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
         width = _smoothing(steps.size)
         whole = np.array([smooth(row, width) for row in whole]).reshape(whole.shape)
         ends = tuple((x, smooth(y, _smoothing(y.size))) for x, y in partial)
         label = study.sweep.label(group)
-        found.append(Series(group, label, recorded, steps, whole, ends, len(seeds), tuple(sorted(silent)), width))
+        found.append(Series(group, label, recorded, steps, axis, whole, ends, len(seeds), tuple(sorted(silent)), width))
     return found
 
 
@@ -102,12 +106,12 @@ def _on(steps: Array, curve: tuple[Array, Array]) -> Array:
     return row
 
 
-def _thin(steps: Array, whole: Array) -> tuple[Array, Array]:
-    width = -(-steps.size // _POINTS)
+def _thin(rows: Array) -> Array:
+    width = -(-rows.shape[-1] // _POINTS)
     if width <= 1:
-        return steps, whole
-    n = steps.size // width * width
-    return steps[:n].reshape(-1, width).mean(axis=1), whole[:, :n].reshape(len(whole), -1, width).mean(axis=2)
+        return rows
+    n = rows.shape[-1] // width * width
+    return np.asarray(rows[..., :n].reshape(*rows.shape[:-1], -1, width).mean(axis=-1))
 
 
 def _smoothing(points: int) -> int:

@@ -13,18 +13,20 @@ from analysis.compare import FamilyResult, PairedResult
 from analysis.metrics import describe
 from analysis.numbers import format_number, format_p
 from analysis.read import Run, Sweep
-from analysis.settings import Settings, Target
+from analysis.settings import Settings
 from analysis.summarize import restricted_mean
+from analysis.target import Target
 from analysis.values import CommonRange, Value, common_range, value_of
 
-SUMMARIES = {"final": "final value", "auc": "area under the curve", "best": "best value", "time_to": "time to"}
+SUMMARIES = {"final": "final value", "auc": "area under the curve", "best": "best value", "mean": "mean"}
+AXES = {"steps": "steps", "samples": "responses"}  # what times are counted in
 
 
 @dataclass(frozen=True)
 class Measure:
     """What is compared: a summary of a metric.
 
-    threshold and its origin are for time_to; direction None: neither way is better.
+    threshold, its origin and what passes on the axis are for time_to; direction None: neither way is better.
     """
 
     metric: str
@@ -32,6 +34,7 @@ class Measure:
     direction: str | None
     threshold: float | None = None
     origin: str | None = None
+    axis: str = "steps"
 
     @property
     def title(self) -> str:
@@ -39,13 +42,13 @@ class Measure:
         label = describe(self.metric).label
         if self.summary == "time_to":
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
-            return f"steps until {label} reaches {goal}"
+            return f"{AXES[self.axis]} until {label} reaches {goal}"
         return f"{SUMMARIES[self.summary]} of {label}"
 
     @property
     def unit(self) -> str:
         """Unit of the compared numbers."""
-        return "steps" if self.summary == "time_to" else describe(self.metric).unit
+        return AXES[self.axis] if self.summary == "time_to" else describe(self.metric).unit
 
     @property
     def better(self) -> str | None:
@@ -93,11 +96,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Block:
-    """All groups on one measure. values[run id]; start and stop are the common range of steps."""
+    """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
+    axis."""
 
     measure: Measure
     start: float
     stop: float
+    budget: float
     values: Mapping[str, Value]
     estimates: tuple[Estimate, ...]
     comparisons: tuple[Comparison, ...]
@@ -122,31 +127,38 @@ class Study:
 def study(sweep: Sweep, settings: Settings) -> Study:
     """Summarise and compare: the same sweep and settings give the same study."""
     wanted = [*settings.metrics, *(target.metric for target in settings.time_to)]
-    wanted += [metric for keys in settings.figures for metric in keys]
-    budget = sweep.plan.get("steps")
-    ranges = {
-        metric: common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None)
-        for metric in dict.fromkeys(wanted)
-    }
+    wanted += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
+    wanted += [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
+    ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(wanted)}
     measures = []
     for metric in settings.metrics:
         direction = settings.direction_of(metric)
         summaries = ("final", "auc", "best") if direction else ("final", "auc")
         measures += [Measure(metric, summary, direction) for summary in summaries]
     for target in settings.time_to:
-        threshold, origin = _threshold(sweep, settings, ranges[target.metric], target)
-        direction = settings.direction_of(target.metric) or "higher"
-        measures.append(Measure(target.metric, "time_to", direction, threshold, origin))
+        measures.append(time_to(sweep, settings, ranges[target.metric], target))
     first = next(m for m in measures if m.metric == settings.metric and m.summary == settings.summary)
     ordered = [first, *(measure for measure in measures if measure is not first)]
-    return Study(
-        sweep, settings, tuple(_block(sweep, settings, ranges[measure.metric], measure) for measure in ordered), ranges
-    )
+    blocks = [block(sweep, settings, ranges[measure.metric], measure, sweep.baseline) for measure in ordered]
+    return Study(sweep, settings, tuple(blocks), ranges)
+
+
+def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
+    """The steps on which all usable runs of an experiment have the metric."""
+    budget = sweep.plan.get("steps")
+    return common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis)
 
 
 def block_of(found: Study, metric: str, summary: str) -> Block | None:
     """The first block of that metric and summary."""
     return next((b for b in found.blocks if b.measure.metric == metric and b.measure.summary == summary), None)
+
+
+def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:
+    """The time until the target's metric reaches its threshold."""
+    threshold, origin = _threshold(sweep, settings, common, target)
+    direction = settings.direction_of(target.metric) or "higher"
+    return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
 
 
 def _threshold(
@@ -164,7 +176,8 @@ def _threshold(
     return (share * float(np.mean(list(means.values()))), origin) if means else (None, origin)
 
 
-def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure) -> Block:
+def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure, baseline: str | None) -> Block:
+    """Summarise every group on one measure, and compare it with the baseline."""
     values = {
         run.id: value_of(
             common,
@@ -182,7 +195,6 @@ def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measu
         runs = [run for run in sweep.runs if run.group == group]
         kept[group] = cells.keep({(run.seed, run.cell): values[run.id].value for run in runs})
         estimates.append(_estimate(group, runs, kept[group], values, measure, common, settings.alpha))
-    baseline = sweep.baseline
     others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
     pairs = {group: cells.pair(kept[group], kept[baseline], (group, baseline)) for group in others if baseline}
     matrix = _matrix(pairs)
@@ -218,7 +230,9 @@ def _block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measu
                 pairs[group].notes,
             )
         )
-    return Block(measure, common.start, common.stop, values, tuple(estimates), tuple(comparisons), adjusted)
+    return Block(
+        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), adjusted
+    )
 
 
 def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[str, ...]:
@@ -255,7 +269,7 @@ def _estimate(
         if reached[0] < reached[1]:
             interval = None  # of times cut at the budget no t interval is right
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
-            mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.stop)
+            mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)
     return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps)
 

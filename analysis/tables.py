@@ -1,22 +1,19 @@
-"""The tables of a report: built once, written as Markdown, LaTeX (booktabs), CSV and aligned text.
-
-The displayed cells are rounded; CSV holds the numbers themselves, in columns of their own.
-"""
+"""The tables of a report: displayed cells, rounded, and beside them the numbers themselves."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis import ratio
 from analysis.compare import PairedResult
 from analysis.metrics import capital, caveats, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.read import Run
-from analysis.study import Block, Comparison, Estimate, Measure, Study
+from analysis.study import AXES, Block, Comparison, Estimate, Measure, Study
+from analysis.verdicts import Verdict
 
 Record = Mapping[str, Any]
 
@@ -43,9 +40,10 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def tables(study: Study) -> list[Table]:
+def tables(study: Study, judged: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first."""
-    return [main(study), metrics(study), cost(study), runs(study)]
+    found = [main(study), metrics(study), efficiency(study), hypotheses(judged), cost(study), runs(study)]
+    return [table for table in found if table.rows]
 
 
 def main(study: Study) -> Table:
@@ -167,6 +165,67 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
     }
 
 
+def efficiency(study: Study) -> Table:
+    """How much sooner than the baseline each group reaches each threshold; no row where no time is asked for."""
+    rows, records, groups = [], [], []
+    sweep, baseline = study.sweep, study.sweep.baseline
+    against = f"efficiency against {sweep.label(baseline)}" if baseline is not None else ""
+    for block in study.blocks:
+        if block.measure.summary != "time_to" or baseline is None:
+            continue
+        by_group = {comparison.group: comparison for comparison in block.comparisons}
+        for estimate in block.estimates:
+            reached, of = estimate.reached or (0, 0)
+            comparison = by_group.get(estimate.group)
+            found = ratio.of_comparison(sweep, block, comparison, study.settings.alpha, True) if comparison else None
+            rows.append(
+                (capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",
+                 format_estimate(estimate.mean, estimate.interval) or "-", str(found.n) if found else "",
+                 found.text if found else "", (found.reason or "") if found else "baseline")
+            )  # fmt: skip
+            low, high = (found.interval if found else None) or (None, None)
+            records.append(
+                {"metric": block.measure.metric, "threshold": block.measure.threshold, "unit": block.measure.unit,
+                 "group": estimate.group, "reached": reached, "runs": of, "restricted_mean": estimate.mean,
+                 "pairs": found.n if found else None, "efficiency": found.value if found else None,
+                 "low": low, "high": None if high == math.inf else high, "bound": found.bound if found else None,
+                 "reason": found.reason if found else None}
+            )  # fmt: skip
+            groups.append(estimate.group)
+    level = f"{100 * (1 - study.settings.alpha):g}%"
+    notes = (
+        f"Efficiency: the baseline's time over the group's, the geometric mean over pairs of seeds, with the {level} t "
+        "interval of its logarithm: above 1 the group is sooner.",
+        "A time that is cut at the budget makes it a bound: at least so much where the baseline's are cut, at most "
+        "where the group's are, nothing where both are.",
+    )
+    columns = ("measure", "method", "reached", "time", "pairs", against, "remark")
+    return Table("efficiency", "Efficiency", columns, tuple(rows), tuple(records), notes, tuple(groups))
+
+
+def hypotheses(judged: Sequence[Verdict]) -> Table:
+    """The declared hypotheses with what the runs say of them."""
+    rows = [
+        (v.id, v.claim, v.verdict, v.quantity, v.shown or "-", str(v.n), v.decided) for v in judged
+    ]  # fmt: skip
+    records = []
+    for v in judged:
+        low, high = v.interval or (None, None)
+        records.append(
+            {"hypothesis": v.id, "claim": v.claim, "verdict": v.verdict, "quantity": v.quantity, "estimate": v.estimate,
+             "low": low, "high": None if high == math.inf else high, "seeds": v.n, "decided_by": v.decided}
+        )  # fmt: skip
+    notes = (
+        "Supported: the whole interval over seeds is on the claim's side; refuted: it is wholly on the other; "
+        "undecided: neither, or fewer than two seeds. t intervals rest on normality; hypotheses are not adjusted for "
+        "one another.",
+        "Where one group of m is enough to refute, each is asked at the level alpha / m; where one of two metrics is "
+        "enough to be ahead, each at alpha / 2. Greater and less go by the adjusted p of their measure.",
+    )
+    columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by")
+    return Table("hypotheses", "Hypotheses", columns, tuple(rows), tuple(records), notes)
+
+
 COSTS = {
     "train_seconds": ("training time", "s"),
     "steps": ("steps", "steps"),
@@ -247,7 +306,7 @@ def _adjusted(study: Study) -> str:
 
 
 def _range(block: Block) -> str:
-    return f"budget {block.stop:g} steps"
+    return f"budget {block.budget:g} {AXES[block.measure.axis]}"
 
 
 def _number(value: object) -> float | None:
@@ -260,92 +319,3 @@ def _heading(label: str, unit: str) -> str:
 
 def _with_notes(table: Table, notes: tuple[str, ...]) -> Table:
     return Table(table.name, table.title, table.columns, table.rows, table.records, notes, table.groups)
-
-
-# ---------------------------------------------------------------- formats
-
-
-def to_markdown(table: Table) -> str:
-    """GitHub's table, with title and notes."""
-
-    def line(cells: Sequence[str]) -> str:
-        return (
-            "| "
-            + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ") for cell in cells)
-            + " |"
-        )
-
-    lines = [f"## {table.title}", "", line(table.columns), "|" + " --- |" * len(table.columns), *map(line, table.rows)]
-    if table.notes:
-        lines += ["", *(f"* {note}" for note in table.notes)]
-    return "\n".join(lines) + "\n"
-
-
-def to_csv(table: Table) -> str:
-    """The raw numbers, full precision; an empty field where there is none."""
-    out = io.StringIO()
-    fields = list(table.records[0]) if table.records else list(table.columns)
-    writer = csv.DictWriter(out, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table.records)
-    return out.getvalue()
-
-
-def to_text(table: Table) -> str:
-    """Aligned columns for a terminal that is none."""
-    widths = [max(len(row[i]) for row in (table.columns, *table.rows)) for i in range(len(table.columns))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in
-             (table.columns, tuple("-" * width for width in widths), *table.rows)]  # fmt: skip
-    return "\n".join([table.title, *lines])
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", '"': "''", "'": "'",
-    "\N{MINUS SIGN}": "$-$", "\N{PLUS-MINUS SIGN}": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$",
-    "\N{INFINITY}": r"$\infty$", "\N{EN DASH}": "--", "\N{EM DASH}": "---", "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
-    "\N{LESS-THAN OR EQUAL TO}": r"$\le$", "\N{GREATER-THAN OR EQUAL TO}": r"$\ge$", "\N{RIGHTWARDS ARROW}": r"$\to$",
-    "\N{NO-BREAK SPACE}": "~", "\N{GREEK SMALL LETTER OMICRON}": "o", "\n": " ", "\t": " ",
-}  # fmt: skip
-_GREEK = {
-    "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$", "ε": r"$\epsilon$", "ζ": r"$\zeta$",
-    "η": r"$\eta$", "θ": r"$\theta$", "ι": r"$\iota$", "κ": r"$\kappa$", "λ": r"$\lambda$", "μ": r"$\mu$",
-    "ν": r"$\nu$", "ξ": r"$\xi$", "π": r"$\pi$", "ρ": r"$\rho$", "σ": r"$\sigma$", "τ": r"$\tau$", "υ": r"$\upsilon$",
-    "φ": r"$\phi$", "χ": r"$\chi$", "ψ": r"$\psi$", "ω": r"$\omega$", "Γ": r"$\Gamma$", "Δ": r"$\Delta$",
-    "Θ": r"$\Theta$", "Λ": r"$\Lambda$", "Ξ": r"$\Xi$", "Π": r"$\Pi$", "Σ": r"$\Sigma$", "Φ": r"$\Phi$",
-    "Ψ": r"$\Psi$", "Ω": r"$\Omega$",
-}  # fmt: skip
-
-
-def latex_escape(text: str) -> str:
-    """Text that LaTeX prints as it is; a character that pdfLaTeX has no font for becomes its code point, U+4E2D."""
-    out = []
-    for place, char in enumerate(text):
-        if char == "-" and re.match(r"-\.?\d", text[place:]) and (place == 0 or not text[place - 1].isalnum()):
-            out.append("$-$")
-        elif char in _LATEX or char in _GREEK:
-            out.append(_LATEX.get(char) or _GREEK[char])
-        elif " " <= char <= "~" or (
-            "\u00c0" <= char <= "\u017e" and char not in "\u00d7\u00f7\u0132\u0133\u0138\u0149\u0166\u0167"
-        ):
-            out.append(char)
-        else:
-            out.append(f"U+{ord(char):04X}")
-    return "".join(out)
-
-
-def to_latex(table: Table) -> str:
-    """A tabular with booktabs rules, to be read with \\input; text columns left, the others right."""
-    left = {"measure", "method", "verdict", "run", "factors", "state", "commit", "folder", "remark"}
-    spec = "".join("l" if column in left else "r" for column in table.columns)
-    lines = [
-        f"% {latex_escape(table.title)}; needs \\usepackage{{booktabs}}",
-        *(f"% {latex_escape(note)}" for note in table.notes),
-        f"\\begin{{tabular}}{{{spec}}}",
-        "\\toprule",
-        " & ".join(map(latex_escape, table.columns)) + " \\\\",
-        "\\midrule",
-    ]
-    # {} first, so that a cell beginning with [ is not taken for the optional argument of the \\ before it
-    lines += ["{}" + " & ".join(map(latex_escape, row)) + " \\\\" for row in table.rows]
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from analysis.read import Run
 from analysis.summarize import NotEvaluable, TimeTo
 
 Array = NDArray[np.float64]
+CLOCK = "samples/total"  # what passes on the axis `samples`
 # Ended for good before their budget: with `incomplete: carry` their last value stands for the rest of it.
 _ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
 
@@ -35,7 +37,8 @@ class CommonRange:
     """The steps on which all usable runs have the metric, and the curves cut to it.
 
     curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
-    for the steps they do not have. absent: groups of which no run has the metric though some ended well.
+    for the steps they do not have. absent: groups of which no run has the metric though some ended well. clocks[run
+    id]: where times are not in steps, (steps, what passed by then).
     """
 
     metric: str
@@ -45,9 +48,28 @@ class CommonRange:
     reasons: Mapping[str, str]
     carried: frozenset[str]
     absent: frozenset[str]
+    clocks: Mapping[str, tuple[Array, Array]] | None = None
+
+    def at(self, run_id: str, steps: Array) -> Array:
+        """What the axis shows at these steps of a run. Raises NotEvaluable where the run did not record it."""
+        if self.clocks is None:
+            return steps
+        if run_id not in self.clocks:
+            raise NotEvaluable(f"{CLOCK} is not recorded")
+        return np.interp(steps, *self.clocks[run_id])
+
+    @property
+    def budget(self) -> float:
+        """The end of the range on the axis: the least that any run has passed by then."""
+        if self.clocks is None:
+            return self.stop
+        known = [run_id for run_id in self.curves if run_id in self.clocks]
+        return min((float(self.at(run_id, np.array([self.stop]))[0]) for run_id in known), default=0.0)
 
 
-def common_range(runs: Sequence[Run], metric: str, incomplete: str, budget: float | None = None) -> CommonRange:
+def common_range(
+    runs: Sequence[Run], metric: str, incomplete: str, budget: float | None = None, axis: str = "steps"
+) -> CommonRange:
     """Cut every run's metric to the common range; nothing is extrapolated unless `incomplete` is "carry".
 
     A run is complete when it is done and reaches as far (within one logging interval) as the furthest of its group and
@@ -110,7 +132,16 @@ def common_range(runs: Sequence[Run], metric: str, incomplete: str, budget: floa
             steps, values = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
             carried.add(run_id)
         curves[run_id] = steps, values
-    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), _absent(runs, metric))
+    clocks = None if axis == "steps" else _clocks(runs)
+    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), _absent(runs, metric), clocks)
+
+
+def _clocks(runs: Sequence[Run]) -> dict[str, tuple[Array, Array]]:
+    found = {}
+    for run in runs:
+        with contextlib.suppress(NotEvaluable, KeyError):
+            found[run.id] = summarize.measured(run.curves.steps, run.curves.values[CLOCK])
+    return found
 
 
 def _absent(runs: Sequence[Run], metric: str) -> frozenset[str]:
@@ -122,7 +153,7 @@ def _absent(runs: Sequence[Run], metric: str) -> frozenset[str]:
 def value_of(
     common: CommonRange, run_id: str, summary: str, *, window: int, direction: str, threshold: float | None = None
 ) -> Value:
-    """One run's summary (final, auc, best or time_to) on the common range."""
+    """One run's summary (final, auc, best, mean or time_to) on the common range; `window` is in steps."""
     if run_id not in common.curves:
         return Value(None, common.reasons.get(run_id, "not recorded"))
     steps, values = common.curves[run_id]
@@ -133,13 +164,22 @@ def value_of(
         if summary == "auc":
             return Value(summarize.auc(steps, values, common.start, common.stop), carried=carried)
         if summary == "best":
-            inside = (steps >= common.start) & (steps <= common.stop)
-            return Value(summarize.best(values[inside], window, direction=direction), carried=carried)
+            spacing = float(np.median(np.diff(steps))) if steps.size > 1 else 1.0
+            points = max(1, round(window / spacing))  # a metric of every tenth step has two points in twenty steps
+            return Value(summarize.best(values[_inside(common, steps)], points, direction=direction), carried=carried)
+        if summary == "mean":
+            return Value(float(values[_inside(common, steps)].mean()), carried=carried)
         if threshold is None:
             return Value(None, "the threshold is not known: the baseline has no final value")
         reach: TimeTo = summarize.time_to(
             steps, values, threshold, window=window, budget=common.stop, direction=direction
         )
+        time, budget = float(common.at(run_id, np.array([reach.time]))[0]), common.budget
     except NotEvaluable as error:
         return Value(None, str(error))
-    return Value(reach.time, None if reach.reached else f"not reached by {reach.time:g}", reach.reached, carried)
+    reached = reach.reached and time <= budget
+    return Value(min(time, budget), None if reached else f"not reached by {budget:g}", reached, carried)
+
+
+def _inside(common: CommonRange, steps: Array) -> NDArray[np.bool_]:
+    return np.asarray((steps >= common.start) & (steps <= common.stop))

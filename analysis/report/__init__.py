@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,28 +14,37 @@ from typing import Any
 import numpy as np
 import orjson
 
-from analysis import tables
+from analysis import formats
 from analysis.drawing import Figure, colours
 from analysis.figures import figures
+from analysis.picture import KINDS
 from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
 from analysis.report.page import page
 from analysis.settings import settings
-from analysis.study import Study, study
-from analysis.tables import Table
-from analysis.values import common_range, value_of
+from analysis.study import Study, range_of, study
+from analysis.tables import Table, tables
+from analysis.values import value_of
+from analysis.verdicts import Verdict, judge
 
 FORMAT = 1
+_OPTIONAL = (
+    *(f"figures/{kind}_*" for kind in ("curve", *KINDS)),
+    "figures/differences.*",
+    "tables/efficiency.*",
+    "tables/hypotheses.*",
+)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was written: index is the page, `answer` its first lines, tables as shown."""
+    """What was written: index is the page, `answer` its first lines, tables as shown, verdicts on the hypotheses."""
 
     index: Path
     study: Study
     answer: Answer
     tables: tuple[Table, ...]
+    verdicts: tuple[Verdict, ...]
 
 
 def write(folder: Path) -> Report:
@@ -44,32 +53,36 @@ def write(folder: Path) -> Report:
     Raises analysis.read.BadPlan when FOLDER has no plan, or one that asks for something unknown.
     """
     sweep = read_sweep(folder)
-    found = study(sweep, settings(sweep.plan.get("analysis"), str(folder / "plan.json")))
+    asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
+    found = study(sweep, asked)
+    judged = tuple(judge(hypothesis, found) for hypothesis in asked.hypotheses)
     drawn = figures(found)
-    shown = tables.tables(found)
+    shown = tables(found, judged)
     said = answer(found)
     out = folder / "report"
     files: dict[str, bytes] = {}
     for table in shown:
-        files[f"tables/{table.name}.md"] = tables.to_markdown(table).encode()
-        files[f"tables/{table.name}.tex"] = tables.to_latex(table).encode()
-        files[f"tables/{table.name}.csv"] = tables.to_csv(table).encode()
+        files[f"tables/{table.name}.md"] = formats.to_markdown(table).encode()
+        files[f"tables/{table.name}.tex"] = formats.to_latex(table).encode()
+        files[f"tables/{table.name}.csv"] = formats.to_csv(table).encode()
     for figure in drawn:
         for suffix, content in figure.files.items():
             files[f"figures/{figure.name}.{suffix}"] = content
     files["results.parquet"] = _results(found)
-    files["report.json"] = to_json(found, said, shown, drawn)
+    files["report.json"] = to_json(found, said, judged, shown, drawn)
     files["index.html"] = page(found, said, shown, drawn, colours(sweep.groups)).encode()
     for name, content in files.items():
         _replace(out / name, content)
-    for pattern in ("curve_*", "differences.*"):  # what an earlier plan had and this one has not
-        for old in sorted((out / "figures").glob(pattern)):
-            if f"figures/{old.name}" not in files:
+    for pattern in _OPTIONAL:  # what an earlier plan had and this one has not
+        for old in sorted(out.glob(pattern)):
+            if str(old.relative_to(out)) not in files:
                 old.unlink()
-    return Report(out / "index.html", found, said, tuple(shown))
+    return Report(out / "index.html", found, said, tuple(shown), judged)
 
 
-def to_json(found: Study, said: Answer, shown: list[Table], drawn: list[Figure]) -> bytes:
+def to_json(
+    found: Study, said: Answer, judged: Sequence[Verdict], shown: Sequence[Table], drawn: Sequence[Figure]
+) -> bytes:
     """Everything in the report, for machines; a number that does not exist is null."""
     plan = found.sweep.plan
     content = {
@@ -94,6 +107,7 @@ def to_json(found: Study, said: Answer, shown: list[Table], drawn: list[Figure])
             }
             for block in found.blocks
         ],
+        "hypotheses": _plain(judged),
         "tables": {table.name: _plain(table.records) for table in shown},
         "figures": {figure.name: {"title": figure.title, "caption": figure.caption} for figure in drawn},
         "bad_lines": [
@@ -122,11 +136,10 @@ def _results(found: Study) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    runs, plan_steps = found.sweep.runs, found.sweep.plan.get("steps")
-    budget = float(plan_steps) if plan_steps else None
+    runs = found.sweep.runs
     rows: list[tuple[str, str, int, str, str, float | None]] = []
     for metric in sorted({name for run in runs for name in run.curves.values}):
-        common = found.ranges.get(metric) or common_range(runs, metric, found.settings.incomplete, budget)
+        common = found.ranges.get(metric) or range_of(found.sweep, found.settings, metric)
         direction = found.settings.direction_of(metric)
         for run in runs:
             if metric not in run.curves.values:

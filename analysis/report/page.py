@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.drawing import Figure
 from analysis.report.answer import Answer
-from analysis.study import Study
+from analysis.study import AXES, Study
 from analysis.tables import Table
 
 _HERE = Path(__file__).parent
@@ -29,7 +29,12 @@ def page(
         {"name": g, "label": study.sweep.label(g), "colour": _page_colour(look[g][0])} for g in study.sweep.groups
     ]
     recorded = {metric for run in study.sweep.runs for metric in run.curves.values}
-    wanted = dict.fromkeys(metric for keys in study.settings.drawn for metric in keys)
+    names = {figure.name for figure in drawn}
+    absent = [
+        metric for asked in study.settings.drawn for metric in asked.metrics
+        if (asked.name not in names if asked.kind == "histogram" else metric not in recorded)
+    ]  # fmt: skip
+    courses = [figure for figure in drawn if figure.name.startswith(("curve_", "band_"))]
     seeds = sorted({run.seed for run in study.sweep.runs})
     return environment.get_template("page.html.j2").render(
         study=study,
@@ -39,7 +44,10 @@ def page(
         answer=said,
         tables={table.name: table for table in shown},
         figures=drawn,
-        unrecorded=[metric for metric in wanted if metric not in recorded] if recorded else [],
+        courses=courses,
+        relations=[figure for figure in drawn if figure not in courses and figure.name != "differences"],
+        unrecorded=list(dict.fromkeys(absent)) if recorded else [],
+        passing=AXES[study.settings.axis],
         groups=groups,
         seeds=seeds,
         total=sum(count for _, count in said.counts),

@@ -82,12 +82,13 @@ def lines_of(canvas: Any) -> dict[str, Any]:
 def test_figures_come_after_the_metrics_and_none_twice() -> None:
     found = settings(asked("actor/lr", REWARD, [WH, BUDGET], [LAMBDA, WH], metrics=(WH, "actor/grad_norm")))
     assert found.metrics == (REWARD, WH, "actor/grad_norm")
-    assert found.drawn == ((REWARD,), (WH, BUDGET), ("actor/grad_norm",), ("actor/lr",), (LAMBDA, WH))
+    drawn = [picture.metrics for picture in found.drawn]
+    assert drawn == [(REWARD,), (WH, BUDGET), ("actor/grad_norm",), ("actor/lr",), (LAMBDA, WH)]
 
 
 BAD = [
     ("dual_game/lambda", "analysis.figures = 'dual_game/lambda': a list such as"),
-    ([3], "analysis.figures[0] = 3: a metric's key such as actor/grad_norm, or a list of 2 to 6 of them, is needed"),
+    ([3], "analysis.figures[0] = 3: a metric's key such as actor/grad_norm, a list of 2 to 6 of them, or a"),
     ([LAMBDA, "lambda"], "analysis.figures[1] = 'lambda': a metric's key"),
     ([[LAMBDA]], "analysis.figures[0] = ['dual_game/lambda']: a metric's key"),
     ([[LAMBDA, [WH]]], "analysis.figures[0] = "),
@@ -103,7 +104,8 @@ def test_figures_are_checked_by_the_analysis_and_before_training(value: Any, sai
     assert str(caught.value).startswith("multirun/x/plan.json: analysis.figures") and said in str(caught.value)
     section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
     (breach,) = Checker({"analysis": section}).check({"analysis": {"figures": value}})
-    assert breach.key == "analysis.figures" and "a list of metrics' keys and of lists of 2 to 6 of them" in breach.rule
+    said = "a list of metrics' keys, of lists of 2 to 6 of them, and of mappings"
+    assert breach.key == "analysis.figures" and said in breach.rule
 
 
 def test_declared_figures_are_allowed() -> None:
@@ -255,9 +257,9 @@ def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.bbox.width and box.y1 <= canvas.bbox.height
     assert boxes[0].y0 >= axes.y1 and boxes[1].y1 <= axes.y0
     assert canvas.axes[0].get_window_extent().height > 0.35 * canvas.bbox.width
-    lines = lines_of(canvas)  # the eighth group has the first one's colour again
-    first, eighth = lines["metric1--C0"], lines[f"metric1--{groups[7]}"]
-    assert first.get_color() == eighth.get_color() and first.get_marker() != eighth.get_marker()
+    lines = lines_of(canvas)  # the ninth group has the first one's colour again
+    first, ninth = lines["metric1--C0"], lines[f"metric1--{groups[8]}"]
+    assert first.get_color() == ninth.get_color() and first.get_marker() != ninth.get_marker()
 
 
 def test_caveat_of_two_metrics_stands_only_where_both_are_and_once_for_several() -> None:
@@ -281,7 +283,8 @@ def test_report_shows_combined_figures_and_their_methods_toggle(make_sweep: Make
     assert figure.count('data-group="C1"') == 6 and figure.count('data-group="C0"') == 5
     assert "No run has recorded <code>dual_game/lamda</code>." in html
     document = json.loads((folder / "report" / "report.json").read_text())
-    assert document["settings"]["figures"] == [[WH, BUDGET], ["dual_game/lamda"]]
+    figures = [figure["metrics"] for figure in document["settings"]["figures"]]
+    assert figures == [[WH, BUDGET], ["dual_game/lamda"]]
     assert {comparison["metric"] for comparison in document["comparisons"]} == {REWARD}
     png = (folder / "report" / "figures" / "curve_analysis_wH_per_token__dual_game_B_token.png").read_bytes()
     pixels = matplotlib.image.imread(io.BytesIO(png), format="png")
@@ -294,3 +297,13 @@ def test_every_documented_metric_has_a_label() -> None:
     ]
     assert len(documented) > 30
     assert [key for key in documented if describe(key).label == key] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "direction"),
+    [("eval/reward_mean", "higher"), ("cost/sample_seconds", "lower"), ("speculative/kl_to_standard", "lower"),
+     ("qstar/ess_ratio", None), ("qstar/alpha_mean", None), ("rejection/accepted_fraction", None),
+     ("actor/dpo_margin", None), ("speculative/expected_acceptance", "higher")],
+)  # fmt: skip
+def test_metrics_of_sampling_from_a_target_are_known(key: str, direction: str | None) -> None:
+    assert describe(key).label != key and describe(key).direction == direction

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 
 from analysis.__main__ import main
 from launcher import run as folders
+from tests.analysis import qstar
 from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep
 
 ROOT = Path(__file__).parents[2]
@@ -168,9 +170,10 @@ def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(make_sweep: MakeSweep, tmp_path: Path) -> None:
-    folder = make_sweep()
-    shutil.rmtree(folders.run_folder(folder.parent, "PTRW-2"))
+@pytest.mark.parametrize(("make", "lost"), [(None, "PTRW-2"), (qstar.make, "dpo-2")])
+def test_latex_compiles(make_sweep: MakeSweep, tmp_path: Path, make: Callable[..., Path] | None, lost: str) -> None:
+    folder = make(make_sweep) if make else make_sweep()
+    shutil.rmtree(folders.run_folder(folder.parent, lost))
     main(["report", str(folder)])
     inputs = "\n\n".join(rf"\input{{{path}}}" for path in sorted((folder / "report" / "tables").glob("*.tex")))
     source = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + inputs + r"\end{document}"

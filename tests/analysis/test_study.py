@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import cells
+from analysis import cells, compare
 from analysis.read import BadPlan, read_sweep
+from analysis.series import series
 from analysis.settings import settings
 from analysis.study import Study, block_of, study
+from analysis.tables import tables
 from launcher import run as folders
+from tests.analysis import qstar
 from tests.analysis.conftest import ANALYSIS, GROUPS, Lines, MakeSweep, metrics
 
 REWARD = "analysis/reward_sum_mean"
@@ -216,9 +219,93 @@ def test_single_group_is_summarised_without_comparison(make_sweep: MakeSweep) ->
         ({"time_to": [{"at": "x"}]}, "analysis.time_to[0].at = 'x': a number is needed"),
         ({"primary": {"summary": "time_to"}}, "because it is the primary summary"),
         ({"window": 0}, "analysis.window = 0: a whole number from 1 is needed"),
+        ({"axis": "tokens"}, "analysis.axis = 'tokens': 'steps' or 'samples' is needed"),
     ],
 )
 def test_settings_are_checked(section: dict[str, Any], said: str) -> None:
     with pytest.raises(BadPlan) as caught:
         settings(section, "multirun/x/plan.json")
     assert str(caught.value).startswith("multirun/x/plan.json: analysis") and said in str(caught.value)
+
+
+# ---------------------------------------------------------------- a metric of every tenth step; samples on the axis
+
+
+def test_sparse_metric_is_summarised_on_its_own_steps(make_sweep: MakeSweep) -> None:
+    found = studied(qstar.make(make_sweep))
+    values = {
+        seed: [line[qstar.EVAL] for line in qstar.lines("ppo", seed, {}) if qstar.EVAL in line] for seed in range(3)
+    }
+    by_summary = {}
+    for block in found.blocks:
+        if block.measure.metric == qstar.EVAL:
+            by_summary[block.measure.summary] = [block.values[f"ppo-{seed}"] for seed in range(3)]
+            assert (block.start, block.stop) == (10, 120) and not any(e.gaps for e in block.estimates[1:])
+    for seed, own in values.items():
+        assert by_summary["final"][seed].value == pytest.approx(np.mean(own[-2:]))  # those after step 108
+        assert by_summary["auc"][seed].value == pytest.approx(np.trapezoid(own) / 11)
+        pairs = np.convolve(own, [0.5, 0.5], "valid")  # 20 steps are two points, not twenty
+        assert by_summary["best"][seed].value == pytest.approx(pairs.max())
+        threshold = next(b.measure.threshold for b in found.blocks if b.measure.summary == "time_to")
+        assert threshold is not None
+        reach = by_summary["time_to"][seed]
+        assert reach.reached == bool(pairs.max() >= threshold) and reach.value is not None and 20 <= reach.value <= 120
+
+
+def test_times_are_counted_in_samples(make_sweep: MakeSweep) -> None:
+    folder = qstar.make(make_sweep)
+    sweep = read_sweep(folder)
+    steps, samples = (study(sweep, settings({**qstar.ANALYSIS, "axis": axis})) for axis in ("steps", "samples"))
+    one, other = (block_of(found, qstar.EVAL, "time_to") for found in (steps, samples))
+    assert one is not None and other is not None
+    for run_id, value in one.values.items():
+        assert value.value is not None
+        assert other.values[run_id].value == pytest.approx(256 * value.value)
+        assert other.values[run_id].reached == value.reached
+    assert (one.budget, other.budget) == (120, 256 * 120)
+    assert other.measure.unit == "responses" and other.measure.title.startswith("responses until evaluation reward")
+    assert one.measure.title.startswith("steps until")
+    drawn = {s.group: s for s in series(samples, qstar.EVAL)}["ppo"]
+    assert drawn.axis.tolist() == [2560.0 * i for i in range(1, 13)] and drawn.steps[-1] == 120
+
+
+def thrifty(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    """C1 learns as fast by step, on half of the samples; the seed 2 of C1 lost its count."""
+    lines = [{"step": s, "attempt": 1, REWARD: s / 100 + 0.01 * seed} for s in range(1, 101)]
+    for line in lines if (group, seed) != ("C1", 2) else []:
+        line["samples/total"] = line["step"] * (100 if group == "C0" else 50)
+    return lines
+
+
+def test_samples_are_each_runs_own_and_the_budget_is_what_all_have(make_sweep: MakeSweep) -> None:
+    section = {"primary": {"metric": REWARD}, "time_to": [{"at": 0.8}], "axis": "samples", "window": 1}
+    found = studied(make_sweep(("C0", "C1"), steps=100, lines=thrifty, analysis=section))
+    block = block_of(found, REWARD, "time_to")
+    assert block is not None and block.budget == 5000
+    assert (block.values["C0-0"].value, block.values["C0-0"].reached) == (5000, False)  # 8000 responses are too many
+    assert (block.values["C1-0"].value, block.values["C1-0"].reached) == (pytest.approx(4000), True)
+    assert block.values["C1-2"].reason == "samples/total is not recorded"
+    curves = {s.group: s for s in series(found, REWARD)}
+    assert curves["C1"].axis[-1] == 5000 and curves["C0"].axis[-1] == 10000 and len(curves["C1"].whole) == 2
+    (table,) = [table for table in tables(found) if table.name == "efficiency"]
+    assert table.columns[5] == "efficiency against C0 (GRPO)"
+    assert table.rows[1][5].startswith("at least 1.2") and table.records[1]["bound"] == "at least"
+
+
+def test_efficiency_is_the_baselines_time_over_the_groups_paired_by_seed(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        rate = (2.0 if group == "C1" else 1.0) * (1 + 0.1 * seed) * (1 + 0.02 * seed * (group == "C1"))
+        return [{"step": s, "attempt": 1, REWARD: rate * s / 100} for s in range(1, 101)]
+
+    section = {"primary": {"metric": REWARD}, "time_to": [{"at": 0.5}], "window": 1}
+    found = studied(make_sweep(("C0", "C1"), steps=100, lines=lines, analysis=section))
+    (table,) = [table for table in tables(found) if table.name == "efficiency"]
+    logs = np.log([2.0, 2.0 * 1.02, 2.0 * 1.04])
+    record = table.records[1]
+    assert record["efficiency"] == pytest.approx(np.exp(logs.mean()), rel=1e-6) and record["bound"] is None
+    assert (record["low"], record["high"]) == pytest.approx(np.exp(compare.t_interval(logs)), rel=1e-6)
+    assert table.rows[0][-1] == "baseline" and table.rows[1][2] == "3 of 3"
+
+
+def test_no_times_no_table_of_efficiency(make_sweep: MakeSweep) -> None:
+    assert "efficiency" not in {table.name for table in tables(studied(make_sweep(analysis=ALONE)))}

@@ -1,0 +1,208 @@
+"""Learning curves: of one metric, of several together, and of a mean with the spread behind it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.drawing import NEUTRAL, Dash, Sketch, canvas_of, legend, look_of
+from analysis.metrics import Metric, capital, caveats, describe
+from analysis.picture import Picture
+from analysis.series import Array, Series, band, series
+from analysis.study import Study
+from analysis.values import CLOCK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_Y_LABEL = 40  # letters in a line of the y axis' label
+_FEW = 20  # points of a curve, up to which each is marked
+
+
+def curves(study: Study, picture: Picture) -> Sketch | None:
+    """Of the first metric the seeds, interval and mean of every group, of each further one the mean; None if empty."""
+    keys = picture.metrics
+    about = [describe(key) for key in keys]
+    found = [series(study, key) for key in keys]
+    canvas, axes = canvas_of(7.0, 3.9)
+    shown: list[Array] = []
+    entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for of in zip(*found, strict=True):
+        look = look_of(study.sweep.groups, of[0].group, len(keys) > 1)
+        for place, s in enumerate(of):
+            drawn = _mean(axes, s, place, look) if place else _first(axes, s, look, study.settings.alpha)
+            if drawn:
+                entries.setdefault(s.group, (_entry(s), {**look, "linewidth": 1.9}))
+            shown += drawn
+    if not shown:
+        return None
+    _frame(axes, shown, study, _y_label(about))
+    rows = legend(canvas, "upper", list(entries.values()))
+    if len(keys) > 1:
+        lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _width(i)} for i in range(len(keys))]
+        rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
+    canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
+    caption = _caption(study, about, found)
+    return Sketch(picture.name, "; ".join(metric.axis for metric in about), caption, canvas)
+
+
+def spread(study: Study, picture: Picture) -> Sketch | None:
+    """Of every group the mean of the first metric, and the second, a standard deviation, about it; None if empty."""
+    about = [describe(key) for key in picture.metrics]
+    found = [series(study, key) for key in picture.metrics]
+    canvas, axes = canvas_of(7.0, 3.9)
+    shown: list[Array] = []
+    entries = []
+    for centre, width in zip(*found, strict=True):
+        shared = np.intersect1d(centre.steps, width.steps)
+        if not shared.size:
+            continue
+        look = look_of(study.sweep.groups, centre.group, False)
+        inside = np.isin(centre.steps, shared)
+        x, mean = centre.axis[inside], centre.whole[:, inside].mean(axis=0)
+        std = width.whole[:, np.isin(width.steps, shared)].mean(axis=0)
+        fill: dict[str, Any] = {"color": look["color"], "alpha": 0.1, "linewidth": 0}
+        axes.fill_between(x, mean - std, mean + std, gid=f"band--{centre.group}", **fill)
+        for place, edge in enumerate((mean - std, mean + std)):
+            axes.plot(x, edge, gid=f"edge{place}--{centre.group}", **{**look, "linewidth": 0.7, "alpha": 0.7})
+        axes.plot(x, mean, linewidth=1.9, gid=f"mean--{centre.group}", **_marked(look, x.size))
+        entries.append((_entry(centre), {**look, "linewidth": 1.9}))
+        shown += [mean - std, mean + std]
+    if not shown:
+        return None
+    _frame(axes, shown, study, _y_label(about[:1]))
+    canvas.set_figheight(3.7 + 0.2 * legend(canvas, "upper", entries))
+    texts = [
+        f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds. The band is one standard deviation to "
+        f"either side, {about[1].label}, mean over seeds: a spread within a step, not an interval of the mean.",
+        *_missing(about, found, False),
+        *caveats(picture.metrics),
+    ]
+    return Sketch(picture.name, f"{about[0].axis}, with {about[1].label}", " ".join(texts), canvas)
+
+
+def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None:
+    """Limits and labels. Bands of three seeds may reach far beyond all data in a noisy step: the axis follows the data,
+    and cuts the bands."""
+    low, high = min(float(np.nanmin(values)) for values in shown), max(float(np.nanmax(values)) for values in shown)
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(low - margin, high + margin)
+    axes.set_xlabel("step" if study.settings.axis == "steps" else describe(CLOCK).label)
+    axes.set_ylabel(label)
+    axes.margins(x=0.01)
+
+
+def _passing(study: Study) -> str:
+    return "steps" if study.settings.axis == "steps" else describe(CLOCK).label
+
+
+def _entry(s: Series) -> str:
+    return s.label + (f", {len(s.whole)} of {s.planned} seeds" if s.short else "")
+
+
+def _marked(look: Mapping[str, Any], points: int) -> dict[str, Any]:
+    """A curve of few points shows where it was measured; of one, that it is there."""
+    if points > _FEW or look.get("marker"):
+        return dict(look)
+    return {**look, "marker": ".", "markersize": 5}
+
+
+def _dash(place: int) -> Dash:
+    """Of a combined figure's metrics: solid, dashed, then a dot more each; dots alone are a run without full result."""
+    return (0, (4.0, 1.4, *(1.0, 1.4) * (place - 1))) if place else "-"
+
+
+def _width(place: int) -> float:
+    return 1.5 if place else 1.9
+
+
+def _mean(axes: Axes, s: Series, place: int, look: Mapping[str, Any]) -> list[Array]:
+    """Draw a group's mean over seeds of the metric in that place; what the y axis must include."""
+    if not s.whole.size:
+        return []
+    mean = s.whole.mean(axis=0)
+    style = {**_marked(look, s.steps.size), **({"linestyle": _dash(place)} if place else {})}
+    name = f"metric{place}" if place else "mean"
+    every = max(1, s.steps.size // 10)
+    axes.plot(s.axis, mean, linewidth=_width(place), gid=f"{name}--{s.group}", markevery=every, **style)
+    return [mean] if np.isfinite(mean).any() else []
+
+
+def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float) -> list[Array]:
+    """Draw a group's seeds, interval, mean, and runs without full result; what the y axis must include."""
+    if s.whole.size:
+        mean, half = band(s.whole, alpha)
+        if half is not None:
+            low, high = mean - half, mean + half
+            axes.fill_between(s.axis, low, high, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
+        for i, row in enumerate(s.whole):
+            thin = {**look, "linewidth": 0.6, "alpha": 0.35, "marker": None}
+            axes.plot(s.axis, row, gid=f"seed{i}--{s.group}", **thin)
+        _mean(axes, s, 0, look)
+    for i, (steps, values) in enumerate(s.partial):
+        axes.plot(steps, values, linewidth=0.9, gid=f"cut{i}--{s.group}", color=look["color"], linestyle=":")
+        axes.plot(steps[-1:], values[-1:], "x", markersize=6, color=look["color"], gid=f"end{i}--{s.group}")
+    return [values for values in (s.whole, *(values for _, values in s.partial)) if np.isfinite(values).any()]
+
+
+def _y_label(about: Sequence[Metric]) -> str:
+    """The unit that several metrics have in common, for a legend names them; else every metric with its unit."""
+    units = {metric.unit for metric in about}
+    common = len(about) > 1 and len(units) == 1 and units != {""}
+    texts = units if common else [metric.axis for metric in about]
+    whole = [re.sub(r"\([^()]+\)$", lambda unit: unit[0].replace(" ", "\N{NO-BREAK SPACE}"), text) for text in texts]
+    return ";\n".join(textwrap.fill(text, _Y_LABEL, break_on_hyphens=False) for text in whole)
+
+
+def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Series]]) -> str:
+    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know."""
+    texts = [
+        f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds (thick), its "
+        f"{100 * (1 - study.settings.alpha):g}% t interval, each seed behind it (thin)."
+    ]
+    if len(about) > 1:
+        texts.append(f"In broken lines, the mean over seeds alone: {'; '.join(metric.axis for metric in about[1:])}.")
+    width = max((s.smoothing for of in found for s in of if s.whole.size), default=1)
+    if width > 1:
+        texts.append(f"Every point is a centred mean over {width} points.")
+    texts += _missing(about, found, any(s.partial for s in found[0]))
+    return " ".join([*texts, *caveats([metric.key for metric in about])])
+
+
+def _missing(about: Sequence[Metric], found: Sequence[Sequence[Series]], dotted: bool) -> list[str]:
+    """Which groups do not have a metric, and which seeds are missing; dotted: whether what they have is drawn."""
+    texts = _absent(about, found)
+    gaps = [_gaps(about, of) for of in zip(*found, strict=True)]
+    if any(gaps):
+        how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
+        texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
+    return texts
+
+
+def _absent(about: Sequence[Metric], found: Sequence[Sequence[Series]]) -> list[str]:
+    """Which groups have not recorded a metric, a sentence for all metrics that the same groups lack."""
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for metric, of in zip(about, found, strict=True):
+        lacking.setdefault(tuple(s.label for s in of if not s.recorded), []).append(metric.label)
+    texts = []
+    for labels, metrics in lacking.items():
+        if labels:
+            text = f"not recorded by {', '.join(labels)}."
+            texts.append(capital(f"{'; '.join(metrics)}: {text}" if len(about) > 1 else text))
+    return texts
+
+
+def _gaps(about: Sequence[Metric], of: Sequence[Series]) -> list[str]:
+    """The seeds that a group lacks: once where it is so for all metrics that it has, else with each metric's name."""
+    texts = {}
+    for metric, s in zip(about, of, strict=True):
+        if s.recorded:
+            silent = f", not recorded by seed {', '.join(map(str, s.silent))}" if s.silent else ""
+            texts[metric.label] = f"{s.label}: {len(s.whole)} of {s.planned} seeds{silent}" if s.short else ""
+    if len(set(texts.values())) == 1:
+        return [text for text in set(texts.values()) if text]
+    return [f"{label}, {text}" for label, text in texts.items() if text]

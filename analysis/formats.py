@@ -1,0 +1,101 @@
+"""A table as Markdown, LaTeX (booktabs), CSV and aligned text.
+
+The displayed cells are rounded; CSV holds the numbers themselves, in columns of their own.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+
+from analysis.tables import Table
+
+
+def to_markdown(table: Table) -> str:
+    """GitHub's table, with title and notes."""
+
+    def line(cells: Sequence[str]) -> str:
+        return (
+            "| "
+            + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ") for cell in cells)
+            + " |"
+        )
+
+    lines = [f"## {table.title}", "", line(table.columns), "|" + " --- |" * len(table.columns), *map(line, table.rows)]
+    if table.notes:
+        lines += ["", *(f"* {note}" for note in table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """The raw numbers, full precision; an empty field where there is none."""
+    out = io.StringIO()
+    fields = list(table.records[0]) if table.records else list(table.columns)
+    writer = csv.DictWriter(out, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table.records)
+    return out.getvalue()
+
+
+def to_text(table: Table) -> str:
+    """Aligned columns for a terminal that is none."""
+    widths = [max(len(row[i]) for row in (table.columns, *table.rows)) for i in range(len(table.columns))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in
+             (table.columns, tuple("-" * width for width in widths), *table.rows)]  # fmt: skip
+    return "\n".join([table.title, *lines])
+
+
+_LEFT = ("measure", "method", "verdict", "run", "factors", "state", "commit", "folder", "remark", "hypothesis")
+_WRAPPED = ("claim", "quantity", "decided by")  # sentences
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", '"': "''", "'": "'",
+    "\N{MINUS SIGN}": "$-$", "\N{PLUS-MINUS SIGN}": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\N{INFINITY}": r"$\infty$", "\N{EN DASH}": "--", "\N{EM DASH}": "---", "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
+    "\N{LESS-THAN OR EQUAL TO}": r"$\le$", "\N{GREATER-THAN OR EQUAL TO}": r"$\ge$", "\N{RIGHTWARDS ARROW}": r"$\to$",
+    "\N{NO-BREAK SPACE}": "~", "\N{GREEK SMALL LETTER OMICRON}": "o", "\n": " ", "\t": " ",
+}  # fmt: skip
+_GREEK = {
+    "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$", "ε": r"$\epsilon$", "ζ": r"$\zeta$",
+    "η": r"$\eta$", "θ": r"$\theta$", "ι": r"$\iota$", "κ": r"$\kappa$", "λ": r"$\lambda$", "μ": r"$\mu$",
+    "ν": r"$\nu$", "ξ": r"$\xi$", "π": r"$\pi$", "ρ": r"$\rho$", "σ": r"$\sigma$", "τ": r"$\tau$", "υ": r"$\upsilon$",
+    "φ": r"$\phi$", "χ": r"$\chi$", "ψ": r"$\psi$", "ω": r"$\omega$", "Γ": r"$\Gamma$", "Δ": r"$\Delta$",
+    "Θ": r"$\Theta$", "Λ": r"$\Lambda$", "Ξ": r"$\Xi$", "Π": r"$\Pi$", "Σ": r"$\Sigma$", "Φ": r"$\Phi$",
+    "Ψ": r"$\Psi$", "Ω": r"$\Omega$",
+}  # fmt: skip
+
+
+def latex_escape(text: str) -> str:
+    """Text that LaTeX prints as it is; a character that pdfLaTeX has no font for becomes its code point, U+4E2D."""
+    out = []
+    for place, char in enumerate(text):
+        if char == "-" and re.match(r"-\.?\d", text[place:]) and (place == 0 or not text[place - 1].isalnum()):
+            out.append("$-$")
+        elif char in _LATEX or char in _GREEK:
+            out.append(_LATEX.get(char) or _GREEK[char])
+        elif " " <= char <= "~" or (
+            "\u00c0" <= char <= "\u017e" and char not in "\u00d7\u00f7\u0132\u0133\u0138\u0149\u0166\u0167"
+        ):
+            out.append(char)
+        else:
+            out.append(f"U+{ord(char):04X}")
+    return "".join(out)
+
+
+def to_latex(table: Table) -> str:
+    """A tabular with booktabs rules, to be read with \\input; text columns left, sentences wrapped, others right."""
+    kinds = dict.fromkeys(_LEFT, "l") | dict.fromkeys(_WRAPPED, "p{0.2\\linewidth}")
+    spec = "".join(kinds.get(column, "r") for column in table.columns)
+    lines = [
+        f"% {latex_escape(table.title)}; needs \\usepackage{{booktabs}}",
+        *(f"% {latex_escape(note)}" for note in table.notes),
+        f"\\begin{{tabular}}{{{spec}}}",
+        "\\toprule",
+        " & ".join(map(latex_escape, table.columns)) + " \\\\",
+        "\\midrule",
+    ]
+    # {} first, so that a cell beginning with [ is not taken for the optional argument of the \\ before it
+    lines += ["{}" + " & ".join(map(latex_escape, row)) + " \\\\" for row in table.rows]
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"

@@ -1,0 +1,181 @@
+"""Figures of two metrics against each other: every run's course, or its end with the best trade-offs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.drawing import NEUTRAL, Sketch, canvas_of, colours, legend
+from analysis.metrics import capital, caveats, describe
+from analysis.picture import Picture
+from analysis.read import Run
+from analysis.study import Block, Measure, Study, block
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = NDArray[np.float64]
+_MARKS = ("o", "s", "^", "D")  # of groups of one colour
+_DOTS = 300  # a group, so that a page stays small: a run's points are averaged in stretches of steps
+_MOST = 40  # a run
+
+
+def scatter(study: Study, picture: Picture) -> Sketch | None:
+    """Of every run the two metrics at the steps that have both, and in front the mean of every seed; None if empty."""
+    about = [describe(key) for key in picture.metrics]
+    sweep, ranges = study.sweep, [study.ranges[key] for key in picture.metrics]
+    canvas, axes = canvas_of(7.0, 5.0 if picture.diagonal else 4.2)
+    entries, notes, widest = [], [], 1
+    drawn: list[Array] = []
+    for group in sweep.groups:
+        runs = [run for run in sweep.runs if run.group == group]
+        if any(group in common.absent for common in ranges):
+            continue
+        of = {run.id: _shared(study, run, picture) for run in runs}
+        usable = [run for run in runs if of[run.id].shape[1]]
+        if not usable:
+            continue
+        dots = max(1, min(_MOST, _DOTS // len(usable)))
+        look = _look(study, group)
+        for place, run in enumerate(usable):
+            thinned, width = _thin(of[run.id], dots)
+            widest = max(widest, width)
+            faint: dict[str, Any] = {**look, "markersize": 3, "alpha": 0.35}
+            axes.plot(*thinned, gid=f"dots{place}--{group}", zorder=2, **faint)
+            drawn.append(thinned)
+        seeds = sorted({run.seed for run in usable})
+        means = np.array([np.mean([of[r.id].mean(axis=1) for r in usable if r.seed == s], axis=0) for s in seeds]).T
+        edge: dict[str, Any] = {**look, "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.8}
+        axes.plot(*means, gid=f"means--{group}", zorder=3, **edge)
+        planned = len({run.seed for run in runs})
+        count = f", {len(seeds)} of {planned} seeds" if len(seeds) < planned else ""
+        notes += [f"{sweep.label(group)}{count}"] if count else []
+        entries.append((f"{sweep.label(group)}{count}", {**look, "markersize": 6}))
+    if not drawn:
+        return None
+    if picture.diagonal:
+        points = np.concatenate([thinned.ravel() for thinned in drawn])
+        low, high = float(points.min()), float(points.max())
+        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+        ends = (low - margin, high + margin)
+        axes.plot(ends, ends, color=NEUTRAL, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)
+        axes.set_xlim(*ends)
+        axes.set_ylim(*ends)
+        axes.set_aspect("equal", adjustable="box")
+    _name(axes, [metric.axis for metric in about])
+    canvas.set_figheight(canvas.get_figheight() + 0.2 * legend(canvas, "upper", entries))
+    texts = [f"{capital(about[1].axis)} against {about[0].axis}: the mean over each seed's steps, in front of"]
+    texts.append(f"each run's means over {widest} steps." if widest > 1 else "each of its steps.")
+    texts += ["The broken line is y = x."] if picture.diagonal else []
+    texts += _gaps(study, picture, notes) + caveats(picture.metrics)
+    return Sketch(picture.name, f"{about[1].label} against {about[0].label}", " ".join(texts), canvas)
+
+
+def pareto(study: Study, picture: Picture) -> Sketch | None:
+    """Final values of two metrics, and the front of the groups than which none is better by both; None if empty."""
+    sweep, settings = study.sweep, study.settings
+    about = [describe(key) for key in picture.metrics]
+    blocks = [
+        block(sweep, settings, study.ranges[key], Measure(key, "final", way), None)
+        for key, way in zip(picture.metrics, picture.directions, strict=True)
+    ]
+    canvas, axes = canvas_of(7.0, 4.2)
+    centres: dict[str, tuple[float, float]] = {}
+    entries, notes = [], []
+    for x, y in zip(blocks[0].estimates, blocks[1].estimates, strict=True):
+        if x.mean is None or y.mean is None:
+            continue
+        group, look = x.group, _look(study, x.group)
+        values = np.array([_both(blocks, run) for run in sweep.runs if run.group == group and _both(blocks, run)]).T
+        if values.size:
+            axes.plot(*values, gid=f"runs--{group}", zorder=2, **{**look, "markersize": 3.5, "alpha": 0.45})
+        line: dict[str, Any] = {"color": look["color"], "linewidth": 1.3, "zorder": 3}
+        if x.interval is not None:
+            axes.plot(x.interval, (y.mean, y.mean), gid=f"wide--{group}", **line)
+        if y.interval is not None:
+            axes.plot((x.mean, x.mean), y.interval, gid=f"high--{group}", **line)
+        edge: dict[str, Any] = {**look, "markersize": 8, "markeredgecolor": "white", "markeredgewidth": 0.8}
+        axes.plot([x.mean], [y.mean], gid=f"mean--{group}", zorder=5, **edge)
+        centres[group] = x.mean, y.mean
+        n, planned = min(len(x.seeds), len(y.seeds)), x.planned
+        count = f", {n} of {planned} seeds" if n < planned else ""
+        notes += [f"{sweep.label(group)}{count}"] if count else []
+        entries.append((f"{sweep.label(group)}{count}", {**look, "markersize": 6}))
+    if not centres:
+        return None
+    members = front(centres, picture.directions)
+    steps = np.array([centres[group] for group in members]).T
+    corner = "steps-pre" if picture.directions[0] == "higher" else "steps-post"
+    broken: dict[str, Any] = {"color": NEUTRAL, "linewidth": 1.1, "linestyle": (0, (4, 2)), "zorder": 1}
+    axes.plot(*steps, drawstyle=corner, **broken)
+    axes.margins(0.06)
+    _name(axes, [f"{metric.axis}, {way} is better" for metric, way in zip(about, picture.directions, strict=True)])
+    canvas.set_figheight(4.0 + 0.2 * legend(canvas, "upper", entries))
+    level = f"{100 * (1 - settings.alpha):g}%"
+    listed = ", ".join(sweep.label(group) for group in members)
+    texts = [
+        f"Final values of {about[0].axis} and {about[1].axis}: each run (small), mean over seeds with its {level} t "
+        f"interval. On the front of the means, the broken line, no other method is better by both: {listed}.",
+        "Methods whose means are near each other may change places with other seeds.",
+    ]
+    texts += _gaps(study, picture, notes) + caveats(picture.metrics)
+    title = f"{capital(about[0].label)} and {about[1].label}, Pareto front"
+    return Sketch(picture.name, title, " ".join(texts), canvas)
+
+
+def front(centres: Mapping[str, tuple[float, float]], directions: Sequence[str]) -> list[str]:
+    """The names than which no other is at least as good in both and better in one, from left to right."""
+    signs = np.array([1.0 if way == "higher" else -1.0 for way in directions])
+    points = {name: signs * np.asarray(centre) for name, centre in centres.items()}
+    best = [
+        name for name, own in points.items()
+        if not any((other >= own).all() and (other > own).any() for other in points.values())
+    ]  # fmt: skip
+    return sorted(best, key=lambda name: (centres[name], name))
+
+
+def _look(study: Study, group: str) -> dict[str, Any]:
+    place = study.sweep.groups.index(group)
+    count = len({colour for colour, _ in colours(study.sweep.groups).values()})
+    marker = _MARKS[place // count % len(_MARKS)]
+    return {"color": colours(study.sweep.groups)[group][0], "linestyle": "none", "marker": marker, "markeredgewidth": 0}
+
+
+def _shared(study: Study, run: Run, picture: Picture) -> Array:
+    """Both metrics (2, steps) of a run, at the steps that have both; none where one is not usable."""
+    each = [study.ranges[key].curves.get(run.id) for key in picture.metrics]
+    if each[0] is None or each[1] is None:
+        return np.empty((2, 0))
+    _, left, right = np.intersect1d(each[0][0], each[1][0], return_indices=True)
+    return np.array([each[0][1][left], each[1][1][right]])
+
+
+def _thin(points: Array, most: int) -> tuple[Array, int]:
+    """The means of (2, steps) over stretches of as many steps as leave at most so many points."""
+    width = -(-points.shape[1] // most)
+    starts = np.arange(0, points.shape[1], width)
+    return np.add.reduceat(points, starts, axis=1) / np.diff(np.append(starts, points.shape[1])), width
+
+
+def _both(blocks: Sequence[Block], run: Run) -> tuple[float, ...]:
+    values = [found.values[run.id].value for found in blocks]
+    return tuple(value for value in values if value is not None) if None not in values else ()
+
+
+def _name(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_xlabel(textwrap.fill(labels[0], 80))
+    axes.set_ylabel(textwrap.fill(labels[1], 40))
+
+
+def _gaps(study: Study, picture: Picture, notes: Sequence[str]) -> list[str]:
+    """Which groups do not have both metrics, and what lacks seeds."""
+    absent = [
+        study.sweep.label(group) for group in study.sweep.groups
+        if any(group in study.ranges[key].absent for key in picture.metrics)
+    ]  # fmt: skip
+    texts = [f"Not recorded by {', '.join(absent)}."] if absent else []
+    return texts + ([f"Missing: {'; '.join(notes)}."] if notes else [])

@@ -1,0 +1,76 @@
+"""Snapshots of a distribution: its histogram at the first, the middle and the last step that all runs recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from analysis.drawing import Sketch, legend, look_of, panels_of
+from analysis.histograms import Array, Histograms, read_histograms
+from analysis.metrics import capital
+from analysis.picture import Picture
+from analysis.study import Study
+from launcher import run as folders
+
+_MOST_BINS = 64
+
+
+def snapshots(study: Study, picture: Picture) -> Sketch | None:
+    """Every group's distribution, mean over its runs, a panel a step; None where no run that ended well has it."""
+    (name,) = picture.metrics
+    sweep = study.sweep
+    multirun = sweep.folder.parent
+    ended = [run for run in sweep.runs if run.problem is None]
+    read = {run.id: read_histograms(folders.run_folder(multirun, run.id), name) for run in ended}
+    having = [run for run in ended if read[run.id].by_step]
+    if not having:
+        return None
+    shared = sorted(set.intersection(*(set(read[run.id].by_step) for run in having)))
+    steps = sorted({shared[0], shared[(len(shared) - 1) // 2], shared[-1]}) if shared else []
+    if not steps:
+        return None
+    groups = [group for group in sweep.groups if any(run.group == group for run in having)]
+    edges = _edges([read[run.id] for run in having], steps)
+    canvas, panels = panels_of(7.0, 3.2, len(steps))
+    entries, short = [], []
+    for group in groups:
+        look = look_of(sweep.groups, group, False)
+        members = [run for run in having if run.group == group]
+        for axes, step in zip(panels, steps, strict=True):
+            densities = [read[run.id].by_step[step].density(edges) for run in members]
+            line: dict[str, Any] = {"linewidth": 1.5, "gid": f"histogram--{group}", **look}
+            axes.step(edges, np.append(mean := np.mean(densities, axis=0), mean[-1]), where="post", **line)
+        planned = sum(run.group == group for run in sweep.runs)
+        count = f", {len(members)} of {planned} runs" if len(members) < planned else ""
+        short += [f"{sweep.label(group)}{count}"] if count else []
+        entries.append((f"{sweep.label(group)}{count}", {**look, "linewidth": 1.9}))
+    for axes, step in zip(panels, steps, strict=True):
+        axes.set_title(f"step {step}", fontsize=9, loc="left")
+        axes.set_xlabel(name)
+        axes.margins(x=0.01)
+        axes.set_ylim(bottom=0)
+    panels[0].set_ylabel("density")
+    canvas.set_figheight(3.0 + 0.2 * legend(canvas, "upper", entries))
+    texts = [
+        f"Histogram of {name} at the first, middle and last step that every run recorded, as a density: the mean over "
+        "the runs of each method."
+    ]
+    without = [sweep.label(g) for g in sweep.groups if g not in groups and any(run.group == g for run in ended)]
+    if without:
+        texts.append(f"Not recorded by {', '.join(without)}.")
+    if short:
+        texts.append(f"Missing: {'; '.join(short)}.")
+    bad = sum(found.bad for found in read.values())
+    if bad:
+        texts.append(f"{bad} bad lines left out.")
+    return Sketch(picture.name, f"{capital(name)}, histogram", " ".join(texts), canvas)
+
+
+def _edges(found: list[Histograms], steps: list[int]) -> Array:
+    """Bins that hold all of these histograms: their own where they share them."""
+    each = [histograms.by_step[step].edges for histograms in found for step in steps]
+    if all(np.array_equal(edges, each[0]) for edges in each):
+        return each[0]
+    low, high = min(edges[0] for edges in each), max(edges[-1] for edges in each)
+    return np.linspace(low, high, min(_MOST_BINS, max(edges.size for edges in each) - 1) + 1)

@@ -1,0 +1,270 @@
+"""What the runs say of a declared hypothesis: supported, refuted or undecided, never more certain than the seeds allow.
+
+Supported: the whole interval over seeds is on the claim's side. Refuted: it is wholly on the other. A verdict on all
+groups at once asks every comparison; one that a single group among m would settle asks it at the level alpha / m.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis import compare
+from analysis import ratio as ratios
+from analysis.hypothesis import Hypothesis
+from analysis.numbers import format_estimate, format_p
+from analysis.study import Block, Comparison, Measure, Study, block, range_of, time_to
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """verdict: supported, refuted or undecided. quantity: what estimate and interval are of, n its seeds. decided: what
+    decided, or why nothing could."""
+
+    id: str
+    claim: str
+    verdict: str
+    quantity: str
+    estimate: float | None
+    interval: Interval | None
+    shown: str
+    n: int
+    decided: str
+
+
+def judge(hypothesis: Hypothesis, runs: Study) -> Verdict:
+    """Judge one hypothesis on the runs of its experiment."""
+    return _JUDGES[hypothesis.kind](hypothesis, runs)
+
+
+def _range(h: Hypothesis, runs: Study) -> Verdict:
+    measured = _block(h, runs, h.metrics[0], None)
+    estimate = next(e for e in measured.estimates if e.group == h.group)
+    quantity = f"{measured.measure.title} of {runs.sweep.label(h.group)}"
+    n, shown = len(estimate.seeds), format_estimate(estimate.mean, estimate.interval)
+    if not estimate.recorded:
+        verdict, decided = UNDECIDED, f"not recorded by {runs.sweep.label(h.group)}"
+    elif estimate.interval is None:
+        verdict, decided = UNDECIDED, _no_interval(n)
+    else:
+        verdict, decided = _within(estimate.interval, h, runs)
+    return Verdict(h.id, h.claim, verdict, quantity, estimate.mean, estimate.interval, shown, n, decided)
+
+
+def _ratio(h: Hypothesis, runs: Study) -> Verdict:
+    (against,) = h.against
+    measured = _block(h, runs, h.metrics[0], against)
+    inverse = h.summary == "efficiency"
+    comparison = _against(measured, h.group)
+    found = ratios.of_comparison(runs.sweep, measured, comparison, runs.settings.alpha, inverse)
+    names = [runs.sweep.label(group) for group in (h.group, against)]
+    over, under = reversed(names) if inverse else names
+    quantity = f"{measured.measure.title}: {over} over {under}"
+    without = _without(comparison, measured, runs)
+    if without or found.interval is None:
+        verdict, decided = UNDECIDED, without or found.reason or _no_interval(found.n)
+    else:
+        verdict, decided = _within(found.interval, h, runs)
+        decided += f"; {found.reason}, so that the ratio is {found.bound} this" if found.bound else ""
+    return Verdict(h.id, h.claim, verdict, quantity, found.value, found.interval, found.text, found.n, decided)
+
+
+def _than(h: Hypothesis, runs: Study) -> Verdict:
+    (against,) = h.against
+    measured = _block(h, runs, h.metrics[0], against)
+    comparison = _against(measured, h.group)
+    result, p = comparison.result, comparison.adjusted
+    quantity = f"{measured.measure.title}: {runs.sweep.label(h.group)} minus {runs.sweep.label(against)}"
+    decisive = p is not None and p <= runs.settings.alpha and result.mean_difference is not None
+    if decisive and result.n > 1 and (result.interval is None or _side(result.interval)):
+        verdict = SUPPORTED if ((result.mean_difference or 0.0) > 0) == (h.kind == "greater") else REFUTED
+    else:
+        verdict = UNDECIDED
+    said = comparison.verdict
+    if p is not None and "p = " not in said:
+        said += f" (adjusted p {'' if p < 0.001 else '= '}{format_p(p, runs.settings.alpha)})"
+    shown = format_estimate(result.mean_difference, result.interval, signed=True)
+    return Verdict(
+        h.id, h.claim, verdict, quantity, result.mean_difference, result.interval, shown, result.n, said
+    )  # fmt: skip
+
+
+def _between(h: Hypothesis, runs: Study) -> Verdict:
+    measured = _block(h, runs, h.metrics[0], h.group)
+    pair = [_against(measured, group) for group in h.against]
+    sides = [_side(c.result.interval) for c in pair]
+    estimate = next(e for e in measured.estimates if e.group == h.group)
+    without = next(filter(None, (_without(c, measured, runs) or _few(c, runs) for c in pair)), None)
+    told = SUPPORTED if sides[0] != sides[1] else REFUTED
+    verdict = UNDECIDED if without or not all(sides) else told
+    lines = [f"{runs.sweep.label(c.group)} minus it {_difference(c)}" for c in pair if c.result.n]
+    return Verdict(
+        h.id, h.claim, verdict, f"{measured.measure.title} of {runs.sweep.label(h.group)}", estimate.mean,
+        estimate.interval, format_estimate(estimate.mean, estimate.interval), min(c.result.n for c in pair),
+        without or "; ".join(lines),
+    )  # fmt: skip
+
+
+def _extreme(h: Hypothesis, runs: Study) -> Verdict:
+    measured = _block(h, runs, h.metrics[0], h.group)
+    sign = -1 if h.ways == ("higher",) else 1  # a rival's difference to the group, times this, is the group's lead
+    rivals = [c for c in measured.comparisons if not _without(c, measured, runs)]
+    quantity = f"{measured.measure.title}: {runs.sweep.label(h.group)}"
+    usable = [c for c in rivals if c.result.mean_difference is not None]
+    if not usable:
+        why = next((_without(c, measured, runs) or _few(c, runs) for c in measured.comparisons), None)
+        return Verdict(h.id, h.claim, UNDECIDED, quantity, None, None, "", 0, why or "there is no other group")
+    ahead = [c for c in rivals if _side(c.result.interval) == sign]
+    behind = [c for c in usable if _side(_stricter(c, runs, len(rivals))) == -sign]
+    closest = min(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
+    lead = compare.paired(closest.b, closest.a, runs.settings.alpha)
+    if behind:
+        verdict, decided = REFUTED, f"{_names(behind, runs)} surely {'below' if sign > 0 else 'above'} it"
+    elif len(ahead) == len(rivals):
+        verdict, decided = SUPPORTED, f"every interval of a difference to the {len(rivals)} others is on its side"
+    else:
+        unsure = [c for c in rivals if c not in ahead]
+        verdict, decided = UNDECIDED, f"not told from {_names(unsure, runs)}"
+    best = "lowest" if sign > 0 else "highest"
+    decided += f"; estimate: against {runs.sweep.label(closest.group)}, the {best} of the others"
+    decided += _left_out(measured, rivals, runs)
+    shown = format_estimate(lead.mean_difference, lead.interval, signed=True)
+    quantity += f" minus {runs.sweep.label(closest.group)}"
+    return Verdict(h.id, h.claim, verdict, quantity, lead.mean_difference, lead.interval, shown, lead.n, decided)
+
+
+def _pareto(h: Hypothesis, runs: Study) -> Verdict:
+    """A rival is no better by both where the group leads surely by either, each asked at half the level."""
+    measured = [_block(h, runs, metric, h.group) for metric in h.metrics]
+    signs = [-1 if way == "higher" else 1 for way in h.ways]
+    each = [
+        pair for pair in zip(*(found.comparisons for found in measured), strict=True)
+        if not any(_without(c, found, runs) for c, found in zip(pair, measured, strict=True))
+    ]  # fmt: skip
+    quantity = " and ".join(found.measure.title for found in measured) + f" of {runs.sweep.label(h.group)}"
+    if not each:
+        why = next((_without(c, measured[0], runs) for c in measured[0].comparisons), None)
+        return Verdict(h.id, h.claim, UNDECIDED, quantity, None, None, "", 0, why or "no other group has both metrics")
+
+    def leads(pair: Sequence[Comparison]) -> bool:
+        return any(_side(_stricter(c, runs, 2)) == sign for c, sign in zip(pair, signs, strict=True))
+
+    def dominates(pair: Sequence[Comparison]) -> bool:
+        return all(_side(_stricter(c, runs, len(each))) == -sign for c, sign in zip(pair, signs, strict=True))
+
+    above = [pair[0] for pair in each if dominates(pair)]
+    unsure = [pair[0] for pair in each if not leads(pair)]
+    by_mean = [
+        pair[0] for pair in each
+        if all(sign * (c.result.mean_difference or 0.0) < 0 for c, sign in zip(pair, signs, strict=True))
+    ]  # fmt: skip
+    if above:
+        verdict, decided = REFUTED, f"{_names(above, runs)} surely better by both"
+    elif not unsure:
+        verdict, decided = SUPPORTED, f"surely ahead of each of {len(each)} others by one of the two"
+    else:
+        verdict, decided = UNDECIDED, f"not surely ahead of {_names(unsure, runs)} by either"
+    decided += f"; by the means {f'behind {_names(by_mean, runs)} in both' if by_mean else 'on the front'}"
+    decided += _left_out(measured[0], [pair[0] for pair in each], runs)
+    n = min(c.result.n for pair in each for c in pair)
+    return Verdict(h.id, h.claim, verdict, quantity, None, None, "", n, decided)
+
+
+def _count(h: Hypothesis, runs: Study) -> Verdict:
+    members = {member.id: member for member in runs.settings.hypotheses}
+    verdicts = {name: judge(members[name], runs).verdict for name in h.of}
+    supported = [name for name, verdict in verdicts.items() if verdict == SUPPORTED]
+    open_ = [name for name, verdict in verdicts.items() if verdict == UNDECIDED]
+    least = int(h.low or 0)
+    short = REFUTED if len(supported) + len(open_) < least else UNDECIDED
+    verdict = SUPPORTED if len(supported) >= least else short
+    decided = "; ".join(f"{name} {found}" for name, found in verdicts.items())
+    shown = f"{len(supported)} of {len(h.of)}"
+    seeds = len({run.seed for run in runs.sweep.runs})
+    return Verdict(h.id, h.claim, verdict, "hypotheses supported", float(len(supported)), None, shown, seeds, decided)
+
+
+_JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
+    "range": _range, "ratio": _ratio, "greater": _than, "less": _than, "between": _between, "extreme": _extreme,
+    "pareto": _pareto, "count": _count,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- parts of a verdict
+
+
+def _block(h: Hypothesis, runs: Study, metric: str, baseline: str | None) -> Block:
+    """The groups on the measure that the hypothesis is about, each compared with `baseline`."""
+    common = runs.ranges.get(metric) or range_of(runs.sweep, runs.settings, metric)
+    if h.target is not None:
+        measure = time_to(runs.sweep, runs.settings, common, h.target)
+    else:
+        measure = Measure(metric, h.summary, runs.settings.direction_of(metric))
+    return block(runs.sweep, runs.settings, common, measure, baseline)
+
+
+def _against(found: Block, group: str) -> Comparison:
+    return next(c for c in found.comparisons if c.group == group)
+
+
+def _within(interval: Interval, h: Hypothesis, runs: Study) -> tuple[str, str]:
+    """The verdict of an interval on a claim of a range, and what decided."""
+    low, high = -math.inf if h.low is None else h.low, math.inf if h.high is None else h.high
+    if h.low is not None and h.high is not None:
+        claimed = f"within [{h.low:g}, {h.high:g}]"
+    else:
+        claimed = f"at least {h.low:g}" if h.low is not None else f"at most {h.high:g}"
+    level = f"the {100 * (1 - runs.settings.alpha):g}% interval"
+    if low <= interval[0] and interval[1] <= high:
+        return SUPPORTED, f"all of {level} is {claimed}"
+    if interval[1] < low or high < interval[0]:
+        return REFUTED, f"no part of {level} is {claimed}"
+    return UNDECIDED, f"a part of {level} is {claimed}, a part is not"
+
+
+def _side(interval: Interval | None) -> int:
+    """Of zero: 1 above it, -1 below it, 0 where the interval has it inside or does not exist."""
+    return 0 if interval is None else (interval[0] > 0) - (interval[1] < 0)
+
+
+def _stricter(comparison: Comparison, runs: Study, looks: int) -> Interval | None:
+    """The interval of the difference where one of so many comparisons is enough for a verdict."""
+    return compare.paired(comparison.a, comparison.b, runs.settings.alpha / looks).interval
+
+
+def _difference(comparison: Comparison) -> str:
+    return format_estimate(comparison.result.mean_difference, comparison.result.interval, signed=True)
+
+
+def _without(comparison: Comparison, found: Block, runs: Study) -> str | None:
+    """Which of the two groups does not have the metric at all."""
+    lacking = [runs.sweep.label(e.group) for e in found.estimates
+               if not e.recorded and e.group in (comparison.group, comparison.baseline)]  # fmt: skip
+    return f"not recorded by {' and '.join(lacking)}" if lacking else None
+
+
+def _few(comparison: Comparison, runs: Study) -> str | None:
+    if comparison.result.n > 1:
+        return None
+    names = f"{runs.sweep.label(comparison.group)} and {runs.sweep.label(comparison.baseline)}"
+    return f"{names}: {_no_interval(comparison.result.n)}"
+
+
+def _no_interval(n: int) -> str:
+    if n > 1:
+        return f"all {n} values are equal: without spread there is no interval"
+    return "one seed has no interval: two are needed" if n else "no seed has a value: two are needed"
+
+
+def _names(comparisons: Sequence[Comparison], runs: Study) -> str:
+    return ", ".join(runs.sweep.label(c.group) for c in comparisons)
+
+
+def _left_out(found: Block, rivals: Sequence[Comparison], runs: Study) -> str:
+    known = {c.group for c in rivals}
+    lacking = [c for c in found.comparisons if c.group not in known]
+    return f"; without {_names(lacking, runs)}, not recorded" if lacking else ""

@@ -1,0 +1,263 @@
+"""Figures that are no plain curves: bands, scatters, histograms, Pareto fronts; and metrics that are sparse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from analysis.__main__ import main
+from analysis.histograms import Histogram, read_histograms
+from analysis.picture import Picture
+from analysis.points import front
+from analysis.read import BadPlan
+from analysis.settings import settings
+from launcher import run as folders
+from launcher.validate import Checker
+from tests.analysis import qstar
+from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.test_figures import drawn, lines_of
+
+ROOT = Path(__file__).parents[2]
+X, Y = "qstar/ess_t", "qstar/ess_theta"
+SCATTER = "scatter_qstar_ess_t__qstar_ess_theta"
+PARETO = "pareto_eval_reward_mean__actor_grad_variance"
+BAND = "band_qstar_alpha_mean__qstar_alpha_std"
+NAMES = {SCATTER, PARETO, BAND, "histogram_alpha"}
+
+# ---------------------------------------------------------------- what is asked for
+
+
+def test_mappings_are_pictures() -> None:
+    found = settings({"figures": qstar.ANALYSIS["figures"]}).figures
+    assert [picture.name for picture in found] == [BAND, SCATTER, "histogram_alpha", PARETO]
+    assert found[1] == Picture("scatter", (X, Y), diagonal=True)
+    assert found[3].directions == ("higher", "lower")
+    known = settings({"figures": [{"pareto": ["eval/reward_mean", "cost/wall_seconds"]}]}).figures[0]
+    assert known.directions == ("higher", "lower")  # what is known of the two metrics
+
+
+BAD = [
+    ({"scater": [X, Y]}, "analysis.figures[0] = {'scater': ['qstar/ess_t', 'qstar/ess_theta']}: one of the keys band,"),
+    ({"scatter": [X, Y], "band": [X, Y]}, "one of the keys band, histogram, pareto, scatter is needed"),
+    ({"scatter": [X]}, "analysis.figures[0].scatter = ['qstar/ess_t']: a list of two metrics' keys is needed"),
+    ({"scatter": [X, X]}, "a list of two metrics' keys, each once, is needed"),
+    ({"scatter": [X, "ess"]}, "analysis.figures[0].scatter = 'ess': a metric's key"),
+    ({"scatter": [X, Y], "diagonal": 1}, "analysis.figures[0].diagonal = 1: true or false is needed"),
+    ({"band": [X, Y], "diagonal": True}, "analysis.figures[0] has the key 'diagonal'; allowed are band"),
+    ({"histogram": ["alpha"]}, "analysis.figures[0].histogram = ['alpha']: the name of a histogram"),
+    ({"pareto": ["eval/reward_mean", X], "directions": ["up", "down"]}, "a list such as [higher, lower] is needed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("item", "said"), BAD)
+def test_pictures_are_checked_by_the_analysis_and_before_training(item: Any, said: str) -> None:
+    with pytest.raises(BadPlan) as caught:
+        settings({"figures": [item]}, "multirun/x/plan.json")
+    assert str(caught.value).startswith("multirun/x/plan.json: analysis.figures[0]") and said in str(caught.value)
+    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
+    (breach,) = Checker({"analysis": section}).check({"analysis": {"figures": [item]}})
+    assert breach.key == "analysis.figures"
+
+
+def test_pareto_of_a_metric_without_direction_asks_for_one() -> None:
+    with pytest.raises(BadPlan, match=r"figures\[0\] needs directions.* of actor/grad_variance"):
+        settings({"figures": [{"pareto": ["eval/reward_mean", "actor/grad_variance"]}]})
+
+
+def test_declared_pictures_are_allowed() -> None:
+    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
+    assert list(Checker({"analysis": section}).check({"analysis": {"figures": qstar.ANALYSIS["figures"]}})) == []
+
+
+# ---------------------------------------------------------------- what is drawn
+
+
+def test_every_picture_is_drawn_laid_out_and_toggled(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = drawn(monkeypatch, qstar.make(make_sweep))
+    assert set(found) >= NAMES
+    for name in NAMES:
+        caption, canvas = found[name]
+        boxes = [legend.get_window_extent() for legend in canvas.legends]
+        boxes += [axes.get_tightbbox() for axes in canvas.axes]
+        for box in boxes:
+            inside = (
+                box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.bbox.width + 1 and box.y1 <= canvas.bbox.height + 1
+            )
+            assert inside, name
+        assert all(boxes[0].y0 >= box.y1 for box in boxes[1:]), name
+        groups = {line.get_gid().split("--")[1] for axes in canvas.axes for line in axes.lines if line.get_gid()
+                  and "--" in line.get_gid()}  # fmt: skip
+        assert groups == set(qstar.METHODS if name == PARETO else qstar.GEOMETRIC), name
+        said = "Not recorded by ppo" if name in (SCATTER, "histogram_alpha") else "not recorded by ppo"
+        assert (said in caption) == (name != PARETO), name
+
+
+def test_scatter_has_the_line_and_the_same_scale_on_both_axes(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))[SCATTER]
+    axes = canvas.axes[0]
+    assert axes.get_xlim() == axes.get_ylim() and axes.get_aspect() == 1
+    (line,) = [line for line in axes.lines if list(line.get_xdata()) == list(line.get_ydata())]
+    assert tuple(line.get_xdata()) == axes.get_xlim() and "The broken line is y = x." in caption
+    lines = lines_of(canvas)
+    assert len(lines["dots0--q_star"].get_xdata()) == 40 and "each run's means over 3 steps" in caption
+    assert len(lines["means--q_star"].get_xdata()) == 3
+    mean_x, mean_y = lines["means--q_star"].get_xdata(), lines["means--q_star"].get_ydata()
+    made = [qstar.lines("q_star", seed, {}) for seed in range(3)]
+    assert mean_x == pytest.approx([np.mean([line[X] for line in run]) for run in made])
+    assert mean_y == pytest.approx([np.mean([line[Y] for line in run]) for run in made])
+
+
+def test_band_is_the_mean_and_one_standard_deviation(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))[BAND]
+    lines = lines_of(canvas)
+    mean, low, high = (lines[f"{part}--q_star"].get_ydata() for part in ("mean", "edge0", "edge1"))
+    assert high - mean == pytest.approx(mean - low) and mean[0] - low[0] == pytest.approx(0.15, abs=0.005)
+    assert "not an interval of the mean" in caption
+
+
+def test_snapshots_are_densities_of_the_first_middle_and_last_step(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))["histogram_alpha"]
+    assert [axes.get_title(loc="left") for axes in canvas.axes] == ["step 1", "step 40", "step 120"]
+    for axes in canvas.axes:
+        for line in axes.lines:
+            x, y = line.get_xdata(), line.get_ydata()
+            assert np.sum(y[:-1] * np.diff(x)) == pytest.approx(1)
+    first, last = (axes.lines[-1] for axes in (canvas.axes[0], canvas.axes[-1]))
+    assert np.argmax(first.get_ydata()) < np.argmax(last.get_ydata())  # alpha rises
+    assert "bad lines" not in caption
+
+
+def test_missing_runs_and_bad_lines_are_said(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = qstar.make(make_sweep)
+    folders.write_state(folders.run_folder(folder.parent, "q_star-1"), folders.State("q_star-1", "failed", 1))
+    with open(folders.histograms_path(folders.run_folder(folder.parent, "q_star-0")), "a") as file:
+        file.write('{"step": 130, "name": "alpha", "edges": [0, 0], "counts": [1]}\n{"step": 1')
+    found = drawn(monkeypatch, folder)
+    for name in (SCATTER, PARETO):
+        assert "Missing: q_star, 2 of 3 seeds." in found[name][0]
+        assert "q_star, 2 of 3 seeds" in [text.get_text() for text in found[name][1].legends[0].get_texts()]
+    caption = found["histogram_alpha"][0]
+    assert "Missing: q_star, 2 of 3 runs." in caption and "2 bad lines left out." in caption
+    assert "q_star: 2 of 3 seeds" in found[BAND][0] and "dotted" not in found[BAND][0]
+
+
+def test_histogram_that_no_run_has_is_named(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("C0", "C1"), analysis={"figures": [{"histogram": "alpha"}, {"scatter": [X, Y]}]})
+    assert main(["report", str(folder)]) == 0
+    html = (folder / "report" / "index.html").read_text()
+    assert f"No run has recorded <code>alpha</code>, <code>{X}</code>, <code>{Y}</code>." in html
+    assert "Trade-offs" not in html
+
+
+def test_pictures_stand_in_the_page_and_go_with_the_plan(make_sweep: MakeSweep) -> None:
+    folder = qstar.make(make_sweep)
+    assert main(["report", str(folder)]) == 0
+    html = (folder / "report" / "index.html").read_text()
+    section = html[html.index('id="relations"') : html.index('id="metrics"')]
+    assert section.count("<figure>") == 3 and section.count('data-group="q_star"') >= 3 + 1 + 3 + 4
+    assert len(html) < 2e6
+    figures = folder / "report" / "figures"
+    assert {path.stem for path in figures.iterdir()} >= NAMES
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["analysis"]["figures"] = []
+    (folder / "plan.json").write_text(json.dumps(plan))
+    main(["report", str(folder)])
+    assert not {path.stem for path in figures.iterdir()} & NAMES
+
+
+def test_same_input_gives_the_same_bytes(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    folder = qstar.make(make_sweep)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(folder.parent, elsewhere)
+    contents = []
+    for place in (folder, elsewhere / folder.name):
+        assert main(["report", str(place)]) == 0
+        report = place / "report"
+        contents.append({str(p.relative_to(report)): p.read_bytes() for p in report.rglob("*") if p.is_file()})
+    assert contents[0] == contents[1]
+
+
+# ---------------------------------------------------------------- parts
+
+
+def test_front_keeps_what_no_other_beats_by_both() -> None:
+    centres = {"a": (1.0, 1.0), "b": (2.0, 2.0), "c": (2.0, 3.0), "d": (3.0, 9.0), "e": (0.0, 1.0), "f": (1.0, 1.0)}
+    assert front(centres, ("higher", "lower")) == ["a", "f", "b", "d"]
+    assert front(centres, ("lower", "lower")) == ["e"]
+
+
+def test_front_is_drawn_where_it_bounds_what_is_beaten(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))[PARETO]
+    (line,) = [line for line in canvas.axes[0].lines if "steps" in line.get_drawstyle()]
+    assert (
+        line.get_drawstyle() == "steps-pre" and len(line.get_xdata()) == caption.count(",", caption.index("both: ")) + 1
+    )
+    assert "by both: dpo, sft, rejection, q_star." in caption
+
+
+def test_density_keeps_the_mass_in_other_bins() -> None:
+    found = Histogram(np.array([0.0, 1.0, 3.0]), np.array([1.0, 1.0]))
+    assert found.density(np.array([0.0, 0.5, 1.0, 2.0, 3.0])).tolist() == [0.5, 0.5, 0.25, 0.25]
+    assert np.sum(found.density(np.linspace(-1, 4, 6))) == pytest.approx(1)
+
+
+def test_newest_attempt_supersedes_from_where_it_began(tmp_path: Path) -> None:
+    rows = [(1, 1, "alpha", 1), (20, 1, "alpha", 2), (40, 1, "alpha", 3), (20, 2, "entropy", 4), (30, 2, "alpha", 5)]
+    with open(folders.histograms_path(tmp_path), "w") as file:
+        for step, attempt, name, count in rows:
+            line = {"step": step, "attempt": attempt, "name": name, "edges": [0, 1], "counts": [count]}
+            file.write(json.dumps(line) + "\n")
+    found = read_histograms(tmp_path, "alpha")
+    assert {step: int(h.counts[0]) for step, h in found.by_step.items()} == {1: 1, 30: 5} and found.bad == 0
+    assert read_histograms(tmp_path / "nowhere", "alpha").by_step == {}
+
+
+def test_histograms_of_different_bins_share_a_grid(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_sweep(("C0", "C1"), seeds=(0, 1), analysis={"figures": [{"histogram": "entropy"}]})
+    for place, run in enumerate(json.loads((folder / "plan.json").read_text())["runs"]):
+        edges = np.linspace(0, 1 + place, 9).tolist()
+        record = {"step": 5, "attempt": 1, "name": "entropy", "edges": edges, "counts": [1] * 8}
+        folders.histograms_path(folders.run_folder(folder.parent, run["id"])).write_text(json.dumps(record) + "\n")
+    _, canvas = drawn(monkeypatch, folder)["histogram_entropy"]
+    (axes,) = canvas.axes  # one step, one panel
+    for line in axes.lines:
+        assert line.get_xdata()[-1] == 4 and np.sum(line.get_ydata()[:-1] * np.diff(line.get_xdata())) == pytest.approx(
+            1
+        )
+
+
+# ---------------------------------------------------------------- a metric of every tenth step
+
+
+def test_sparse_metric_is_a_whole_curve_with_marked_points(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))["curve_eval_reward_mean"]
+    line = lines_of(canvas)["mean--q_star"]
+    assert list(line.get_xdata()) == list(range(10, 121, 10)) and np.isfinite(line.get_ydata()).all()
+    assert line.get_marker() == "." and "Missing" not in caption and "ot recorded" not in caption
+
+
+def once(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    made = qstar.lines(group, seed, cell)
+    for line in made[:-1]:
+        line.pop(qstar.EVAL, None)
+    return made
+
+
+def test_metric_recorded_once_is_seen(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_sweep(qstar.METHODS, steps=qstar.STEPS, lines=once, analysis={"primary": {"metric": qstar.EVAL}})
+    _, canvas = drawn(monkeypatch, folder)["curve_eval_reward_mean"]
+    line = lines_of(canvas)["mean--ppo"]
+    assert list(line.get_xdata()) == [120] and line.get_marker() == "."

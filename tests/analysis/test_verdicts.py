@@ -1,0 +1,299 @@
+"""Hypotheses: what a plan may not say, what seeds support, refute and leave open, and where a reader sees it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from analysis import compare
+from analysis.__main__ import main
+from analysis.read import BadPlan, read_sweep
+from analysis.settings import settings
+from analysis.study import Study, study
+from analysis.verdicts import Verdict, judge
+from launcher import run as folders
+from launcher.validate import Checker
+from tests.analysis import qstar
+from tests.analysis.conftest import Lines, MakeSweep
+
+ROOT = Path(__file__).parents[2]
+UP, DOWN = "a/up", "a/down"
+GROUPS = ("A", "B", "C", "D")
+SPREAD = np.array([-0.01, 0.0, 0.01])
+
+
+def sweep_of(make_sweep: MakeSweep, table: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
+    """A sweep in which group g has the value table[metric][g], a list by seed, at every step."""
+
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        values = {metric: float(by_group[group][seed]) for metric, by_group in table.items() if group in by_group}
+        return [{"step": step, "attempt": 1, "other/x": 0.0, **values} for step in range(1, 21)]
+
+    groups = [group for group in GROUPS if any(group in by_group for by_group in table.values())]
+    return make_sweep(groups, steps=20, lines=lines, analysis={"primary": {"metric": UP}}, **more)
+
+
+def judged(folder: Path, **given: Any) -> Verdict:
+    sweep = read_sweep(folder)
+    section = {"primary": {"metric": UP}, "hypotheses": {"H": {"claim": "It is so.", **given}}}
+    found: Study = study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))
+    return judge(found.settings.hypotheses[0], found)
+
+
+def around(*centres: float) -> dict[str, Any]:
+    """Values of groups A, B, ... with a spread that the groups do not share."""
+    return {group: c + SPREAD * (1 + 0.3 * i) for i, (group, c) in enumerate(zip(GROUPS, centres, strict=False))}
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.9, 1.1, "supported"), (1.1, 1.2, "refuted"), (1.0, 1.1, "undecided"), (0.5, None, "supported"),
+     (None, 0.9, "refuted")],
+)  # fmt: skip
+def test_range_goes_by_the_whole_interval(make_sweep: MakeSweep, low: Any, high: Any, verdict: str) -> None:
+    bounds = {key: value for key, value in (("low", low), ("high", high)) if value is not None}
+    found = judged(sweep_of(make_sweep, {UP: around(1.0)}), kind="range", group="A", metric=UP, **bounds)
+    assert found.verdict == verdict and found.n == 3 and found.estimate == pytest.approx(1.0)
+    assert found.interval == pytest.approx(compare.t_interval(1 + SPREAD))
+
+
+def test_one_seed_and_equal_seeds_decide_nothing(make_sweep: MakeSweep) -> None:
+    asked = {"kind": "range", "group": "A", "metric": UP, "low": 0.0}
+    one = judged(sweep_of(make_sweep, {UP: around(1.0)}, seeds=(0,), name="one"), **asked)
+    assert (one.verdict, one.n, one.decided) == ("undecided", 1, "one seed has no interval: two are needed")
+
+
+def test_equal_seeds_have_no_interval(make_sweep: MakeSweep) -> None:
+    same = sweep_of(make_sweep, {UP: {"A": [1.0] * 3}})
+    found = judged(same, kind="range", group="A", metric=UP, low=0.0)
+    assert found.verdict == "undecided" and "all 3 values are equal" in found.decided
+
+
+@pytest.mark.parametrize(
+    ("bound", "verdict"),
+    [({"at_least": 1.9}, "supported"), ({"at_least": 2.2}, "refuted"), ({"at_most": 2.2}, "supported"),
+     ({"at_least": 2.0}, "undecided")],
+)  # fmt: skip
+def test_ratio_is_a_geometric_mean_with_a_log_interval(make_sweep: MakeSweep, bound: Any, verdict: str) -> None:
+    table = around(1.0, 2.0)
+    found = judged(sweep_of(make_sweep, {UP: table}), kind="ratio", group="B", metric=UP, **bound)
+    logs = np.log(table["B"] / table["A"])
+    assert found.estimate == pytest.approx(np.exp(logs.mean())) and found.verdict == verdict
+    assert found.interval == pytest.approx(np.exp(compare.t_interval(logs)))
+
+
+def test_ratio_of_numbers_around_zero_has_no_meaning(make_sweep: MakeSweep) -> None:
+    found = judged(sweep_of(make_sweep, {UP: around(0.0, 2.0)}), kind="ratio", group="B", metric=UP, at_least=1)
+    assert (found.verdict, found.decided) == ("undecided", "a ratio needs positive values in every seed")
+
+
+@pytest.mark.parametrize(
+    ("group", "which", "verdict", "said"),
+    [("A", "least", "supported", "its side"), ("C", "greatest", "supported", "its side"),
+     ("C", "least", "refuted", "A, B surely below it"), ("A", "greatest", "refuted", "B, C surely above it")],
+)  # fmt: skip
+def test_extreme_asks_every_other_group(make_sweep: MakeSweep, group: str, which: str, verdict: str, said: str) -> None:
+    folder = sweep_of(make_sweep, {UP: around(1.0, 2.0, 3.0), DOWN: {"D": SPREAD}})
+    found = judged(folder, kind="extreme", group=group, metric=UP, which=which)
+    assert found.verdict == verdict and said in found.decided
+    assert "without D, not recorded" in found.decided  # no gap, and no rival
+
+
+def test_extreme_that_one_rival_leaves_open(make_sweep: MakeSweep) -> None:
+    found = judged(sweep_of(make_sweep, {UP: around(1.0, 1.001, 3.0)}), kind="extreme", group="A", metric=UP,
+                   which="least")  # fmt: skip
+    assert found.verdict == "undecided" and found.decided.startswith("not told from B; estimate: against B, the lowest")
+
+
+def test_one_rival_among_many_refutes_at_a_stricter_level(make_sweep: MakeSweep) -> None:
+    """Three looks for a better group are three chances to be fooled."""
+    difference = np.array([-1.3, -1.0, -0.7])
+    at_one, at_three = (compare.paired(difference, np.zeros(3), 0.05 / looks).interval for looks in (1, 3))
+    assert at_one is not None and at_three is not None and at_one[1] < 0 < at_three[1]
+    table = {"A": SPREAD, "B": SPREAD + difference, "C": 5 + SPREAD, "D": 7 + SPREAD}
+    asked = {"kind": "extreme", "group": "A", "metric": UP, "which": "least"}
+    assert judged(sweep_of(make_sweep, {UP: table}, name="four"), **asked).verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("centres", "verdict"),
+    [((2.0, 1.0, 3.0), "supported"), ((4.0, 1.0, 3.0), "refuted"), ((1.0, 1.0, 3.0), "undecided")],
+)
+def test_between_two_groups(make_sweep: MakeSweep, centres: Any, verdict: str) -> None:
+    found = judged(
+        sweep_of(make_sweep, {UP: around(*centres)}), kind="between", group="A", metric=UP, groups=["B", "C"]
+    )
+    assert found.verdict == verdict and found.estimate == pytest.approx(centres[0])
+    assert "B minus it" in found.decided and "C minus it" in found.decided
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "verdict", "said"),
+    [((2.0, 3.0, 1.0), (2.0, 3.0, 1.0), "supported", "surely ahead of each of 2 others by one of the two"),
+     ((2.0, 3.0, 1.0), (2.0, 1.0, 1.0), "refuted", "B surely better by both; by the means behind B in both"),
+     ((2.0, 2.001, 1.0), (2.0, 1.0, 1.0), "undecided", "not surely ahead of B by either; by the means behind B")],
+)  # fmt: skip
+def test_pareto(make_sweep: MakeSweep, up: Any, down: Any, verdict: str, said: str) -> None:
+    folder = sweep_of(make_sweep, {UP: around(*up), DOWN: around(*down)})
+    found = judged(folder, kind="pareto", group="A", metrics=[UP, DOWN], directions=["higher", "lower"])
+    assert found.verdict == verdict and said in found.decided and found.n == 3
+
+
+def test_greater_goes_by_the_adjusted_p_that_three_seeds_cannot_bring_down(make_sweep: MakeSweep) -> None:
+    found = judged(sweep_of(make_sweep, {UP: around(1.0, 3.0)}), kind="greater", group="B", metric=UP)
+    assert found.verdict == "undecided" and found.interval is not None and found.interval[0] > 0
+    assert found.decided == "cannot decide with n = 3: 6 seeds are needed (adjusted p = 0.25)"
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("greater", "supported"), ("less", "refuted")])
+def test_six_seeds_decide_a_difference(make_sweep: MakeSweep, kind: str, verdict: str) -> None:
+    luck = np.linspace(-0.1, 0.1, 6)
+    table = {"A": 1 + luck, "B": 1.5 + luck**2, "C": 2.5 + luck}
+    folder = sweep_of(make_sweep, {UP: table}, seeds=range(6))
+    assert judged(folder, kind=kind, group="C", metric=UP, against="B").verdict == verdict
+    assert judged(folder, kind=kind, group="B", metric=UP).quantity.endswith("B minus A")
+
+
+def test_missing_runs_and_missing_metrics_decide_nothing(make_sweep: MakeSweep) -> None:
+    folder = sweep_of(make_sweep, {UP: around(1.0, 2.0), DOWN: {"A": SPREAD}})
+    for kind, more in (("ratio", {"at_least": 1}), ("greater", {}), ("extreme", {"which": "least"})):
+        found = judged(folder, kind=kind, group="B", metric=DOWN, **more)
+        assert (found.verdict, "not recorded by" in found.decided) == ("undecided", True), kind
+    for seed in (0, 1):
+        shutil.rmtree(folders.run_folder(folder.parent, f"B-{seed}"))
+    found = judged(folder, kind="range", group="B", metric=UP, low=0)
+    assert found.verdict == "undecided" and found.n == 1
+    found = judged(folder, kind="extreme", group="A", metric=UP, which="least")
+    assert found.verdict == "undecided" and found.decided.startswith("not told from B")
+
+
+# ---------------------------------------------------------------- times
+
+
+def rising(rates: Mapping[str, float]) -> Any:
+    """A curve that reaches 1 at step 50 / rate, a little sooner or later by seed."""
+
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        rate = rates[group] * (1 + 0.02 * (seed - 1) * (1 if group == "A" else 2))
+        return [{"step": s, "attempt": 1, UP: min(1.0, rate * s / 50)} for s in range(1, 101)]
+
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("rates", "at_least", "verdict", "bound"),
+    [({"A": 1.0, "B": 2.0}, 1.5, "supported", None), ({"A": 1.0, "B": 1.1}, 1.5, "refuted", None),
+     ({"A": 0.4, "B": 1.0}, 1.5, "supported", "at least"), ({"A": 0.4, "B": 1.0}, 2.4, "undecided", "at least"),
+     ({"A": 1.0, "B": 0.4}, 1.5, "refuted", "at most"), ({"A": 0.4, "B": 0.3}, 1.5, "undecided", "both")],
+)  # fmt: skip
+def test_efficiency_is_a_bound_where_times_are_cut(
+    make_sweep: MakeSweep, rates: Any, at_least: float, verdict: str, bound: str | None
+) -> None:
+    folder = make_sweep(("A", "B"), steps=100, lines=rising(rates), analysis={"primary": {"metric": UP}})
+    asked = {"group": "B", "metric": UP, "kind": "ratio", "at": 0.9}
+    found = judged(folder, **asked, summary="efficiency", at_least=at_least)
+    assert found.verdict == verdict
+    assert ("cut at the budget" in found.decided) == (bound is not None)
+    if bound == "at least":
+        assert found.interval is not None and found.interval[1] == np.inf and found.shown.startswith("at least ")
+    inverse = judged(folder, **asked, summary="time_to", at_most=1 / at_least)
+    assert inverse.verdict == verdict  # a share of the time instead
+
+
+# ---------------------------------------------------------------- what a plan may say
+
+RANGE = {"claim": "It is so.", "kind": "range", "group": "A", "metric": UP, "low": 0}
+BAD = [
+    ([], "analysis.hypotheses = []: a mapping such as {H1:"),
+    ({"H": 3}, "analysis.hypotheses.H = 3: a mapping of claim, kind"),
+    ({"H": {**RANGE, "kind": "rnage"}}, "analysis.hypotheses.H.kind = 'rnage': 'range' or 'ratio' or"),
+    ({"H": {**RANGE, "group": "Z"}}, "analysis.hypotheses.H.group = 'Z'; the groups are A, B, C"),
+    ({"H": {**RANGE, "metric": "reward"}}, "analysis.hypotheses.H.metric = 'reward': a metric's key"),
+    ({"H": {**RANGE, "claim": " "}}, "analysis.hypotheses.H.claim = ' ': the claim in words is needed"),
+    ({"H": {k: v for k, v in RANGE.items() if k != "group"}}, "lacks the key 'group', which range needs"),
+    ({"H": {k: v for k, v in RANGE.items() if k != "low"}}, "lacks 'low', 'high' or both"),
+    ({"H": {**RANGE, "low": "x"}}, "analysis.hypotheses.H.low = 'x': a number is needed"),
+    ({"H": {**RANGE, "high": -1}}, "analysis.hypotheses.H.low = 0.0: a number up to high, -1, is needed"),
+    ({"H": {**RANGE, "at_least": 1}}, "has the key 'at_least'; allowed are claim, kind, group, metric"),
+    ({"H": {**RANGE, "summary": "time_to"}}, "summary = 'time_to': 'final' or 'auc' or 'best' or 'mean' is needed"),
+    ({"H": {**RANGE, "kind": "ratio", "low": 1}}, "has the key 'low'; allowed are"),
+    ({"H": {"claim": "x", "kind": "greater", "group": "B", "metric": UP, "summary": "time_to"}},
+     "either at or baseline_final is needed"),
+    ({"H": {"claim": "x", "kind": "greater", "group": "B", "metric": UP, "at": 1}},
+     "analysis.hypotheses.H.at = 1: a summary that is a time is needed"),
+    ({"H": {"claim": "x", "kind": "greater", "group": "A", "metric": UP}}, "a group other than those it is held"),
+    ({"H": {"claim": "x", "kind": "extreme", "group": "A", "metric": UP, "which": "best"}}, "'least' or 'greatest'"),
+    ({"H": {"claim": "x", "kind": "between", "group": "A", "metric": UP, "groups": ["B"]}}, "a list of two groups"),
+    ({"H": {"claim": "x", "kind": "pareto", "group": "A", "metrics": [UP, DOWN]}},
+     "needs directions, such as [higher, lower]: which way is better is not known of a/up"),
+    ({"H": RANGE, "K": {"claim": "x", "kind": "count", "of": ["H", "L"], "at_least": 1}},
+     "analysis.hypotheses.K.of names 'L'; those to be counted are H"),
+    ({"H": RANGE, "K": {"claim": "x", "kind": "count", "of": ["H"], "at_least": 2}}, "at most 1, as many as `of`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "said"), BAD)
+def test_hypotheses_are_checked(given: Any, said: str) -> None:
+    with pytest.raises(BadPlan) as caught:
+        settings({"hypotheses": given}, "multirun/x/plan.json", ("A", "B", "C"), "A")
+    assert str(caught.value).startswith("multirun/x/plan.json: analysis.hypotheses") and said in str(caught.value)
+
+
+def test_hypothesis_against_a_baseline_that_is_none() -> None:
+    given = {"H": {"claim": "x", "kind": "greater", "group": "A", "metric": UP}}
+    with pytest.raises(BadPlan, match="lacks the key 'against': the plan has no baseline"):
+        settings({"hypotheses": given}, "plan.json", ("A", "B"), None)
+
+
+def test_declared_hypotheses_pass_the_check_before_training() -> None:
+    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
+    given = {"analysis": {"hypotheses": qstar.HYPOTHESES, "axis": "samples"}}
+    assert list(Checker({"analysis": section}).check(given)) == []
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_report_shows_the_verdicts_whichever_way_they_fall(
+    make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = qstar.make(make_sweep)
+    assert main(["report", str(folder)]) == 0
+    report = folder / "report"
+    assert "H3 refuted: It has the least gradient variance of the eight." in capsys.readouterr().out
+    document = json.loads((report / "report.json").read_text())
+    verdicts = {found["id"]: found["verdict"] for found in document["hypotheses"]}
+    expected = dict.fromkeys(("H1", "H2", "H4", "H5", "success"), "supported") | {"H3": "refuted"}
+    assert verdicts == expected
+    with open(report / "tables" / "hypotheses.csv", newline="") as file:
+        rows = {row["hypothesis"]: row for row in csv.DictReader(file)}
+    assert 0.9 < float(rows["H1"]["low"]) < 1 < float(rows["H1"]["high"]) < 1.1 and rows["H1"]["seeds"] == "3"
+    assert rows["success"]["decided_by"].startswith("H1 supported; H2 supported; H3 refuted")
+    for name in ("index.html", "tables/hypotheses.md", "tables/hypotheses.tex"):
+        assert "The two effective sample sizes balance." in (report / name).read_text()
+    assert r"{lp{0.2\linewidth}lp{0.2" in (report / "tables" / "hypotheses.tex").read_text()
+    plan = json.loads((folder / "plan.json").read_text())
+    del plan["analysis"]["hypotheses"]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    main(["report", str(folder)])
+    assert not list(report.glob("tables/hypotheses.*")) and 'id="hypotheses"' not in (report / "index.html").read_text()
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(4, "supported"), (5, "refuted")])
+def test_count_of_supported(make_sweep: MakeSweep, least: int, verdict: str) -> None:
+    sweep = read_sweep(qstar.make(make_sweep))
+    given = {**qstar.HYPOTHESES, "success": {**qstar.HYPOTHESES["success"], "at_least": least}}
+    found = study(sweep, settings({**qstar.ANALYSIS, "hypotheses": given}, groups=sweep.groups, baseline="ppo"))
+    count = judge(found.settings.hypotheses[-1], found)
+    assert (count.verdict, count.shown) == (verdict, "4 of 5")
