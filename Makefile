@@ -31,6 +31,7 @@ lint: setup
 
 benchmark: setup
 	$(BIN)/python -m benchmarks.methods
+	$(BIN)/python -m benchmarks.alpha
 	$(BIN)/python -m benchmarks.step
 
 clean:

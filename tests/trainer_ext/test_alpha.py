@@ -1,0 +1,560 @@
+"""alpha against float64 roots that scipy finds, loops and dense grids; its laws; its degenerate cases.
+
+How well float32 determines a root: E_q[s] is a sum of terms w s whose weights w = exp(log w) carry a relative error of
+eps (1 + |log w|), so it is known to about level = eps E_q[|s| (1 + |log w|)], and alpha to level / Var_q[s]. Below
+1e-5 of that, alpha has to be right to 1e-5; elsewhere it is E_q[s] that has to be 0 within its level.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+
+from trainer_ext.sampling import alpha as subject
+from trainer_ext.sampling.alpha import solve
+from trainer_ext.sampling.geometric import effective_sample_size, log_geometric_mean
+
+EPS = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
+#: An error of alpha that the solver allows itself where rounding does not matter.
+TOL = {torch.float32: 2e-6, torch.float64: 2e-12}
+BOTH = pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+@dataclass
+class Reference:
+    """One row in numpy, in double precision, from the numbers as they are."""
+
+    theta: np.ndarray
+    target: np.ndarray
+    eps: float
+
+    def __post_init__(self):
+        self.common = np.isfinite(self.theta) & np.isfinite(self.target)
+        self.masked = bool((np.isfinite(self.theta) != np.isfinite(self.target)).any())
+        self.p, self.t = self.theta[self.common], self.target[self.common]
+        self.s = self.p - self.t
+
+    def log_weights(self, a):
+        return a * self.p + (1 - a) * self.t
+
+    def q(self, a):
+        w = np.exp(self.log_weights(a) - self.log_weights(a).max())
+        return w / w.sum()
+
+    def log_q(self, a):
+        log_w = self.log_weights(a)
+        return log_w - log_w.max() - math.log(math.fsum(np.exp(log_w - log_w.max())))
+
+    def mean(self, a):
+        return float(math.fsum(self.q(a) * self.s))
+
+    def variance(self, a):
+        return float((self.q(a) * (self.s - self.mean(a)) ** 2).sum())
+
+    def level(self, a):
+        return self.eps * float((self.q(a) * np.abs(self.s) * (1 + np.abs(self.log_weights(a)))).sum())
+
+    def unsummed(self):
+        """By how much at most the two miss the sum 1 unequally, and this function's own rounding."""
+        return sum(abs(math.fsum([*np.exp(x), -1.0])) for x in (self.theta, self.target)) + 1e-15
+
+    def root(self):
+        """alpha, and whether E[s] has a root in [0, 1] at all."""
+        first, last = self.mean(0.0), self.mean(1.0)
+        if first > 0:
+            return 0.0, False
+        if last < 0:
+            return 1.0, False
+        return brentq(self.mean, 0, 1, xtol=1e-15, rtol=1e-15, maxiter=500), True
+
+
+def logits(name, rows, size, generator):
+    """Pairs of logits (rows, size) of a family."""
+
+    def normal(scale=1.0):
+        return scale * torch.randn(rows, size, generator=generator, dtype=torch.float64)
+
+    base = normal(3)
+    if name.startswith("near"):
+        return base, base + float(name.split()[1]) * normal()
+    if name == "medium":
+        return base, base + normal()
+    if name == "random":
+        return base, normal(3)
+    if name == "extreme":
+        return normal(60), normal(60)
+    if name == "peaked":  # on the same token
+        base[:, 0] += 15
+        return base, base + normal()
+    if name == "sharp":  # beyond what float32 can say of the rest
+        base[:, 0] += 25
+        return base, base + normal()
+    if name == "apart":
+        other = base.clone()
+        base[:, 0] += 25
+        other[:, 1] += 25
+        return base, other
+    if name == "heavy":
+        return normal(3) / (torch.rand(rows, size, generator=generator, dtype=torch.float64) + 0.02), base
+    if name == "tails":  # few tokens, unlikely everywhere, on which the two differ by e^20
+        rare = torch.rand(rows, size, generator=generator) < 0.02
+        s = torch.where(rare, 20 * normal().sign(), normal(0.01))
+        base = torch.where(rare, -10.0, 0.0) + normal()
+        return base + s / 2, base - s / 2
+    other = base + normal()
+    keep = max(1, size // 3)
+    kept = base.topk(keep).values[:, -1:]
+    if name == "same top-k":
+        return base.masked_fill(base < kept, -math.inf), other.masked_fill(base < kept, -math.inf)
+    if name == "other top-k":
+        least = other.topk(keep).values[:, -1:]
+        return base.masked_fill(base < kept, -math.inf), other.masked_fill(other < least, -math.inf)
+    if name == "one masked":
+        return base.masked_fill(base < kept, -math.inf), other
+    if name == "one-hot":
+        return base, torch.full_like(base, -math.inf).scatter(1, base.argmax(dim=1, keepdim=True), 0.0)
+    raise KeyError(name)
+
+
+WHOLE = ["near 1e-6", "near 1e-4", "near 1e-3", "near 1e-2", "near 0.1", "medium", "random", "extreme", "peaked"]
+WHOLE += ["sharp", "apart", "heavy", "tails", "same top-k"]
+MASKED = ["other top-k", "one masked", "one-hot"]
+
+
+def pair(name, rows, size, kind, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(x.to(kind).log_softmax(dim=1) for x in logits(name, rows, size, generator))
+
+
+def check(theta, target, found):
+    """A solution of kl_symmetry against scipy, row by row; how many rows had an alpha determined to 1e-5."""
+    kind, determined = theta.dtype, 0
+    assert not any(x.isnan().any() for x in (found.alpha, found.log_q, found.residual))
+    for i in range(len(theta)):
+        row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[kind])
+        a, residual = float(found.alpha[i]), float(found.residual[i])
+        assert 0 <= a <= 1
+        if not row.common.any():
+            assert a == 0.5 and found.degenerate[i]
+            continue
+        expected, inside = row.root()
+        level, variance, value = row.level(a), row.variance(a), row.mean(a)
+        assert abs(residual - value) <= 8 * level + 16 * EPS[kind] * math.sqrt(variance) + 1e-30
+        close = row.mean(expected) if row.masked else 0.0
+        if inside or (row.masked and abs(close) > 10 * level):
+            assert bool(found.degenerate[i]) == (not inside)
+        if not inside and row.masked:
+            assert a == expected or abs(close) <= 10 * level
+        elif not inside:  # no root only because the two do not sum to 1 exactly
+            assert abs(value) <= row.unsummed() + level + TOL[kind] * variance
+        elif not (row.s == 0).all():
+            slope = row.variance(expected)
+            if slope > 0 and row.level(expected) < 8e-6 * slope:
+                determined += 1
+                assert abs(a - expected) < 1e-5
+                assert abs(a - expected) <= TOL[kind] + 2 * row.level(expected) / slope
+            else:
+                assert abs(value) <= level + TOL[kind] * variance
+        else:
+            assert a == 0.5
+        log_q = np.full(len(row.theta), -np.inf)
+        log_q[row.common] = row.log_q(a)
+        own = found.log_q[i].double().numpy()
+        own[own == -np.inf], log_q[log_q == -np.inf] = -1e9, -1e9
+        assert ((own > -1e8) == row.common).all()
+        near = 4 * EPS[kind] * (2 + np.abs(row.p) + np.abs(row.t) + np.abs(row.log_weights(a)).min())
+        assert (np.abs(own - log_q)[row.common] <= near).all()
+        assert abs(np.exp(own).sum() - 1) <= 64 * EPS[kind] * (1 + np.abs(row.log_weights(a)).min())
+    return determined
+
+
+@BOTH
+@pytest.mark.parametrize("name", WHOLE + MASKED)
+def test_alpha_is_the_root_that_scipy_finds(name, kind):
+    determined = 0
+    for size, rows in ((2, 40), (3, 40), (10, 40), (300, 20)):
+        theta, target = pair(name, rows, size, kind, seed=size)
+        determined += check(theta, target, solve(theta, target))
+    if name in ("medium", "random", "apart", "heavy", "same top-k"):
+        assert determined > 50  # the test says something
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *MASKED])
+def test_alpha_is_the_root_over_a_whole_vocabulary(name):
+    theta, target = pair(name, 2, 50257, torch.float32)
+    check(theta, target, solve(theta, target))
+
+
+@pytest.mark.slow
+@BOTH
+@pytest.mark.parametrize("name", WHOLE + MASKED)
+def test_alpha_is_the_root_of_thousands_of_rows(name, kind):
+    for size, rows in ((2, 1500), (3, 1500), (5, 1500), (50, 500), (1000, 200), (50257, 8)):
+        theta, target = pair(name, rows, size, kind, seed=size + 1)
+        check(theta, target, solve(theta, target, initial=torch.rand(rows)))
+
+
+@BOTH
+@pytest.mark.parametrize("name", WHOLE + MASKED)
+def test_every_start_leads_to_the_same_alpha(name, kind):
+    rows, size = 24, 40
+    theta, target = pair(name, rows, size, kind)
+    cold = solve(theta, target)
+    for start in (0.0, 1e-7, 0.2, 0.97, 1.0, torch.linspace(0, 1, rows)):
+        warm = solve(theta, target, initial=start)
+        check(theta, target, warm)
+        for i in range(rows):
+            row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[kind])
+            a = float(cold.alpha[i])
+            if row.level(a) < 2e-6 * row.variance(a):
+                assert float(warm.alpha[i]) == pytest.approx(a, abs=2 * TOL[kind] + 2 * row.level(a) / row.variance(a))
+        assert torch.equal(warm.degenerate, cold.degenerate)
+
+
+def test_a_good_start_saves_passes():
+    theta, target = pair("random", 64, 200, torch.float32)
+    cold, far = solve(theta, target), solve(theta, target, initial=0.99)
+    warm = solve(theta, target, initial=cold.alpha)
+    assert (warm.passes == 1).all() and warm.passes.sum() < cold.passes.sum() < far.passes.sum()
+
+
+@BOTH
+@pytest.mark.parametrize("n", [5, 10, 20, 50])
+def test_bisection_is_as_exact_as_its_halvings(n, kind):
+    for name in ("near 0.1", "medium", "random", "apart", "heavy", "same top-k", "other top-k"):
+        theta, target = pair(name, 20, 30, kind)
+        found = solve(theta, target, solver="bisection", iterations=n)
+        assert (found.passes == n).all()
+        for i in range(len(theta)):
+            row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[kind])
+            expected, inside = row.root()
+            a = float(found.alpha[i])
+            assert bool(found.degenerate[i]) == (row.masked and not inside)
+            if not inside:
+                assert not row.masked or a == expected
+                continue
+            assert abs(a - expected) <= 2.0 ** -(n + 1) + row.level(expected) / row.variance(expected) + EPS[kind]
+            assert float(found.residual[i]) == pytest.approx(row.mean(a), abs=10 * row.level(a))
+
+
+@pytest.mark.parametrize("method", ["kl_symmetry", "ess_balance", "entropy"])
+def test_blocks_and_the_order_of_rows_change_nothing(method, monkeypatch):
+    parts = [pair(name, 3, 50, torch.float32) for name in (*WHOLE[3:], *MASKED)]
+    theta, target = (torch.cat([part[k] for part in parts]) for k in range(2))
+    whole = solve(theta, target, method)
+    order = torch.randperm(len(theta), generator=torch.Generator().manual_seed(1))
+    for block in (1, 120, 333, 10**9):
+        monkeypatch.setattr(subject, "BLOCK", block)
+        found = solve(theta[order], target[order], method)
+        assert torch.equal(found.degenerate, whole.degenerate[order])
+        # torch adds up one row and many in different orders
+        torch.testing.assert_close(found.alpha, whole.alpha[order], rtol=0, atol=1e-5)
+        torch.testing.assert_close(found.log_q.exp(), whole.log_q[order].exp(), rtol=0, atol=2e-6)
+        torch.testing.assert_close(found.residual, whole.residual[order], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("method", subject.METHODS)
+def test_any_leading_shape_and_no_rows(method):
+    theta, target = pair("medium", 6, 9, torch.float64)
+    more = {"value": 0.3} if method == "fixed" else {}
+    flat = solve(theta, target, method, log_p_ref=target.roll(1, 1), **more)
+    for shape in ((2, 3), (6, 1), (1, 2, 3)):
+        a, b = theta.reshape(*shape, 9), target.reshape(*shape, 9)
+        found = solve(a, b, method, log_p_ref=b.roll(1, -1), **more)
+        assert found.alpha.shape == shape and found.log_q.shape == (*shape, 9)
+        torch.testing.assert_close(found.alpha.reshape(-1), flat.alpha)
+    one = solve(theta[0], target[0], method, log_p_ref=target[0].roll(1), **more)
+    assert one.alpha.shape == () and float(one.alpha) == pytest.approx(float(flat.alpha[0]), abs=1e-12)
+    none = solve(theta[:0], target[:0], method, log_p_ref=target[:0], **more)
+    assert none.alpha.shape == (0,) and none.log_q.shape == (0, 9) and none.passes.dtype == torch.int64
+
+
+def test_what_was_found_stays_when_more_is_solved():
+    theta, target = pair("medium", 4, 50, torch.float32)
+    first = solve(theta, target)
+    kept = first.log_q.clone()
+    solve(target.roll(1, 1), theta)
+    assert torch.equal(first.log_q, kept)
+    assert not solve(theta.clone().requires_grad_(), target).log_q.requires_grad
+
+
+# ---------------------------------------------------------------- laws
+
+ROWS = st.tuples(
+    st.sampled_from([*WHOLE[4:7], "peaked", "apart", "heavy", "same top-k"]),
+    st.integers(2, 40),
+    st.integers(0, 10**6),
+).map(lambda drawn: pair(drawn[0], 5, drawn[1], torch.float64, drawn[2]))
+MANY = settings(max_examples=40, deadline=None)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"solver": "bisection", "iterations": 20},
+        {"method": "ess_balance"},
+        {"method": "entropy"},
+    ],
+    ids=str,
+)
+@MANY
+@given(ROWS)
+def test_swapping_the_policies_mirrors_alpha(how, rows):
+    theta, target = rows
+    one, other = solve(theta, target, **how), solve(target, theta, **how)
+    torch.testing.assert_close(one.alpha, 1 - other.alpha, rtol=0, atol=1e-6 if "iterations" in how else 1e-9)
+    torch.testing.assert_close(one.log_q.exp(), other.log_q.exp(), rtol=0, atol=1e-4 if "iterations" in how else 1e-7)
+
+
+@MANY
+@given(ROWS, st.floats(-5, 5))
+def test_equal_shifts_change_nothing(rows, shift):
+    theta, target = rows
+    for method in ("kl_symmetry", "ess_balance"):
+        one, other = solve(theta, target, method), solve(theta + shift, target + shift, method)
+        # the shift rounds the log-probabilities, which the alpha of rows with a small variance of s shows
+        p = one.log_q.exp()
+        s = torch.where(p > 0, theta - target, 0.0)
+        variance = (p * s * s).sum(dim=1) - (p * s).sum(dim=1) ** 2
+        assert ((one.alpha - other.alpha).abs() * variance < 1e-11).all()
+        torch.testing.assert_close(one.log_q.exp(), other.log_q.exp(), rtol=0, atol=1e-8)
+
+
+@MANY
+@given(ROWS)
+def test_both_divergences_are_the_chernoff_information(rows):
+    theta, target = rows
+    found = solve(theta, target)
+    q, inside = found.log_q.exp(), found.log_q > -math.inf
+    to_theta, to_target = ((q * torch.where(inside, found.log_q - x, 0.0)).sum(dim=1) for x in rows)
+    _, log_z = log_geometric_mean(theta, target, found.alpha)
+    torch.testing.assert_close(to_theta, to_target, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(to_theta, -log_z, rtol=1e-9, atol=1e-10)
+    # the minimum of log Z
+    for a in np.linspace(0.001, 0.999, 23):
+        assert (log_geometric_mean(theta, target, float(a))[1] >= log_z - 1e-12).all()
+
+
+@MANY
+@given(ROWS)
+def test_ess_balance_makes_the_smaller_size_as_large_as_it_can_be(rows):
+    theta, target = rows
+    found = solve(theta, target, "ess_balance")
+
+    def sizes(log_q):
+        return effective_sample_size(theta, log_q), effective_sample_size(target, log_q)
+
+    of_theta, of_target = sizes(found.log_q)
+    torch.testing.assert_close(of_theta, of_target, rtol=1e-8, atol=0)
+    torch.testing.assert_close(found.residual, torch.zeros_like(found.residual), rtol=0, atol=1e-9)
+    for a in np.linspace(0, 1, 41):
+        least = torch.minimum(*sizes(log_geometric_mean(theta, target, float(a))[0]))
+        assert (least <= of_theta * (1 + 1e-8)).all()
+
+
+@pytest.mark.parametrize("sd", [0.02, 0.05])
+def test_for_close_pairs_the_two_symmetries_differ_by_a_factor_of_three(sd):
+    """Close to 1/2, E[s] = k2 (a - 1/2) - k3 / 24 and log(ESS_theta / ESS_t) = 2 k2 (a - 1/2) - k3 / 4."""
+    theta, target = pair(f"near {sd}", 200, 5, torch.float64)
+    kl, ess = (solve(theta, target, method).alpha - 0.5 for method in ("kl_symmetry", "ess_balance"))
+    far = kl.abs() > 1e-4 * sd
+    assert far.sum() > 150
+    assert float((ess / kl)[far].median()) == pytest.approx(3, abs=0.01)
+
+
+# ---------------------------------------------------------------- the other methods
+
+
+def test_entropy_against_a_loop():
+    theta, target = pair("other top-k", 10, 12, torch.float32)
+    found = solve(theta, target, "entropy")
+    for i in range(10):
+        sizes = [-math.fsum(math.exp(v) * v for v in x[i].tolist() if v > -math.inf) for x in (theta, target)]
+        assert float(found.alpha[i]) == pytest.approx(sizes[0] / sum(sizes), abs=1e-6)
+    certain = torch.tensor([[0.0, -math.inf, -math.inf]])
+    assert solve(certain, certain, "entropy").alpha == 0.5
+
+
+@BOTH
+def test_fixed_takes_its_value(kind):
+    theta, target = pair("other top-k", 10, 12, kind)
+    for value in (0.0, 0.3, 1.0):
+        found = solve(theta, target, "fixed", value=value)
+        torch.testing.assert_close(found.alpha, torch.full((10,), value, dtype=kind))
+        torch.testing.assert_close(found.log_q, log_geometric_mean(theta, target, value)[0])
+    # whole, tokens that the other excludes with them
+    torch.testing.assert_close(solve(theta, target, "fixed", value=1.0).log_q, theta)
+    torch.testing.assert_close(solve(theta, target, "fixed", value=0.0).log_q, target)
+
+
+def signal_to_noise(theta, target, ref, a):
+    """|Phi1| / sqrt(Phi2) of one row at one alpha, a loop over tokens."""
+    theta, target, ref = theta.tolist(), target.tolist(), ref.tolist()
+    common = [v for v in range(len(theta)) if theta[v] > -math.inf and target[v] > -math.inf]
+    z = math.fsum(math.exp(a * theta[v] + (1 - a) * target[v]) for v in common)
+    signal, first, second = 0.0, 0.0, 0.0
+    for v in common:
+        q = math.exp(a * theta[v] + (1 - a) * target[v]) / z
+        p, t = math.exp(theta[v]), math.exp(target[v])
+        wr = p / q * (target[v] - ref[v])
+        signal, first, second = signal + (t - p) * wr, first + p * wr, second + p * wr * wr
+    return abs(signal) / math.sqrt(second - first**2)
+
+
+@pytest.mark.parametrize("name", ["near 0.1", "medium", "random", "same top-k", "other top-k"])
+def test_snr_max_against_a_dense_grid(name):
+    theta, target = pair(name, 8, 7, torch.float64)
+    ref = pair("medium", 8, 7, torch.float64, seed=5)[0]
+    found = solve(theta, target, "snr_max", log_p_ref=ref)
+    single = solve(theta.float(), target.float(), "snr_max", log_p_ref=ref.float())
+    for i in range(8):
+        grid = [signal_to_noise(theta[i], target[i], ref[i], a) for a in np.linspace(0, 1, 401)]
+        for solution, near in ((found, 1e-6), (single, 1e-4)):
+            own = signal_to_noise(theta[i], target[i], ref[i], float(solution.alpha[i]))
+            assert own >= max(grid) * (1 - near)
+
+
+def test_snr_max_without_a_signal_is_the_middle():
+    theta, target = pair("medium", 3, 7, torch.float64)
+    for found in (
+        solve(theta, theta, "snr_max", log_p_ref=target),
+        solve(theta, target, "snr_max", log_p_ref=target),
+    ):
+        assert (found.alpha == 0.5).all() and found.degenerate.all()
+
+
+# ---------------------------------------------------------------- degenerate cases
+
+
+@BOTH
+@pytest.mark.parametrize("how", [{}, {"solver": "bisection"}, {"method": "ess_balance"}, {"initial": 0.9}], ids=str)
+def test_equal_distributions_give_the_middle_and_the_policy(how, kind):
+    theta, _ = pair("medium", 5, 30, kind)
+    theta[3] = theta[3].masked_fill(torch.arange(30) > 4, -math.inf).log_softmax(0)
+    theta[4] = torch.full((30,), -math.inf).scatter(0, torch.tensor(7), 0.0)
+    found = solve(theta, theta.clone(), **how)
+    assert (found.alpha == 0.5).all() and not found.degenerate.any() and (found.residual == 0).all()
+    torch.testing.assert_close(found.log_q, theta, rtol=0, atol=20 * EPS[kind])
+
+
+@pytest.mark.parametrize("method", subject.METHODS)
+def test_disjoint_supports_give_the_plain_mixture(method):
+    theta = torch.tensor([[0.25, 0.75, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]]).log()
+    target = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.2, 0.2, 0.2, 0.4]]).log()
+    more = {"value": 0.3} if method == "fixed" else {}
+    found = solve(theta, target, method, log_p_ref=torch.full_like(theta, 0.25).log(), **more)
+    assert found.alpha[0] == 0.5 and found.degenerate.tolist() == [True, False] and found.residual[0] == 0
+    torch.testing.assert_close(found.log_q[0].exp(), torch.tensor([0.125, 0.375, 0.25, 0.25]))
+    bisected = solve(theta, target, solver="bisection")
+    assert bisected.alpha[0] == 0.5 and bisected.degenerate.tolist() == [True, False]
+
+
+@BOTH
+@pytest.mark.parametrize("solver", subject.SOLVERS)
+def test_without_a_symmetric_point_alpha_is_the_nearer_end(solver, kind):
+    # the target allows one token: q is certain of it at every alpha, and KL(q||t) = 0 < KL(q||theta)
+    theta = torch.tensor([[0.2, 0.8], [0.5, 0.5]], dtype=kind).log()
+    target = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=kind).log()
+    found, other = solve(theta, target, solver=solver), solve(target, theta, solver=solver)
+    assert (found.alpha == 1).all() and (other.alpha == 0).all()
+    assert found.degenerate.all() and other.degenerate.all()
+    torch.testing.assert_close(found.log_q, target)
+    torch.testing.assert_close(other.log_q, target)
+
+
+@pytest.mark.parametrize("solver", subject.SOLVERS)
+@pytest.mark.parametrize("root", [0.01, 0.99])
+def test_a_root_close_to_an_end_is_one(solver, root):
+    # two tokens in common, s = 1 and -1, and one of its own for each
+    t = [0.2 * math.exp(-root), 0.2 * math.exp(root)]
+    theta = [t[0] * math.e, t[1] / math.e]
+    rows = [[*theta, 1 - sum(theta), 0.0], [*t, 0.0, 1 - sum(t)]]
+    found = solve(*torch.tensor(rows, dtype=torch.float64).log(), solver=solver, iterations=5)
+    assert not found.degenerate
+    assert float(found.alpha) == pytest.approx(root, abs=2**-6 if solver == "bisection" else 1e-12)
+
+
+def test_tokens_below_the_range_of_float32_decide_where_they_are_all_there_is():
+    """s = 0 on the one likely token: the others, of probabilities far below 1e-38, have the root to themselves."""
+    theta = torch.tensor([[0.0, -121.73, -165.63, -108.03, -255.48], [0.0, -35.82, -123.12, -140.18, -38.09]])
+    target = torch.tensor([[0.0, -125.56, -35.92, -167.95, -148.39], [0.0, -81.52, -40.32, -143.76, -87.47]])
+    found = solve(theta, target)
+    for i in range(2):
+        row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[torch.float32])
+        assert float(found.alpha[i]) == pytest.approx(row.root()[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("start", [None, 0.0, 1.0])
+def test_a_large_negative_mask_is_as_good_as_infinity(mask, start):
+    for name in ("other top-k", "one masked", "same top-k"):
+        theta, target = pair(name, 30, 12, torch.float32)
+        found = solve(theta, target)
+        own = solve(theta.clamp_min(mask), target.clamp_min(mask), initial=start)
+        torch.testing.assert_close(own.alpha, found.alpha, rtol=0, atol=3e-6)
+        torch.testing.assert_close(own.log_q.exp(), found.log_q.exp(), rtol=0, atol=1e-4)
+        assert torch.equal(own.degenerate, found.degenerate)
+
+
+def test_close_rows_in_float32_keep_to_the_middle():
+    """Rounding, not a difference, decides where E[s] of such rows is 0, and whether it is: not an end, no flag."""
+    for name in ("near 1e-6", "near 1e-4"):
+        theta, target = pair(name, 50, 2000, torch.float32)
+        found = solve(theta, target)
+        lost = (found.alpha - 0.5).abs() > 0.01
+        for i in lost.nonzero()[:, 0].tolist():  # the few whose rounded sums leave a root inside
+            row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[torch.float32])
+            assert row.root()[1]
+        assert lost.float().mean() < 0.3 and not found.degenerate.any()
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def broken(row, value):
+    x = torch.zeros(4, 3)
+    x[row] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "words"),
+    [
+        ((broken(2, math.nan), torch.zeros(4, 3)), {}, ["log_p_theta", "row 2", "NaN"]),
+        ((torch.zeros(4, 3), broken(1, math.inf)), {}, ["log_p_t", "row 1", "inf"]),
+        ((torch.zeros(4, 3), broken(3, -math.inf)), {}, ["log_p_t", "row 3", "no token"]),
+        ((broken(1, -1e9), torch.zeros(4, 3)), {}, ["log_p_theta", "row 1", "no token"]),
+        ((torch.zeros(4, 3), torch.zeros(4, 2)), {}, ["(4, 3)", "(4, 2)", "same shape"]),
+        ((torch.zeros(4, 3), torch.zeros(4, 3).double()), {}, ["float32", "float64", "same"]),
+        ((torch.zeros(4, 3).half(), torch.zeros(4, 3).half()), {}, ["float16", ".float()"]),
+        ((torch.zeros(4, 3),) * 2, {"method": "kl"}, ["method='kl'", "kl_symmetry"]),
+        ((torch.zeros(4, 3),) * 2, {"solver": "secant"}, ["solver='secant'", "newton"]),
+        ((torch.zeros(4, 3),) * 2, {"solver": "bisection", "iterations": 0}, ["iterations=0", "one"]),
+        ((torch.zeros(4, 3),) * 2, {"method": "fixed"}, ["value=None", "[0, 1]"]),
+        ((torch.zeros(4, 3),) * 2, {"method": "fixed", "value": 1.5}, ["value=1.5", "[0, 1]"]),
+        ((torch.zeros(4, 3),) * 2, {"value": 0.5}, ["value=0.5", "kl_symmetry"]),
+        ((torch.zeros(4, 3),) * 2, {"method": "snr_max"}, ["log_p_ref", "shape"]),
+        ((torch.zeros(4, 3),) * 2, {"method": "snr_max", "log_p_ref": broken(2, -math.inf)}, ["log_p_ref", "row 2"]),
+        ((torch.zeros(4, 3),) * 2, {"initial": math.nan}, ["initial", "NaN"]),
+        ((torch.zeros(4, 3),) * 2, {"initial": torch.zeros(3)}, ["initial", "(3,)", "(4,)"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_solved_is_named(arguments, more, words):
+    with pytest.raises(ValueError) as refusal:
+        solve(*arguments, **more)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+def test_a_row_is_named_by_its_place_in_the_whole_batch(monkeypatch):
+    monkeypatch.setattr(subject, "BLOCK", 6)
+    with pytest.raises(ValueError, match="row 3 "):
+        solve(broken(3, math.nan), torch.zeros(4, 3))

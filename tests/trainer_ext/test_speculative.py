@@ -1,0 +1,165 @@
+"""Speculative sampling yields q exactly: every draft, acceptance and residual draw enumerated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from trainer_ext.sampling.alpha import solve
+from trainer_ext.sampling.speculative import acceptance, residual, verify
+
+WORDS, LENGTH = 5, 3
+
+
+def policies(seed=0):
+    """log p and log q of every prefix of up to LENGTH tokens, as dictionaries; q by KL symmetry with a third policy."""
+    generator = torch.Generator().manual_seed(seed)
+    p, q = {}, {}
+    for length in range(LENGTH + 1):
+        for prefix in itertools.product(range(WORDS), repeat=length):
+            theta, target = (2 * torch.randn(2, WORDS, generator=generator, dtype=torch.float64)).log_softmax(dim=-1)
+            p[prefix], q[prefix] = theta, solve(theta, target).log_q
+    return p, q
+
+
+def exactly(p, q, k, correction, prefix=(), weight=1.0, found=None):
+    """Probability of every sequence of LENGTH tokens that the scheme puts out, rounds of k drafted tokens each."""
+    found = {} if found is None else found
+    if len(prefix) >= LENGTH:
+        head = prefix[:LENGTH]
+        found[head] = found.get(head, 0.0) + weight
+        return found
+
+    def draft(at, drafted, weight):
+        # a draft beyond the end would be cut off: it changes nothing that is seen
+        if len(at) == LENGTH:
+            exactly(p, q, k, correction, at, weight, found)
+            return
+        log_p, log_q = p[at], q[at]
+        if drafted == k:  # all stand, one more from q
+            for token in range(WORDS):
+                exactly(p, q, k, correction, (*at, token), weight * math.exp(log_q[token]), found)
+            return
+        kept = (log_q - log_p).exp().clamp_max(1)
+        for token in range(WORDS):
+            draft((*at, token), drafted + 1, weight * math.exp(log_p[token]) * float(kept[token]))
+        rejected = 1 - float(acceptance(log_p, log_q))
+        for token, chance in enumerate(correction(log_p, log_q).tolist()):
+            exactly(p, q, k, correction, (*at, token), weight * rejected * chance, found)
+
+    draft(prefix, 0, weight)
+    return found
+
+
+def wanted(q):
+    return {
+        sequence: math.exp(math.fsum(float(q[sequence[:i]][token]) for i, token in enumerate(sequence)))
+        for sequence in itertools.product(range(WORDS), repeat=LENGTH)
+    }
+
+
+def distance(found, expected):
+    return max(abs(found.get(sequence, 0.0) - chance) for sequence, chance in expected.items())
+
+
+@pytest.mark.parametrize("k", range(1, 11))
+def test_the_output_is_distributed_as_q(k):
+    p, q = policies()
+    found = exactly(p, q, k, residual)
+    assert math.fsum(found.values()) == pytest.approx(1, abs=1e-12)
+    assert distance(found, wanted(q)) < 1e-12
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_falling_back_to_q_itself_is_wrong(k):
+    p, q = policies()
+    found = exactly(p, q, k, lambda log_p, log_q: log_q.exp())
+    assert math.fsum(found.values()) == pytest.approx(1, abs=1e-12)  # a distribution, but not q
+    assert distance(found, wanted(q)) > 1e-2
+
+
+def test_acceptance_is_one_minus_the_total_variation():
+    p, q = policies(1)
+    log_p, log_q = torch.stack(list(p.values())), torch.stack(list(q.values()))
+    variation = (log_p.exp() - log_q.exp()).abs().sum(dim=1) / 2
+    torch.testing.assert_close(acceptance(log_p, log_q), 1 - variation, rtol=0, atol=1e-14)
+    by_token = (log_p.exp() * (log_q - log_p).exp().clamp_max(1)).sum(dim=1)
+    torch.testing.assert_close(acceptance(log_p, log_q), by_token, rtol=0, atol=1e-14)
+
+
+def test_the_residual_is_a_distribution_where_q_exceeds_p():
+    p, q = policies(2)
+    log_p, log_q = torch.stack(list(p.values())), torch.stack(list(q.values()))
+    left = residual(log_p, log_q)
+    torch.testing.assert_close(left.sum(dim=1), torch.ones(len(left), dtype=left.dtype))
+    assert ((left > 0) == (log_q > log_p)).all()
+    torch.testing.assert_close(residual(log_p, log_p), log_p.exp())
+
+
+def batch(rows, k, seed=0):
+    """One row of random p (k, V), q (k + 1, V), repeated, and drafts from p."""
+    generator = torch.Generator().manual_seed(seed)
+    p, q = (1.5 * torch.randn(2, k + 1, WORDS, generator=generator, dtype=torch.float64)).log_softmax(dim=-1)
+    draft = torch.stack([torch.multinomial(x.exp(), rows, True, generator=generator) for x in p[:k]], dim=1)
+    return draft, p[:k].expand(rows, k, WORDS), q.expand(rows, k + 1, WORDS), generator
+
+
+def test_verify_keeps_and_corrects_with_the_right_probabilities():
+    rows, k = 200_000, 3
+    draft, log_p, log_q, generator = batch(rows, k)
+    found = verify(draft, log_p, log_q, generator)
+    stand = acceptance(log_p[0], log_q[0, :k]).tolist()
+    chances = [math.prod(stand[:n]) * (1 - stand[n] if n < k else 1) for n in range(k + 1)]
+    for n, chance in enumerate(chances):
+        ended = found.accepted == n
+        assert abs(float(ended.double().mean()) - chance) < 5 * math.sqrt(chance / rows)
+        next_one = residual(log_p[0, n], log_q[0, n]) if n < k else log_q[0, n].exp()
+        share = torch.bincount(found.next_token[ended], minlength=WORDS) / ended.sum()
+        assert (share - next_one).abs().max() < 5 * math.sqrt(0.25 / float(ended.sum()))
+        # never what the residual excludes
+        assert not share[next_one == 0].any()
+    # the first token put out is q's
+    first = torch.where(found.accepted > 0, draft[:, 0], found.next_token)
+    share = torch.bincount(first, minlength=WORDS) / rows
+    assert (share - log_q[0, 0].exp()).abs().max() < 5 * math.sqrt(0.25 / rows)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_equal_policies_keep_all_and_disjoint_ones_none(kind):
+    draft, log_p, log_q, generator = batch(500, 4)
+    log_p = log_p.to(kind)
+    same = torch.cat([log_p, log_q[:, -1:].to(kind)], dim=1)
+    assert (verify(draft, log_p, same, generator).accepted == 4).all()
+    low = torch.full((500, 4, WORDS), -math.inf, dtype=kind)
+    low[..., :2] = math.log(0.5)
+    high = torch.full((500, 5, WORDS), -math.inf, dtype=kind)
+    high[..., 2:] = math.log(1 / 3)
+    found = verify(torch.randint(2, (500, 4), generator=generator), low, high, generator)
+    assert (found.accepted == 0).all() and (found.next_token >= 2).all()
+
+
+def test_the_same_generator_gives_the_same_result():
+    draft, log_p, log_q, _ = batch(50, 3)
+    one, two = (verify(draft, log_p, log_q, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(one.accepted, two.accepted) and torch.equal(one.next_token, two.next_token)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d, p, q: (d, p, q[:, :-1]), ["log_q", "(6, 4, 5)", "(6, 3, 5)"]),
+        (lambda d, p, q: (d, p[:, :2], q), ["log_p", "(6, 3, 5)", "(6, 2, 5)"]),
+        (lambda d, p, q: (d + 5, p, q), ["draft", "row 0", "5"]),
+        (lambda d, p, q: (d, p.index_fill(0, torch.tensor(4), math.nan), q), ["log_p", "row 4", "NaN"]),
+        (lambda d, p, q: (d, p, q.index_fill(0, torch.tensor(2), math.nan)), ["log_q", "row 2", "NaN"]),
+        (lambda d, p, q: (d, p.index_fill(0, torch.tensor(3), -math.inf), q), ["draft", "row 3", "log_p"]),
+    ],
+)
+def test_what_cannot_be_verified_is_named(change, words):
+    draft, log_p, log_q, _ = batch(6, 3)
+    with pytest.raises(ValueError) as refusal:
+        verify(*change(draft, log_p.clone(), log_q.clone()))
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)

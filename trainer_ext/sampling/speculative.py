@@ -1,0 +1,70 @@
+"""Speculative sampling from q (Leviathan et al. 2023, Chen et al. 2023): draft cheaply, verify, correct.
+
+A draft token y is kept with probability min(1, q(y)/p(y)); at the first that is not, one is drawn from the residual
+max(q - p, 0), normalised; when all are kept, one more from q. The residual is what makes the output's distribution
+exactly q: drawing from q itself there does not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Verified:
+    """accepted (B,): how many of the k draft tokens stand; next_token (B,): the one drawn after them."""
+
+    accepted: Tensor
+    next_token: Tensor
+
+
+def acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Probability that a token drafted from p is kept: sum_v min(p, q) = 1 - TV(p, q), (...) of (..., V)."""
+    return torch.minimum(log_p, log_q).exp().sum(dim=-1)
+
+
+def residual(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """max(q - p, 0), normalised, (..., V): what follows a rejection. Equal p and q, which reject nothing: q."""
+    left = (log_q.exp() - log_p.exp()).clamp_min(0)
+    total = left.sum(dim=-1, keepdim=True)
+    return torch.where(total > 0, left / torch.where(total > 0, total, 1.0), log_q.exp())
+
+
+def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, generator: torch.Generator | None = None) -> Verified:
+    """Keep or correct k draft tokens of each of B rows.
+
+    draft: (B, k) int64, drawn from p; log_p: (B, k, V), the draft's log-probabilities; log_q: (B, k + 1, V), those of q
+    at the same positions and the one after. The output, draft[:accepted] and then next_token, is distributed as q's.
+
+    ValueError: shapes that do not fit, a token outside the vocabulary or that log_p excludes, NaN, with its row.
+    """
+    rows, k = draft.shape
+    words = log_p.shape[-1]
+    for name, x, shape in (("log_p", log_p, (rows, k, words)), ("log_q", log_q, (rows, k + 1, words))):
+        if x.shape != shape:
+            raise ValueError(f"{name} is {tuple(x.shape)}: {shape} is needed beside a draft of {(rows, k)}")
+        _refuse(x.isnan(), f"{name}: row {{}} holds NaN")
+    _refuse((draft < 0) | (draft >= words), f"draft: row {{}} holds a token outside the vocabulary of {words}")
+    place = draft.unsqueeze(-1)
+    drawn = log_p.gather(-1, place)[..., 0]
+    _refuse(drawn == -math.inf, "draft: row {} holds a token that log_p excludes: draw it from p")
+    chance = log_q[:, :k].gather(-1, place)[..., 0] - drawn
+    uniform = torch.rand(rows, k, generator=generator, device=draft.device, dtype=torch.float64)
+    kept = uniform.log() < chance
+    accepted = kept.long().cumprod(dim=1).sum(dim=1)
+    row = torch.arange(rows, device=draft.device)
+    after = log_q[row, accepted]
+    # after the last position nothing was drafted: p = 0 there, whose residual is q
+    nothing = torch.full_like(log_q[:, :1], -math.inf)
+    before = torch.cat([log_p, nothing], dim=1)[row, accepted]
+    return Verified(accepted, torch.multinomial(residual(before, after), 1, generator=generator)[:, 0])
+
+
+def _refuse(bad: Tensor, words: str) -> None:
+    rows = bad.flatten(1).any(dim=1)
+    if bool(rows.any()):
+        raise ValueError(words.format(int(rows.int().argmax())))
