@@ -68,6 +68,7 @@ class Cells:
         for key in self._fixed:
             self._values.pop(key, None)
         pinned = [key for group in wanted.groups.values() for key in group.overrides]
+        self._refused: set[str] = set()
         for key in [*self._values, *self._fixed, *self._scaled, *pinned]:
             self._refuse_parts(key, composer)
         self.levels: dict[str, list[Any]] = {**self._choices, **self._values}
@@ -104,6 +105,7 @@ class Cells:
         path = key.split(".")
         if path[0] == "method" and len(path) in (2, 3) and path[1] in methods.parts(composer):
             part = path[1]
+            self._refused.add(key)
             rule = "a part of a method is chosen as a group, not set as a value"
             self._workshop.problems.append(
                 Problem(
@@ -141,10 +143,31 @@ class Cells:
             except compose.ERRORS as error:
                 problems.append(does_not_compose(self._wanted.where, error))
                 continue
-            if combined is not None:
+            pinned = self._pinned(group)
+            if combined is not None and pinned is not None:
                 overrides, values = combined
-                found[group.name] = ([*overrides, *parts], values)
+                found[group.name] = ([*overrides, *pinned, *parts], values)
         return found
+
+    def _pinned(self, group: Group) -> list[str] | None:
+        """The choices of parts that a group's overrides make, for Hydra; None (and problems) if one is not sound."""
+        composer, problems, where = self._workshop.composer, self._workshop.problems, self._wanted.where
+        found: list[str] = []
+        for key, choice in group.choices.items():
+            at = f"experiment.groups.{group.name}.overrides.{key}"
+            value = validate.brief(choice)
+            known = [f"method/{part}" for part in methods.parts(composer)]
+            if key not in known:
+                close = nearest(key, known)
+                fix = f"write {close}" if close else f"use one of {', '.join(known)}"
+                problems.append(Problem(where, at, value, "this is no part of a method", fix))
+            elif key in self._wanted.factors:
+                rule = "a choice that is a factor of the experiment cannot be held fixed"
+                problems.append(Problem(where, at, value, rule, "remove it, or the factor"))
+            else:
+                spelled = command_line.choice_levels(composer, key, [choice], where, at, problems)
+                found.extend(f"{key}={one}" for one in spelled or [])
+        return found if len(found) == len(group.choices) else None
 
     def _shape(self, group: str, choices: Choices) -> Shape | None:
         overrides = [*self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
@@ -212,14 +235,14 @@ class Cells:
             except OmegaConfBaseException as error:
                 self._workshop.problems.append(does_not_compose(self._wanted.where, error))
                 return []
-            sound = self._check(shape, config, sources)
+            fitting, sound = self._fits(shape, group), self._check(shape, config, sources)
             if base is None:
                 continue
             pruned, refused = self._workshop.differences(base, config, shape.verl_keys)
             for bad in refused:
                 where, at = self._blame(bad.key, shape, sources)
                 self._workshop.problems.append(Problem(where, at, validate.brief(bad.value), bad.rule, bad.fix))
-            if refused or not sound:
+            if refused or not fitting or not sound:
                 continue
             config["verl"] = pruned
             digest = identity.identity(base.hash, config)
@@ -255,10 +278,32 @@ class Cells:
                 sources[key] = (COMMAND_LINE, key)
         return tree, sources
 
+    def _fits(self, shape: Shape, group: Group) -> bool:
+        """Whether the chosen parts have what they need of each other."""
+        for one in shape.unmet:
+            where = self._chooser(shape, group, one.part)
+            key, choice = f"method/{one.part}", shape.parts[one.part]
+            fix = one.fix(self._workshop.composer)
+            self._workshop.problems.append(Problem(where, key, choice, one.rule(), fix))
+        return not shape.unmet
+
+    def _chooser(self, shape: Shape, group: Group, part: str) -> str:
+        """Who chose a part of a group's method: the command line, the experiment, or a method file."""
+        key, composer = f"method/{part}", self._workshop.composer
+        if key in self._workshop.arguments.choices or key in self._workshop.arguments.choice_factors:
+            return COMMAND_LINE
+        if key in self._choices or key in group.choices:
+            return self._wanted.where
+        chosen = {method: methods.chosen_parts(composer, method)[part] for method in group.methods}
+        likely = [method for method, choice in chosen.items() if choice == shape.parts[part]] or group.methods
+        return f"{composer.folder.name}/method/{likely[-1]}.yaml"
+
     def _check(self, shape: Shape, config: Mapping[str, Any], sources: Mapping[str, tuple[str, str]]) -> bool:
         sound = True
-        for breach in shape.checker.check({key: value for key, value in config.items() if key != "verl"}):
+        for breach in shape.breaches(config):
             sound = False
+            if breach.key in self._refused:
+                continue
             where, at = self._blame(breach.key, shape, sources)
             rule, fix = breach.rule, breach.fix
             if rule == validate.NO_SUCH_KEY and breach.key.startswith("method."):

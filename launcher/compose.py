@@ -82,29 +82,25 @@ class Composer:
             return []
         return sorted(self._repository.get_group_options(group, ObjectType.GROUP))
 
+    def files(self, overrides: Sequence[str]) -> list[tuple[str, str, dict[str, Any]]]:
+        """The files of a composition in the order of merging: path without .yaml, package, content."""
+        defaults = self._loader.compute_defaults_list(self.config, list(overrides), RunMode.RUN)
+        paths = [(default.config_path, default.package or "") for default in defaults.defaults]
+        return [(path, package, self.content(path)) for path, package in paths if path and not path.startswith("hydra")]
+
+    def content(self, path: str) -> dict[str, Any]:
+        """What one file says, path without .yaml; {} when it is no mapping."""
+        loaded = self._repository.load_config(path)
+        return plain(loaded.config) if loaded is not None and isinstance(loaded.config, DictConfig) else {}
+
     def source(self, overrides: Sequence[str], key: str) -> str | None:
         """The file that set a key of this composition last, relative to the folder's parent; None when no file did."""
-        defaults = self._loader.compute_defaults_list(self.config, list(overrides), RunMode.RUN)
-        for default in reversed(defaults.defaults):
-            if default.config_path is None or default.config_path.startswith("hydra"):
+        for path, package, content in reversed(self.files(overrides)):
+            if package and not key.startswith(f"{package}."):
                 continue
-            loaded = self._repository.load_config(default.config_path)
-            package = default.package or ""
-            inside = key.removeprefix(f"{package}.") if package and key.startswith(f"{package}.") else key
-            if package and inside == key:
-                continue
-            if loaded is not None and isinstance(loaded.config, DictConfig) and _has(loaded.config, inside):
-                return f"{self.folder.name}/{default.config_path}.yaml"
+            if lookup(content, key.removeprefix(f"{package}.") if package else key)[0]:
+                return f"{self.folder.name}/{path}.yaml"
         return None
-
-
-def _has(config: DictConfig, key: str) -> bool:
-    node: Any = OmegaConf.to_container(config, resolve=False)
-    for part in key.split("."):
-        if not isinstance(node, dict) or part not in node:
-            return False
-        node = node[part]
-    return True
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

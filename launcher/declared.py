@@ -18,12 +18,13 @@ _RESERVED = ("runs", "bases", "cache")
 
 @dataclass(frozen=True)
 class Group:
-    """One comparison group: its method files (several are combined), label, and pinned values."""
+    """One comparison group: its method files (several are combined), label, pinned values, pinned choices of parts."""
 
     name: str
     methods: tuple[str, ...]
     label: str
     overrides: Mapping[str, Any]
+    choices: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _groups(value: Any, method: str, arguments: Arguments, where: str, problems:
         return {}
     if not value:
         chosen = {"+".join(files): files for files in arguments.methods or [(method,)]}
-        return {name: Group(name, files, name, {}) for name, files in chosen.items()}
+        return {name: Group(name, files, name, {}, {}) for name, files in chosen.items()}
     if arguments.methods is not None:
         rule = "this experiment's groups choose their own methods"
         fix = f"drop it, or run one method without experiment=; the groups are in {where}"
@@ -118,8 +119,9 @@ def _groups(value: Any, method: str, arguments: Arguments, where: str, problems:
             rule = "a mapping of dotted keys to values"
             problems.append(Problem(where, f"{at}.overrides", shown(overrides), rule, "write {method.rho: 0.3}"))
             overrides = {}
-        flat = {str(key): level for key, level in overrides.items()}
-        groups[name] = Group(name, tuple(names), str(item.get("label") or name), flat)
+        values = {str(key): level for key, level in overrides.items() if "/" not in str(key)}
+        choices = {str(key): level for key, level in overrides.items() if "/" in str(key)}
+        groups[name] = Group(name, tuple(names), str(item.get("label") or name), values, choices)
     return groups
 
 

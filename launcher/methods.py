@@ -7,7 +7,10 @@ choose differently for one part exclude each other; of a list part, which takes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from jsonschema import Draft202012Validator
 
 from launcher import validate
 from launcher.compose import ERRORS, Composer, plain
@@ -52,6 +55,49 @@ def chosen_parts(composer: Composer, method: str) -> dict[str, str]:
     return {**single, **{part: spelled(section.get(part) or {}) for part in list_parts(composer)}}
 
 
+@dataclass(frozen=True)
+class Requirement:
+    """What a chosen file of one part (`by`) needs of another part: a JSON-Schema fragment for that part's key."""
+
+    by: str
+    choice: str
+    part: str
+    schema: Mapping[str, Any]
+
+    def met(self, value: Any) -> bool:
+        """Whether the part's value in a composed method is as the file needs it."""
+        return bool(Draft202012Validator(self.schema).is_valid(value))
+
+    def rule(self) -> str:
+        """The requirement as a message says it: must be none, for loss=sft has no importance ratios."""
+        return f"must be {validate.words(self.schema)}"
+
+    def fix(self, composer: Composer) -> str:
+        """What to choose instead: the files of the part that meet the requirement, or another file than this one."""
+        other = f"another method/{self.by} than {self.choice}"
+        if self.part in list_parts(composer):
+            return f"choose method/{self.part}=[], or {other}" if self.met({}) else f"choose {other}"
+        paths = {name: f"method/{self.part}/{name}" for name in composer.options(f"method/{self.part}")}
+        good = [name for name, path in paths.items() if self.met(composer.content(path).get(self.part))]
+        return f"choose {'one of ' if len(good) > 1 else ''}method/{self.part}={', '.join(good)}, or {other}"
+
+
+def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requirement]:
+    """What the parts chosen by a composition need of each other.
+
+    Each file's fragments by themselves: merged, as Hydra merges `allowed`, two for one part would become a third.
+    """
+    known = parts(composer)
+    found = []
+    for path, package, content in composer.files(overrides):
+        group, _, choice = path.rpartition("/")
+        by = group.removeprefix("method/")
+        if package == "method" and by in known:
+            fragments = content.get(validate.ALLOWED) or {}
+            found += [Requirement(by, choice, part, fragments[part]) for part in known if part in fragments]
+    return found
+
+
 def own_values(composer: Composer, method: str) -> dict[str, Any]:
     """The values, by dotted key, that a method file sets itself, beyond what its parts bring."""
     overrides = [
@@ -88,7 +134,7 @@ def combine(
     subsets: dict[str, set[str]] = {part: set() for part in list_parts(composer)}
     choices: dict[str, tuple[str, str]] = {}
     values: dict[str, tuple[Any, str]] = {"name": ("+".join(methods), methods[0])}
-    sound = True
+    excluding: dict[tuple[str, str], list[tuple[str, Any, Any]]] = {}
     for method in methods:
         chosen = chosen_parts(composer, method)
         for part, subset in subsets.items():
@@ -101,15 +147,16 @@ def combine(
             taken: dict[str, tuple[Any, str]] = choices if key in wanted else values
             other, owner = taken.setdefault(key, (value, method))
             if other != value:
-                sound = False
                 name = key if key in wanted else f"method.{key}"
-                rule = (
-                    f"these methods exclude each other: conf/method/{owner}.yaml has {name}={other}, "
-                    f"conf/method/{method}.yaml has {name}={value}"
-                )
-                fix = f"remove {owner} or {method} from the list"
-                problems.append(Problem(where, at, shown(list(methods)), rule, fix))
-    if not sound:
+                excluding.setdefault((owner, method), []).append((name, other, value))
+    for (owner, method), both in excluding.items():
+        one, two = (" and ".join(f"{name}={pair[side]}" for name, *pair in both) for side in (0, 1))
+        rule = (
+            f"these methods exclude each other: conf/method/{owner}.yaml has {one}, conf/method/{method}.yaml has {two}"
+        )
+        fix = f"remove {owner} or {method} from the list"
+        problems.append(Problem(where, at, shown(list(methods)), rule, fix))
+    if excluding:
         return None
     overrides = [
         f"method={BASELINE}",

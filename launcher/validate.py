@@ -117,6 +117,11 @@ class Checker:
                 continue
             default = defaults.get(key) if isinstance(defaults, Mapping) else None
             if isinstance(value, Mapping) and not isinstance(default, (bool, int, float, str, list)):
+                if path in self._schemas:
+                    breach = self._leaf(path, value)
+                    if breach is not None:
+                        yield breach
+                        continue
                 yield from self._walk(value, default, f"{path}.")
                 continue
             breach = self._leaf(path, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -11,7 +11,6 @@ import yaml
 from launcher import arguments as command_line
 from launcher import base as bases
 from launcher import compose, identity, methods, validate
-from launcher import run as folders
 from launcher.base import Base
 from launcher.compose import Composer
 from launcher.problem import Problem, one_line
@@ -43,11 +42,29 @@ class Shape:
         known = {**parts, **single, **given, "method": methods.BASELINE}
         apart = sorted(f"{group}={choice}" for group, choice in known.items() if group not in ("experiment", "scale"))
         self._defaults = compose.plain(composer.compose(apart).config)
+        #: The choice of each part; of a list part as Hydra's overrides spell it.
+        self.parts = {part: known[f"method/{part}"] for part in methods.parts(composer) if f"method/{part}" in known}
+        self._method = validate.strip(self._defaults["method"])
+        # Each fragment is judged by itself below, not as one of what Hydra merged.
+        own = self._defaults["method"].get(validate.ALLOWED) or {}
+        self._defaults["method"][validate.ALLOWED] = {key: own[key] for key in own if key not in self.parts}
+        needed = [one for one in methods.requirements(composer, apart) if one.part in self.parts]
+        #: What the chosen parts need of each other, and do not have.
+        self.unmet = tuple(one for one in needed if not one.met(self._method.get(one.part)))
 
     @functools.cached_property
     def checker(self) -> validate.Checker:
         """Checks our own sections (verl's differences are checked against verl's tree)."""
         return validate.Checker({key: self._defaults.get(key) for key in SECTIONS if key != "verl"})
+
+    def breaches(self, config: Mapping[str, Any]) -> Iterator[validate.Breach]:
+        """What is wrong with a run's values; verl's differences are checked against verl's tree."""
+        yield from self.checker.check({key: value for key, value in config.items() if key != "verl"})
+        for part, choice in self.parts.items():
+            value, own = config["method"].get(part), self._method.get(part)
+            if value != own and not isinstance(own, Mapping):
+                rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
+                yield validate.Breach(f"method.{part}", value, rule, f"choose method/{part}={value}")
 
     def has(self, key: str) -> bool:
         """Whether a run of this shape reads a key; verl's keys are judged against verl's tree."""
@@ -116,9 +133,8 @@ class Workshop:
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, Any]]:
-        folder = self.composer.folder / "method"
         return {
-            f"method/{part}={choice}": folders.load_yaml(folder / part / f"{choice}.yaml") or {}
+            f"method/{part}={choice}": self.composer.content(f"method/{part}/{choice}")
             for part in methods.parts(self.composer)
             for choice in self.composer.options(f"method/{part}")
         }

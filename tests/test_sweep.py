@@ -70,7 +70,7 @@ def past_a_checkpoint(multirun: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep that nothing disturbed: 4 methods x 2 seeds."""
+    """A sweep that nothing disturbed: 5 methods x 2 seeds."""
     multirun = tmp_path_factory.mktemp("whole") / "multirun"
     done = launch(multirun)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,7 +79,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_run_is_done_with_one_line_a_step(finished):
     states = runs(finished)
-    assert len(states) == 8
+    assert len(states) == 10
     assert {state["state"] for state in states.values()} == {"done"}
     for lines in science(finished).values():
         assert [line["step"] for line in lines] == list(range(1, STEPS + 1))

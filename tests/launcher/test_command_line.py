@@ -57,7 +57,7 @@ def test_status_and_retry_know_what_stands(tmp_path, capsys):
 
     planned = plan.make(ROOT, ["experiment=quickstart", "seed=0", f"multirun={tmp_path}"])
     plan.freeze(planned)
-    c0, c1, clip, _ = planned.runs
+    c0, c1, clip, *_ = planned.runs
     for run_id, state in ((c0, run.DONE), (c1, run.FAILED), (clip, run.RUNNING)):
         cause = "ValueError: x" if state == run.FAILED else None
         run.write_state(run.run_folder(tmp_path, run_id), State(run_id, state, attempt=1, cause=cause))
@@ -65,10 +65,11 @@ def test_status_and_retry_know_what_stands(tmp_path, capsys):
     commands.status_command(tmp_path, "quickstart", as_json=True)
     groups = json.loads(capsys.readouterr().out)["quickstart"]["groups"]
     # It says running, but no process has it.
-    assert groups == {"C0": {"done": 1}, "C1": {"failed": 1}, "asymmetric_clip": {"lost": 1}, "PTRW": {"planned": 1}}
+    stand = {"C0": {"done": 1}, "C1": {"failed": 1}, "asymmetric_clip": {"lost": 1}}
+    assert groups == {**stand, "PTRW": {"planned": 1}, "q_star": {"planned": 1}}
     commands.status_command(tmp_path, "quickstart", as_json=False)
     assert f"{c1} failed: ValueError: x" in capsys.readouterr().out
-    assert [commands.reset(tmp_path, run_id) for run_id in planned.runs] == [False, True, False, False]
+    assert [commands.reset(tmp_path, run_id) for run_id in planned.runs] == [False, True, False, False, False]
     assert run.read_state(run.run_folder(tmp_path, c1)).state == run.PLANNED
 
 

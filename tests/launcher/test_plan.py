@@ -42,7 +42,7 @@ def shipped(group):
 
 
 RUNS = {
-    "quickstart": 12,
+    "quickstart": 15,
     "bnto_main": 20,
     "bnto_medium": 12,
     "bnto_grid": 651,
@@ -50,6 +50,16 @@ RUNS = {
     "grpo_ema": 25,
     "grpo_amic_vs_gspo": 15,
     "grpo_combinations": 25,
+    "qstar_mvp": 6,
+    "qstar_main": 24,
+    "qstar_advantage": 12,
+    "qstar_alpha": 21,
+    "qstar_bisection": 15,
+    "qstar_temperature": 9,
+    "qstar_weights": 12,
+    "qstar_target": 12,
+    "qstar_long": 6,
+    "qstar_speculative": 15,
 }
 
 
@@ -125,7 +135,7 @@ def test_the_fast_path_is_hydras_own_composition_of_a_credit_method_and_a_scale(
 
 def test_command_line_sweeps_multiply_the_groups_that_read_them():
     planned = make("experiment=quickstart", "method.gamma=0.8,1.2", "seed=0,1,2,3")
-    assert by_group(planned) == {"C0": 4, "C1": 8, "asymmetric_clip": 4, "PTRW": 4}
+    assert by_group(planned) == {"C0": 4, "C1": 8, "asymmetric_clip": 4, "PTRW": 4, "q_star": 4}
     assert planned.experiments[0].factors == {"method.gamma": {"label": "gamma", "levels": [0.8, 1.2]}}
     assert planned.experiments[0].seeds == (0, 1, 2, 3)
 
@@ -140,8 +150,8 @@ def test_a_single_value_reaches_just_the_groups_that_read_it_and_fixes_a_factor(
 def test_configuration_groups_can_be_factors():
     planned = make("experiment=quickstart", "task=expression,sorting", "method/control=none,dual", "seed=0")
     # C1 has the dual control already, so its cells and C0's are the same runs.
-    assert by_group(planned) == {"C0": 4, "C1": 4, "asymmetric_clip": 4, "PTRW": 4}
-    assert len(planned.runs) == 12
+    assert by_group(planned) == {"C0": 4, "C1": 4, "asymmetric_clip": 4, "PTRW": 4, "q_star": 4}
+    assert len(planned.runs) == 16
     assert set(planned.experiments[0].factors) == {"task", "method/control"}
 
 
@@ -157,7 +167,7 @@ def test_two_experiments_share_their_equal_runs(conf):
     (conf / "experiment/again.yaml").write_text(text)
     planned = make("experiment=quickstart,again", "seed=0", conf=conf)
     assert [experiment.name for experiment in planned.experiments] == ["quickstart", "again"]
-    assert len(planned.runs) == 4
+    assert len(planned.runs) == 5
 
 
 def test_method_files_combine_by_what_differs_from_the_baseline(conf):
@@ -269,16 +279,94 @@ def test_a_value_of_a_method_file_that_the_chosen_parts_do_not_read_is_refused(m
     assert "it is read with method/advantage=grpo" in line
 
 
+def parts():
+    """(part, choice, content) of every shipped file of a part."""
+    paths = sorted((ROOT / "conf/method").glob("*/*.yaml"))
+    return [(path.parent.name, path.stem, yaml.safe_load(path.read_text())) for path in paths]
+
+
 def test_no_two_parts_bring_one_key():
     owners = {}
-    for path in sorted((ROOT / "conf/method").glob("*/*.yaml")):
-        part, content = path.parent.name, yaml.safe_load(path.read_text())
+    for part, choice, content in parts():
         if isinstance(content[part], dict):
-            assert set(content) == {part} and set(content[part]) == {path.stem}
+            assert set(content) == {part} and set(content[part]) == {choice}
             continue
-        assert content[part] == path.stem
+        # Two files may be one choice with different parameters.
+        assert content[part] == {"kl_bisection": "kl_symmetry"}.get(choice, choice)
         for key in set(content) - {"allowed"}:
             assert owners.setdefault(key, part) == part, key
+
+
+def test_a_part_speaks_of_its_own_keys_and_of_other_parts_in_words_that_name_it():
+    groups = {part for part, _, _ in parts()}
+    needed = 0
+    for part, choice, content in parts():
+        fragments = content.get("allowed", {})
+        assert set(fragments) <= set(content) | groups, (part, choice)
+        for other in set(fragments) & groups:
+            assert other != part and f"{part}={choice}" in fragments[other]["description"]
+            assert len(fragments[other]) == 2
+            named = fragments[other].get("const", fragments[other].get("not", {}).get("const"))
+            assert named is None or any((group, name) == (other, named) for group, name, _ in parts())
+            needed += 1
+    assert needed > 20
+
+
+def requires(conf, part, choice, **fragments):
+    path = conf / f"method/{part}/{choice}.yaml"
+    path.write_text(f"{path.read_text().split('allowed:')[0]}{yaml.safe_dump({'allowed': fragments})}")
+
+
+def test_what_two_parts_need_of_a_third_is_judged_apart(conf):
+    requires(conf, "loss", "sft", target={"enum": ["expert"], "description": "one"})
+    requires(conf, "sampler", "target", target={"not": {"const": "expert"}, "description": "another"})
+    for target, failing in (("expert", "another"), ("none", "one")):
+        lines = refused("method=sft", f"method/target={target}", conf=conf)
+        assert [line for line in lines if f"method/target = {target}: must be {failing}. Fix: " in line] == lines
+    requires(conf, "loss", "sft", target={"const": "none", "description": "one"})
+    requires(conf, "sampler", "target", target={"const": "high_reward", "description": "another"})
+    assert len(refused("method=sft", conf=conf)) == 2
+
+
+@pytest.mark.parametrize("part", ["target", "alpha", "weights"])
+def test_geometric_sampling_goes_with_every_choice_but_those_it_refuses(part):
+    choices = [one for one in shipped(f"method/{part}") if one != "none" or part == "weights"]
+    planned = make("method=q_star", f"method/{part}={','.join(choices)}")
+    assert len(planned.runs) == len(choices) > 3
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected"),
+    [
+        ("[q_star,gspo]", {"sampler": "geometric", "trust_region": "none", "ratio": "sequence_geometric"}),
+        ("[q_star,bnto_minimal]", {"sampler": "geometric", "control": "dual", "target": "expert"}),
+        ("[gspo,q_star_grpo]", {"alpha": "kl_symmetry", "weights": "raw", "trust_region": "clip"}),
+        ("[rejection,temporal_decay]", {"sampler": "rejection", "target": "expert"}),
+    ],
+)
+def test_samplers_combine_with_what_shapes_the_update(methods, expected):
+    (run,) = make(f"method={methods}").runs.values()
+    assert {key: run.config["method"][key] for key in expected} == expected
+
+
+def test_a_groups_overrides_choose_parts():
+    planned = make("experiment=qstar_alpha", "seed=0", "scale=tiny")
+    runs = {entry.group: planned.runs[entry.id].config["method"] for entry in planned.experiments[0].entries}
+    assert {group: method["alpha"] for group, method in runs.items()} == {
+        **{f"fixed_0_{digit}": "fixed" for digit in (3, 5, 7)},
+        **{name: name for name in ("entropy", "kl_symmetry", "ess_balance", "snr_max")},
+    }
+    assert [runs[f"fixed_0_{digit}"]["alpha_value"] for digit in (3, 5, 7)] == [0.3, 0.5, 0.7]
+    # The command line has the last word; what it leaves unread is said.
+    one = make("experiment=qstar_alpha", "seed=0", "method/alpha=fixed", "method.alpha_value=0.1")
+    assert {run.config["method"]["alpha"] for run in one.runs.values()} == {"fixed"}
+
+
+def test_newton_and_halvings_have_their_own_keys():
+    planned = make("experiment=qstar_bisection", "seed=0")
+    runs = {entry.group: planned.runs[entry.id].config["method"] for entry in planned.experiments[0].entries}
+    found = {group: (method["solver"], method.get("iterations")) for group, method in runs.items()}
+    assert found == {"newton": ("newton", None), **{f"bisection_{n}": ("bisection", n) for n in (5, 10, 20, 50)}}
 
 
 def test_a_scale_wins_over_the_experiment_and_the_command_line_over_both():
@@ -394,6 +482,56 @@ COMMAND_LINE = [
     ),
     (["method.credit=[temporal_decay]"], "Fix: write method/credit=NAME; available: gradient_adaptive"),
     (["method=temporal_decay", "method.credit.temporal_decay=3"], "Fix: write method/credit=NAME; available"),
+    (
+        ["method=sft", "method/credit=[temporal_decay]"],
+        "command line: method/credit = [temporal_decay]: must be empty, for loss=sft has no advantages that credit "
+        "could weigh. Fix: choose method/credit=[], or another method/loss than sft",
+    ),
+    (
+        ["method=[sft,temporal_decay]"],
+        "conf/method/temporal_decay.yaml: method/credit = [temporal_decay]: must be empty, for loss=sft",
+    ),
+    (
+        ["method=[sft,ema]"],
+        "conf/method/ema.yaml: method/smoothing = ema: must be none, for loss=sft has no importance ratios. "
+        "Fix: choose method/smoothing=none, or another method/loss than sft",
+    ),
+    (
+        ["method=q_star", "method/target=none"],
+        "command line: method/target = none: must be a target policy, towards which sampler=geometric draws. Fix: "
+        "choose one of method/target=best_of_n, expert, ",
+    ),
+    (
+        ["method=q_star", "method/alpha=none"],
+        "must be a rule for alpha, which sampler=geometric needs. Fix: choose one",
+    ),
+    (
+        ["method=c0_grpo", "method/target=expert"],
+        "command line: method/target = expert: must be none, for sampler=policy draws from the policy alone. "
+        "Fix: choose method/target=none, or another method/sampler than policy",
+    ),
+    (
+        ["method=c0_grpo", "method/weights=raw"],
+        "command line: method/weights = raw: must be none, for sampler=policy makes every importance weight 1. "
+        "Fix: choose method/weights=none, or another method/sampler than policy",
+    ),
+    (["method=off_policy", "method/alpha=entropy"], "must be none, for sampler=target draws from the target alone"),
+    (["method=rejection", "method/weights=raw"], "must be none, for sampler=rejection corrects by what it accepts"),
+    (
+        ["method=[q_star,off_policy]"],
+        "these methods exclude each other: conf/method/q_star.yaml has method/weights=raw and "
+        "method/sampler=geometric, conf/method/off_policy.yaml has method/weights=clipped and method/sampler=target. "
+        "Fix: remove q_star or off_policy from the list",
+    ),
+    (
+        ["method=dpo", "method/trust_region=clip"],
+        "command line: method/trust_region = clip: must be none, for loss=dpo has no importance ratios. "
+        "Fix: choose method/trust_region=none, or another method/loss than dpo",
+    ),
+    (["method=[sft,ptrw]"], "these methods exclude each other: conf/method/sft.yaml has method/trust_region=none"),
+    (["method=uniform_alpha", "method.alpha_value=2"], "must be a number 0 or more and 1 or less"),
+    (["method=q_star", "method.solver=bisection"], "must be newton; for bisection choose method/alpha=kl_bisection"),
+    (["method=q_star", "method.iterations=5"], "it is read with method/alpha=kl_bisection"),
     (["method.ema_beta=0.9"], "no group's method reads it; it is read with method/smoothing=ema"),
     (["scale=tiny,full"], "command line: scale = tiny,full: a sweep has one scale. Fix: choose one"),
     (["scale=nosuch"], "there is no conf/scale/nosuch.yaml; available: full, tiny"),
@@ -454,6 +592,34 @@ EXPERIMENTS = [
         "method.credit.temporal_decay = {'gamma': 0.9}: the method does not read it; "
         "it is read with method/credit=temporal_decay",
     ),
+    (
+        {"groups": {"A": {"method": "q_star", "overrides": {"method/target": "none"}}}},
+        "method/target = none: must be a target policy, towards which sampler=geometric draws",
+    ),
+    (
+        {"groups": {"A": {"method": "q_star"}}, "factors": {"method/target": ["none"]}},
+        "method/target = none: must be a target policy, towards which sampler=geometric draws",
+    ),
+    (
+        {"groups": {"A": {"method": "q_star", "overrides": {"method/target": "nosuch"}}}},
+        "experiment.groups.A.overrides.method/target = nosuch: there is no conf/method/target/nosuch.yaml",
+    ),
+    (
+        {"groups": {"A": {"method": "q_star", "overrides": {"method/taget": "expert"}}}},
+        "experiment.groups.A.overrides.method/taget = expert: this is no part of a method. Fix: write method/target",
+    ),
+    (
+        {
+            "groups": {"A": {"method": "q_star", "overrides": {"method/weights": "none"}}},
+            "factors": {"method/weights": ["raw", "clipped"]},
+        },
+        "experiment.groups.A.overrides.method/weights = none: a choice that is a factor of the experiment cannot",
+    ),
+    (
+        {"groups": ONE, "method": {"trust_region": "gaussian"}},
+        "method.trust_region = gaussian: a part of a method is chosen as a group, not set as a value (the group's "
+        "choice is clip). Fix: choose method/trust_region=gaussian",
+    ),
     ({"groups": ONE, "scales": {"tinny": {}}}, "experiment.scales.tinny = tinny: there is no conf/scale/tinny.yaml"),
     ({"groups": ONE, "scales": {"full": 3}}, "a mapping of scales to dotted keys and their values"),
     (
@@ -497,6 +663,47 @@ def test_a_bad_method_file_is_named(conf):
     path.write_text(path.read_text().replace("rho: 0.45", "rho: -0.45"))
     (line,) = refused("method=bnto_minimal", conf=conf)
     assert line.startswith("conf/method/control/dual.yaml: method.rho = -0.45: must be a number above 0")
+
+
+def test_a_method_files_own_values_are_checked_against_its_parts(conf):
+    def write(name, base, **values):
+        (conf / f"method/{name}.yaml").write_text(
+            yaml.safe_dump({"defaults": [base, "_self_"], "name": name, **values})
+        )
+
+    write("hot", "q_star", temperature=0)
+    (line,) = refused("method=hot", conf=conf)
+    assert line.startswith("conf/method/hot.yaml: method.temperature = 0: must be a number above 0")
+    write("half", "q_star", alpha_value=0.5)
+    (line,) = refused("method=half", conf=conf)
+    assert "conf/method/half.yaml: method.alpha_value = 0.5: the method does not read it; it is read with" in line
+    write("cold", "q_star", temperature=0.5)
+    (run,) = make("method=[cold,gspo]", conf=conf).runs.values()
+    assert run.config["method"]["temperature"] == 0.5
+    (line,) = refused("method=[cold,gspo]", "method/sampler=target", "method/alpha=none", conf=conf)
+    assert line.startswith("conf/method/cold.yaml: method.temperature = 0.5: the method does not read it")
+    # A part named as a value would have the name without what the part brings.
+    write("typed", "c0_grpo", sampler="target")
+    for chosen in ("typed", "[gspo,typed]"):
+        (line,) = refused(f"method={chosen}", conf=conf)
+        assert line.startswith("conf/method/typed.yaml: method.sampler = target: a part of a method is chosen")
+    (conf / "method/both.yaml").write_text(
+        yaml.safe_dump({"defaults": ["sft", {"override smoothing": "ema"}, "_self_"], "name": "both"})
+    )
+    (line,) = refused("method=both", conf=conf)
+    assert line.startswith("conf/method/both.yaml: method/smoothing = ema: must be none, for loss=sft")
+
+
+def test_a_fragment_can_speak_of_a_mapping():
+    defaults = {
+        "some": {"credit": {"a": {"x": 1}}, "allowed": {"credit": {"maxProperties": 1, "description": "small"}}}
+    }
+    checker = validate.Checker(defaults)
+    assert list(checker.check({"some": {"credit": {"a": {"x": 2}}}})) == []
+    (breach,) = checker.check({"some": {"credit": {"a": {"x": 2}, "b": 3}}})
+    assert (breach.key, breach.rule) == ("some.credit", "must be small")
+    (breach,) = checker.check({"some": {"credit": {"a": {"x": "two"}}}})
+    assert breach.key == "some.credit.a.x"
 
 
 def test_every_error_comes_at_once(conf):

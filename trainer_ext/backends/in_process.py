@@ -52,7 +52,7 @@ class InProcess:
         self._controller = composition.controller(method, steps)
         modules = {"policy": self._policy, "reference": self._reference}
         if method["target"] != "none":
-            modules["target"] = load_module(targets.start(config, cache, model_path), self.actor.model_config)
+            modules["target"] = load_module(targets.start(config, cache, model_path))
         path = tasks.prepare(models.plain(config["task"]), cache)
         prompts = Prompts(path, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
         task = config["task"]["name"]

@@ -73,14 +73,13 @@ class Stream:
         return found
 
 
-def load_module(path: str, config: HFModelConfig, weights: dict[str, Tensor] | None = None) -> Any:
-    """A causal language model for inference from a folder, under the engine's own configuration of the model.
+def load_module(path: str, config: HFModelConfig | None = None, weights: dict[str, Tensor] | None = None) -> Any:
+    """A causal language model for inference from a folder, under the engine's configuration of it where that is given.
 
     With `weights` it shares that memory instead of its own.
     """
-    module = AutoModelForCausalLM.from_pretrained(
-        path, config=config.hf_config, dtype=torch.float32, trust_remote_code=config.trust_remote_code
-    )
+    own = {} if config is None else {"config": config.hf_config, "trust_remote_code": config.trust_remote_code}
+    module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **own)
     if torch.cuda.is_available():
         module.cuda()
     module.eval().requires_grad_(False)
