@@ -77,20 +77,21 @@ class Plan:
     multirun: Path
 
 
-def make(root: Path, arguments: Sequence[str], conf: Path | None = None) -> Plan:
-    """Plan what the overrides ask for. `root` is the project's folder; `conf` its folder of configurations by default.
+def make(root: Path, arguments: Sequence[str], composer: Composer | None = None) -> Plan:
+    """Plan what the overrides ask for. `root` is the project's folder; `composer` that of its conf/ by default.
 
-    Raises InvalidPlan with every problem found; writes nothing.
+    Several plans may share a composer while the files stay as they are. Raises InvalidPlan with every problem found;
+    writes nothing.
     """
-    return _Planner(root, conf or root / "conf", arguments).plan()
+    return _Planner(root, composer or Composer(root / "conf", ROOT_CONFIG), arguments).plan()
 
 
 class _Planner:
     """The life of one planning: the problems and compositions gathered on the way."""
 
-    def __init__(self, root: Path, conf: Path, arguments: Sequence[str]) -> None:
+    def __init__(self, root: Path, composer: Composer, arguments: Sequence[str]) -> None:
         self._root = root
-        self._workshop = Workshop(Composer(conf, ROOT_CONFIG), arguments)
+        self._workshop = Workshop(composer, arguments)
         self._composer, self._problems = self._workshop.composer, self._workshop.problems
         self._arguments = self._workshop.arguments
         self._runs: dict[str, PlannedRun] = {}

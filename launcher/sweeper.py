@@ -41,13 +41,14 @@ class ReconcilingSweeper:
         raise SweepExit(run_sweep([*arguments, *self._arguments], self._conf))
 
 
-def run_sweep(arguments: Sequence[str], conf: Path | None = None) -> int:
+def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf") -> int:
     """Plan, run what is missing, report; the exit code. An invalid plan prints its problems and writes nothing."""
     from launcher import plan, sweep
+    from launcher.compose import Composer
     from launcher.problem import InvalidPlan
 
     try:
-        planned = plan.make(ROOT, arguments, conf)
+        planned = plan.make(ROOT, arguments, Composer(conf, plan.ROOT_CONFIG))
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE

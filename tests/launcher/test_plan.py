@@ -15,13 +15,16 @@ from analysis import settings
 from launcher import plan, validate, worker
 from launcher import run as folders
 from launcher.base import merged
+from launcher.compose import Composer
 from launcher.identity import SECTIONS
 from launcher.problem import InvalidPlan
 from tests.launcher.conftest import ROOT
 
+SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test serves the others
+
 
 def make(*arguments, conf=None, root=ROOT):
-    return plan.make(root, arguments, conf)
+    return plan.make(root, arguments, Composer(conf, "config") if conf is not None else SHIPPED)
 
 
 def by_group(planned):
