@@ -67,10 +67,15 @@ class Stream:
 
     def log_probs(self, temperature: float) -> Tensor:
         """(rows, V), of the next token. FloatingPointError: the logits are not numbers."""
-        found = torch.log_softmax(self.logits.float() / temperature, dim=-1)
-        if not torch.isfinite(found).all():
-            raise FloatingPointError("logits")
-        return found
+        return log_probabilities(self.logits, temperature)
+
+
+def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """Single-precision log-softmax of (..., V) logits. FloatingPointError: they are not numbers."""
+    found = torch.log_softmax(logits.float() / temperature, dim=-1)
+    if not torch.isfinite(found).all():
+        raise FloatingPointError("logits")
+    return found
 
 
 def load_module(path: str, config: HFModelConfig | None = None, weights: dict[str, Tensor] | None = None) -> Any:

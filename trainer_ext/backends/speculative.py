@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from trainer_ext.backends.batch import Batch
-from trainer_ext.backends.sampler import Samples
+from trainer_ext.backends.sampler import Samples, log_probabilities
 from trainer_ext.sampling import speculative
 from trainer_ext.sampling.proposal import Proposal
 
@@ -70,10 +70,7 @@ class _Reader:
             past_key_values=self._cache,
             use_cache=True,
         ).logits
-        found = torch.log_softmax(logits.float() / temperature, dim=-1)
-        if not torch.isfinite(found).all():
-            raise FloatingPointError("logits")
-        return found
+        return log_probabilities(logits, temperature)
 
     def forget(self, kept: Tensor, width: int) -> None:
         """Of the last `width` columns only the first kept (rows,) count from now on."""
