@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 _MARKS = ("o", "s", "^", "D")  # of groups of one colour
 _DOTS = 300  # a group, so that a page stays small: a run's points are averaged in stretches of steps
 _MOST = 40  # a run
+_DECADES = 1e3
 
 
 def scatter(study: Study, picture: Picture) -> Sketch | None:
@@ -66,6 +67,8 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         axes.set_xlim(*ends)
         axes.set_ylim(*ends)
         axes.set_aspect("equal", adjustable="box")
+    else:
+        _scale(axes, np.concatenate(drawn, axis=1))
     _name(axes, [metric.axis for metric in about])
     canvas.set_figheight(canvas.get_figheight() + 0.2 * legend(canvas, "upper", entries))
     texts = [f"{capital(about[1].axis)} against {about[0].axis}: the mean over each seed's steps, in front of"]
@@ -164,6 +167,13 @@ def _thin(points: Array, most: int) -> tuple[Array, int]:
 def _both(blocks: Sequence[Block], run: Run) -> tuple[float, ...]:
     values = [found.values[run.id].value for found in blocks]
     return tuple(value for value in values if value is not None) if None not in values else ()
+
+
+def _scale(axes: Axes, points: Array) -> None:
+    """Logarithmic where a metric's positive values span more than is seen on a linear axis."""
+    for values, scale in zip(points, (axes.set_xscale, axes.set_yscale), strict=True):
+        if values.min() > 0 and values.max() / values.min() > _DECADES:
+            scale("log")
 
 
 def _name(axes: Axes, labels: Sequence[str]) -> None:

@@ -51,15 +51,15 @@ def start(config: Any, cache: Path) -> str:
     return embedded({k: model[k] for k in _SHAPE}, task, warm, config["verl"], cache)
 
 
-def larger(config: Any, cache: Path, scale: int, warm: Mapping[str, Any]) -> str:
-    """The folder of an embedded model `scale` times as wide, deep and many-headed as the configuration's.
+def larger(config: Any, cache: Path, width: int, depth: int, warm: Mapping[str, Any]) -> str:
+    """The folder of an embedded model, `width` times as wide and many-headed and `depth` times as deep as the run's.
 
     ValueError: the configuration's model is not embedded.
     """
     model = plain(config["model"])
     if model["kind"] != "embedded":
         raise ValueError(f"method.target=large: model {model['name']} is not embedded; set method.target_path instead")
-    shape = {k: scale * model[k] for k in _SHAPE}
+    shape = {k: (depth if k == "layers" else width) * model[k] for k in _SHAPE}
     return embedded(shape, plain(config["task"]), warm, config["verl"], cache)
 
 

@@ -116,6 +116,20 @@ def test_scatter_has_the_line_and_the_same_scale_on_both_axes(
     assert mean_y == pytest.approx([np.mean([line[Y] for line in run]) for run in made])
 
 
+@pytest.mark.parametrize(("low", "scale"), [(1e-9, "log"), (0.1, "linear"), (0.0, "linear"), (-1.0, "linear")])
+def test_scatter_of_values_many_decades_apart_is_logarithmic(
+    low: float, scale: str, make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(group: str, seed: int, levels: Mapping[str, Any]) -> Lines:
+        every = qstar.lines("q_star", seed, levels)
+        return [{**line, Y: low if line["step"] < qstar.STEPS / 2 else 1.0} for line in every]
+
+    analysis = {"figures": [{"scatter": [X, Y]}]}
+    folder = make_sweep(("C0", "C1"), steps=qstar.STEPS, lines=lines, analysis=analysis)
+    axes = drawn(monkeypatch, folder)[SCATTER][1].axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", scale)
+
+
 def test_band_is_the_mean_and_one_standard_deviation(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
     caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))[BAND]
     lines = lines_of(canvas)

@@ -87,12 +87,12 @@ class Rollout:
             if method["drafting"] == "speculative"
             else adaptive(float(method["draft_cost"]), int(method["draft_most"]))
         )
-        plain_seconds = 0.0
+        plain_token = 0.0  # seconds
         if method["loss"] == "none":
             began = time.perf_counter()
             generator = seeded(self._seed, "plain", step, self._device)
-            self._sample(rows, self._streams(), int(rollout.n), self._proposal(), generator)
-            plain_seconds = time.perf_counter() - began
+            plain = self._sample(rows, self._streams(), int(rollout.n), self._proposal(), generator)
+            plain_token = (time.perf_counter() - began) / int(plain.batch.mask.sum())
         began = time.perf_counter()
         samples, speculation = sample_speculatively(
             self._modules["policy"],
@@ -105,8 +105,8 @@ class Rollout:
         )
         seconds = time.perf_counter() - began
         metrics = {"cost/sample_seconds": seconds, **speculation.metrics, **proposal.metrics()}
-        if plain_seconds:
-            metrics["speculative/speedup"] = plain_seconds / seconds
+        if plain_token:
+            metrics["speculative/speedup"] = plain_token * int(samples.batch.mask.sum()) / seconds
         return Drawn(samples, self._rewards(rows, samples), samples.batch, metrics, proposal.alphas)
 
     def evaluate(self, step: int, count: int) -> float:

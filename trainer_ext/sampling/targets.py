@@ -34,7 +34,8 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
         return str(method["target_path"])
     if method["target"] == "large":
         warm = {"steps": method["target_steps"], "batch_size": _BATCH, "lr": method["target_lr"]}
-        return models.larger(config, cache, int(method["target_scale"]), {**warm, "random_fraction": 0.0, "seed": 0})
+        times = int(method["target_width"]), int(method["target_depth"])
+        return models.larger(config, cache, *times, {**warm, "random_fraction": 0.0, "seed": 0})
     expert = method["target"] == "expert"
     if expert and not hasattr(tasks.get(task["name"]), "demonstration"):
         raise ValueError(
