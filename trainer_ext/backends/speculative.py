@@ -15,8 +15,10 @@ from trainer_ext.backends.sampler import Samples, log_probabilities
 from trainer_ext.sampling import speculative
 from trainer_ext.sampling.proposal import Proposal
 
-#: How many tokens to draft, from the share of tested ones kept so far (None at the start).
-Drafting = Callable[[float | None], int]
+#: How many tokens to draft, from how many were kept and tested so far in this batch.
+Drafting = Callable[[int, int], int]
+#: What stands for the tokens not tested yet: so many, of which so many were kept.
+_BELIEVED = 8, 10
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def sample_speculatively(
     expected = 0.0
     row = torch.arange(rows, device=device)
     while bool(alive.any()):
-        k = drafting(kept_tokens / tested if tested else None)
+        k = drafting(kept_tokens, tested)
         tokens, log_p = [last], []
         for step in range(k + 1):
             log_p.append(draft_reader.read(tokens[-1], position + step, temperature))
@@ -166,20 +168,19 @@ def sample_speculatively(
 
 def constant(k: int) -> Drafting:
     """Always k tokens."""
-    return lambda kept: k
+    return lambda kept, tested: k
 
 
-def adaptive(cost: float, most: int = 10, begin: int = 3) -> Drafting:
+def adaptive(cost: float, most: int = 10) -> Drafting:
     """The k up to `most` with the most expected tokens for their cost, at the share kept so far.
 
     cost: of a draft forward over a target's. (1 - a^(k+1)) / (1 - a) tokens are expected of k drafts that are each kept
     with probability a (Leviathan et al. 2023, equation 1); they cost k drafts, one more to go on, and one verification.
+    a is the mean of a beta distribution that began at 8 of 10 kept, for the first few tokens tell little.
     """
 
-    def choose(kept: float | None) -> int:
-        if kept is None:
-            return begin
-        a = min(kept, 0.999)
+    def choose(kept: int, tested: int) -> int:
+        a = (kept + _BELIEVED[0]) / (tested + _BELIEVED[1])
         return max(range(1, most + 1), key=lambda k: (1 - a ** (k + 1)) / (1 - a) / ((k + 1) * cost + 1))
 
     return choose
