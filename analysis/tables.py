@@ -206,14 +206,15 @@ def efficiency(study: Study) -> Table:
 def hypotheses(judged: Sequence[Verdict]) -> Table:
     """The declared hypotheses with what the runs say of them."""
     rows = [
-        (v.id, v.claim, v.verdict, v.quantity, v.shown or "-", str(v.n), v.decided) for v in judged
+        (v.id, v.claim, v.verdict, v.quantity, v.shown or "-", str(v.n), v.decided, v.declared) for v in judged
     ]  # fmt: skip
     records = []
     for v in judged:
         low, high = v.interval or (None, None)
         records.append(
             {"hypothesis": v.id, "claim": v.claim, "verdict": v.verdict, "quantity": v.quantity, "estimate": v.estimate,
-             "low": low, "high": None if high == math.inf else high, "seeds": v.n, "decided_by": v.decided}
+             "low": low, "high": None if high == math.inf else high, "seeds": v.n, "decided_by": v.decided,
+             "declared": v.declared}
         )  # fmt: skip
     notes = (
         "Supported: the whole interval over seeds is on the claim's side; refuted: it is wholly on the other; "
@@ -222,7 +223,7 @@ def hypotheses(judged: Sequence[Verdict]) -> Table:
         "Where one group of m is enough to refute, each is asked at the level alpha / m; where one of two metrics is "
         "enough to be ahead, each at alpha / 2. Greater and less go by the adjusted p of their measure.",
     )
-    columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by")
+    columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
     return Table("hypotheses", "Hypotheses", columns, tuple(rows), tuple(records), notes)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from analysis import compare
 from analysis import ratio as ratios
+from analysis.declared import UNRECORDED
 from analysis.hypothesis import Hypothesis
 from analysis.numbers import format_estimate, format_p
 from analysis.study import Block, Comparison, Measure, Study, block, range_of, time_to
@@ -23,7 +24,7 @@ Interval = tuple[float, float]
 @dataclass(frozen=True)
 class Verdict:
     """verdict: supported, refuted or undecided. quantity: what estimate and interval are of, n its seeds. decided: what
-    decided, or why nothing could."""
+    decided, or why nothing could. declared: when the hypothesis was, by what analysis.declared reads."""
 
     id: str
     claim: str
@@ -34,6 +35,7 @@ class Verdict:
     shown: str
     n: int
     decided: str
+    declared: str = UNRECORDED
 
 
 def judge(hypothesis: Hypothesis, runs: Study) -> Verdict:

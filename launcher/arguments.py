@@ -15,7 +15,7 @@ from launcher.problem import Problem, nearest, one_line
 
 COMMAND_LINE = "command line"
 # Sections that are one for the whole experiment: they can be set, not swept.
-WHOLE = ("experiment.", "analysis.", "cluster.", "base.")
+WHOLE = ("experiment.", "analysis.", "cluster.", "tracking.", "base.")
 WHOLE_GROUPS = ("cluster", "scale")
 
 

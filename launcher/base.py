@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from launcher import identity
 from launcher.problem import nearest, shown
-from launcher.run import base_path, load_yaml, write_atomic
+from launcher.run import base_path, load_yaml, mark_used, write_atomic
 from launcher.validate import words
 
 if TYPE_CHECKING:
@@ -62,23 +62,21 @@ def compose(config: str, overrides: Sequence[str]) -> Base:
 def _compose(config: str, overrides: tuple[str, ...]) -> Base:
     from launcher.compose import Composer
 
-    return freeze_text(Composer(config_folder(), config).compose(overrides).config)
+    return frozen(Composer(config_folder(), config).compose(overrides).tree)
 
 
-def freeze_text(composed: DictConfig) -> Base:
+def frozen(tree: Mapping[str, Any]) -> Base:
     """The frozen form of a composed tree; interpolations stay as they are."""
     from omegaconf import OmegaConf
 
-    tree = OmegaConf.to_container(composed, resolve=False)
-    assert isinstance(tree, dict)
-    text = OmegaConf.to_yaml(composed)
-    return Base(identity.content_hash(text), text, {str(key): value for key, value in tree.items()})
+    text = OmegaConf.to_yaml(OmegaConf.create(dict(tree)))
+    return Base(identity.content_hash(text), text, dict(tree))
 
 
 def freeze(multirun: Path, base: Base) -> Path:
     """Write the tree below multirun/bases unless it is there already."""
     path = base_path(multirun, base.hash)
-    if not path.exists():
+    if not mark_used(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, base.text)
     return path
@@ -187,10 +185,14 @@ def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str,
 def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:
     """The whole configuration that verl gets: the frozen tree with a run's differences, in struct mode, unresolved.
 
-    BadDifference: the first difference that the tree refuses. What verl leaves missing (`???`) stays missing.
+    BadDifference: the first difference that the tree refuses; ValueError: the tree was changed after it was frozen.
+    What verl leaves missing (`???`) stays missing.
     """
     from omegaconf import OmegaConf
 
+    found = identity.content_hash(path.read_text(encoding="utf-8"))
+    if found != path.stem:
+        raise ValueError(f"{path}: verl's tree was changed after it was frozen: its content is {found}")
     tree = load_yaml(path)
     for bad in check(tree, differences):
         raise bad

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import arguments as command_line
-from launcher import compose, design, identity, methods, validate
+from launcher import compose, design, factors, identity, methods, validate
 from launcher.arguments import COMMAND_LINE
 from launcher.compose import Composer
 from launcher.declared import Declared, Group
-from launcher.design import Cell
+from launcher.design import Cell, Choices
 from launcher.problem import Problem, nearest
 from launcher.workshop import SECTIONS, Shape, Workshop, does_not_compose
-
-Choices = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -28,13 +26,6 @@ class PlannedRun:
     hash: str
     base: str
     config: Mapping[str, Any]
-
-    @property
-    def device_hours(self) -> float:
-        """What the model's file estimates for all its steps; a run without a device counts its processor as one."""
-        seconds = self.config["model"].get("seconds_per_step") or 0
-        devices = (self.config["model"].get("resources") or {}).get("devices") or 1
-        return float(self.config["trainer"]["steps"] * seconds * devices / 3600)
 
 
 @dataclass(frozen=True)
@@ -56,22 +47,13 @@ class Cells:
         arguments, composer = workshop.arguments, workshop.composer
         self._fixed = {key: value for key, value in arguments.values.items() if key.partition(".")[0] in SECTIONS}
         self._scale, self._scaled = self._resolve_scale()
-        # The command line has the last word: its sweeps replace a factor's levels, its single values remove the factor.
-        self._choices: dict[str, list[str]] = {}
-        self._values: dict[str, list[Any]] = {}
-        for key, levels in wanted.factors.items():
-            self._add(key, list(levels), f"experiment.factors.{key}")
-        self._choices.update(arguments.choice_factors)
-        self._values.update(arguments.value_factors)
-        for key in arguments.choices:
-            self._choices.pop(key, None)
-        for key in self._fixed:
-            self._values.pop(key, None)
+        self._factors = factors.resolve(workshop, wanted)
+        self.levels = self._factors.levels
+        self._choices, self._values = self._factors.choices, self._factors.values
         pinned = [key for group in wanted.groups.values() for key in group.overrides]
         self._refused: set[str] = set()
         for key in [*self._values, *self._fixed, *self._scaled, *pinned]:
             self._refuse_parts(key, composer)
-        self.levels: dict[str, list[Any]] = {**self._choices, **self._values}
         self._groups = self._resolve_groups()
 
     def _resolve_scale(self) -> tuple[str | None, Mapping[str, Any]]:
@@ -83,23 +65,6 @@ class Cells:
                 self._workshop.problems.append(command_line.unknown_option(composer, wanted.where, at, "scale", name))
         scale = composer.compose(self._workshop.selection(self._experiment)).choices.get("scale")
         return scale, wanted.scales.get(scale or "", {})
-
-    def _add(self, key: str, levels: list[Any], at: str) -> None:
-        composer, problems = self._workshop.composer, self._workshop.problems
-        if composer.is_group(key):
-            if key in ("method", "experiment", *command_line.WHOLE_GROUPS):
-                rule = f"{key} is not a factor"
-                fix = "declare one group a method" if key == "method" else "remove it"
-                problems.append(Problem(self._wanted.where, at, validate.brief(levels), rule, fix))
-                return
-            choices = command_line.choice_levels(composer, key, levels, self._wanted.where, at, problems)
-            if choices is not None:
-                self._choices[key] = choices
-        elif key.partition(".")[0] in SECTIONS and key != "seed":
-            self._values[key] = levels
-        else:
-            fix = "declare seeds under experiment.seeds" if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
-            problems.append(Problem(self._wanted.where, at, validate.brief(levels), "this key cannot be a factor", fix))
 
     def _refuse_parts(self, key: str, composer: Composer) -> None:
         path = key.split(".")
@@ -161,7 +126,7 @@ class Cells:
                 close = nearest(key, known)
                 fix = f"write {close}" if close else f"use one of {', '.join(known)}"
                 problems.append(Problem(where, at, value, "this is no part of a method", fix))
-            elif key in self._wanted.factors:
+            elif key in self._wanted.multiplied:
                 rule = "a choice that is a factor of the experiment cannot be held fixed"
                 problems.append(Problem(where, at, value, rule, "remove it, or the factor"))
             else:
@@ -185,23 +150,54 @@ class Cells:
         labels = design.short_labels(list(self.levels))
         self._unread(names)
         found: list[Entry] = []
-        for cell in design.cells(names, self._choices, self._values, self._reads):
+        matched: set[int] = set()
+        for cell in design.cells(names, self._factors.factors, self._reads):
             levels = {labels[key]: level for key, level in cell.factors}
-            for seed, run in self._runs_of(cell):
+            for seed, run in self._runs_of(cell, self._kept(cell, matched)):
                 self.runs.setdefault(run.id, run)
                 found.append(Entry(run.id, cell.group, seed, levels))
+        self._idle_exclusions(names, matched, bool(found))
         return found
+
+    def _kept(self, cell: Cell, matched: set[int]) -> list[int]:
+        """The cell's seeds that no exclusion leaves out; the numbers of the exclusions that did are added."""
+        if not self._factors.excluded:
+            return list(self._wanted.seeds)
+        fixed = {key: level for key, level in self._fixed.items() if self._reads(cell.group, cell.choices, key)}
+        fixed |= {**self._workshop.arguments.choices, **dict(cell.factors), "group": cell.group}
+        kept = []
+        for seed in self._wanted.seeds:
+            rules = [rule for rule, _ in self._factors.excluded]
+            out = {number for number, rule in enumerate(rules) if rule.matches({**fixed, "seed": seed})}
+            matched |= out
+            if not out:
+                kept.append(seed)
+        return kept
+
+    def _idle_exclusions(self, names: list[str], matched: set[int], some: bool) -> None:
+        if len(names) < len(self._wanted.groups):
+            return  # a group that is not sound may be the one that an exclusion speaks of
+        for number, (rule, at) in enumerate(self._factors.excluded):
+            if number not in matched and at is not None:
+                value = validate.brief({key: list(own) for key, own in rule.levels.items()})
+                fix = "correct it, or remove it"
+                why = "this exclusion leaves out nothing: no cell has these levels together"
+                self._workshop.problems.append(Problem(self._wanted.where, at, value, why, fix))
+        if matched and not some and not self._workshop.problems:
+            fix = "remove some exclusions"
+            rule_ = "the exclusions leave no run"
+            self._workshop.problems.append(Problem(self._wanted.where, "experiment.exclude", None, rule_, fix))
 
     def _unread(self, names: list[str]) -> None:
         wanted = {key: [value] for key, value in self._scaled.items()}
         wanted |= {**self._values, **{key: [value] for key, value in self._fixed.items()}}
         sound = len(names) == len(self._wanted.groups)
-        for key in design.unread(names, self._choices, wanted, self._reads) if names else []:
+        for key in design.unread(names, self._factors.factors, list(wanted), self._reads) if names else []:
             if key.startswith("method.") and not sound:
                 continue  # a group that does not compose may be the one that reads it
             command = key in self._fixed or key in self._workshop.arguments.value_factors
             factor = key in self._values
-            at = key if command else f"experiment.{'factors' if factor else f'scales.{self._scale}'}.{key}"
+            at = key if command else self._at(key) if factor else f"experiment.scales.{self._scale}.{key}"
             value = validate.brief(wanted[key] if factor else wanted[key][0])
             rule, fix = self._hint(key, names)
             self._workshop.problems.append(Problem(self._source(key), at, value, rule, fix))
@@ -212,16 +208,22 @@ class Cells:
             owners = self._workshop.owners(rest)
             if owners:
                 return f"no group's method reads it; it is read with {owners}", "add such a group, or remove it"
-        shape = (
-            self._shape(names[0], tuple((one, levels[0]) for one, levels in self._choices.items())) if names else None
-        )
         above, _, last = key.rpartition(".")
-        _, known = compose.lookup(shape.tree, above) if shape is not None else (False, None)
-        near = nearest(last, [str(one) for one in known]) if isinstance(known, Mapping) else None
+        known: dict[str, None] = {}
+        for name in names:
+            shape = self._shape(name, tuple((one, levels[0]) for one, levels in self._choices.items()))
+            found = compose.lookup(shape.tree, above)[1] if shape is not None else None
+            known.update(dict.fromkeys(map(str, found)) if isinstance(found, Mapping) else {})
+        near = nearest(last, list(known))
         reader = "method" if section == "method" else "configuration"
         return f"no group's {reader} reads it", f"write {above}.{near}" if near else "correct the key, or remove it"
 
-    def _runs_of(self, cell: Cell) -> list[tuple[int, PlannedRun]]:
+    def _at(self, key: str) -> str:
+        """Where the experiment's file declares a factor."""
+        zips = [name for name, keys in self._wanted.zips.items() if key in keys]
+        return f"experiment.zip.{zips[0]}.{key}" if zips else f"experiment.factors.{key}"
+
+    def _runs_of(self, cell: Cell, seeds: Sequence[int]) -> list[tuple[int, PlannedRun]]:
         shape = self._shape(cell.group, cell.choices)
         if shape is None:
             return []
@@ -229,7 +231,7 @@ class Cells:
         base = self._workshop.base(shape, self._wanted.where)
         tree, sources = self._values_of(cell, shape, group)
         found: list[tuple[int, PlannedRun]] = []
-        for seed in self._wanted.seeds:
+        for seed in seeds:
             try:
                 config = compose.resolved({**tree, "seed": seed})
             except OmegaConfBaseException as error:
@@ -271,7 +273,7 @@ class Cells:
         for key, value in cell.values:
             tree = compose.assign(tree, key, value)
             command = key in self._workshop.arguments.value_factors
-            sources[key] = (COMMAND_LINE, key) if command else (self._wanted.where, f"experiment.factors.{key}")
+            sources[key] = (COMMAND_LINE, key) if command else (self._wanted.where, self._at(key))
         for key, value in self._fixed.items():
             if shape.has(key):
                 tree = compose.assign(tree, key, value)

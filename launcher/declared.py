@@ -1,4 +1,4 @@
-"""The `experiment` section of a composed configuration, checked: groups, factors, seeds, baseline."""
+"""The `experiment` section of a composed configuration, checked: groups, factors, zips, exclusions, seeds, baseline."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from launcher.arguments import Arguments
 from launcher.problem import Problem, nearest, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-_KEYS = ("name", "groups", "baseline", "factors", "seeds", "scales")
+_KEYS = ("name", "groups", "baseline", "factors", "zip", "exclude", "seeds", "scales")
 _GROUP_KEYS = ("method", "label", "overrides")
-_RESERVED = ("runs", "bases", "cache")
+_RESERVED = ("runs", "bases", "cache", "launches")
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,26 @@ class Group:
 
 @dataclass(frozen=True)
 class Declared:
-    """An experiment as its file and the command line declare it."""
+    """An experiment as its file and the command line declare it.
+
+    zips: factors of several keys whose levels go together, by a name that the file gives; exclude: for each exclusion
+    levels by key.
+    """
 
     name: str
     where: str
     groups: Mapping[str, Group]
     baseline: str | None
     factors: Mapping[str, tuple[Any, ...]]
+    zips: Mapping[str, Mapping[str, tuple[Any, ...]]]
+    exclude: tuple[Mapping[str, Any], ...]
     seeds: tuple[int, ...]
     scales: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def multiplied(self) -> frozenset[str]:
+        """The keys of all factors and zips."""
+        return frozenset([*self.factors, *(key for keys in self.zips.values() for key in keys)])
 
 
 def declared(
@@ -69,6 +80,8 @@ def declared(
         groups=groups,
         baseline=baseline,
         factors=_factors(section.get("factors") or {}, where, problems),
+        zips=_zips(section.get("zip") or {}, where, problems),
+        exclude=_exclude(section.get("exclude") or [], where, problems),
         seeds=_seeds(section.get("seeds"), seed, arguments, where, problems),
         scales=_scales(section.get("scales") or {}, where, problems),
     )
@@ -133,13 +146,59 @@ def _factors(value: Any, where: str, problems: list[Problem]) -> dict[str, tuple
     factors: dict[str, tuple[Any, ...]] = {}
     for key, levels in value.items():
         at = f"experiment.factors.{key}"
-        if not isinstance(levels, (list, tuple)) or not levels:
-            problems.append(Problem(where, at, shown(levels), "a list of one level or more", "write [LEVEL, LEVEL]"))
-        elif len({repr(level) for level in levels}) < len(levels):
+        if not _listed(levels, where, at, problems):
+            continue
+        if len({repr(level) for level in levels}) < len(levels):
             problems.append(Problem(where, at, shown(levels), "a level is named twice", "name each level once"))
         else:
             factors[str(key)] = tuple(levels)
     return factors
+
+
+def _listed(levels: Any, where: str, at: str, problems: list[Problem]) -> bool:
+    if isinstance(levels, (list, tuple)) and levels:
+        return True
+    problems.append(Problem(where, at, shown(levels), "a list of one level or more", "write [LEVEL, LEVEL]"))
+    return False
+
+
+def _zips(value: Any, where: str, problems: list[Problem]) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """Each sound zip: two keys or more, each with as many levels as the others, no combination twice."""
+    fix = "write NAME: {KEY: [LEVEL, LEVEL], OTHER: [LEVEL, LEVEL]}"
+    if not isinstance(value, Mapping):
+        rule = "a mapping of names to factors whose levels go together"
+        problems.append(Problem(where, "experiment.zip", shown(value), rule, fix))
+        return {}
+    zips: dict[str, dict[str, tuple[Any, ...]]] = {}
+    for name, keys in value.items():
+        at = f"experiment.zip.{name}"
+        if not isinstance(keys, Mapping) or len(keys) < 2:
+            rule = "a mapping of two keys or more to their levels, which go together"
+            problems.append(Problem(where, at, shown(keys), rule, fix))
+            continue
+        if not all([_listed(levels, where, f"{at}.{key}", problems) for key, levels in keys.items()]):
+            continue
+        counts = {str(key): len(levels) for key, levels in keys.items()}
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{key} has {count}" for key, count in counts.items())
+            rule = "the levels of a zip go together, so each key has as many as the others"
+            problems.append(Problem(where, at, said, rule, "add or remove levels"))
+        elif len({repr(level) for level in zip(*keys.values(), strict=True)}) < max(counts.values()):
+            rule = "a combination of levels is named twice"
+            problems.append(Problem(where, at, shown(dict(keys)), rule, "name each once"))
+        else:
+            zips[str(name)] = {str(key): tuple(levels) for key, levels in keys.items()}
+    return zips
+
+
+def _exclude(value: Any, where: str, problems: list[Problem]) -> tuple[Mapping[str, Any], ...]:
+    good = isinstance(value, (list, tuple)) and all(isinstance(one, Mapping) and one for one in value)
+    if good:
+        return tuple({str(key): level for key, level in one.items()} for one in value)
+    rule = "a list of mappings of factors, group or seed to the levels left out"
+    fix = "write [{group: NAME, KEY: LEVEL}]"
+    problems.append(Problem(where, "experiment.exclude", shown(value), rule, fix))
+    return ()
 
 
 def _scales(value: Any, where: str, problems: list[Problem]) -> dict[str, Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 A factor multiplies only the groups that read it (a conditional factor). A factor over a configuration group (`task`,
 `method/control`) is laid out first, because the choice decides which keys exist, hence which other factors apply.
+Several keys may go together in one factor (a zip); a group that reads some of them gets those keys' distinct levels.
 """
 
 from __future__ import annotations
@@ -11,13 +12,41 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+Choices = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Keys whose levels go together, usually one key.
+
+    choices: the keys that are configuration groups; values: the others; levels: for each level one entry a key, those
+    of `choices` first.
+    """
+
+    choices: tuple[str, ...]
+    values: tuple[str, ...]
+    levels: tuple[tuple[Any, ...], ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys, in the order of a level's entries."""
+        return (*self.choices, *self.values)
+
+    def without(self, keys: Sequence[str]) -> Factor | None:
+        """The factor over its other keys, each combination once; None when no key is left."""
+        kept = [index for index, key in enumerate(self.keys) if key not in keys]
+        if not kept:
+            return None
+        choices, values = (tuple(key for key in own if key not in keys) for own in (self.choices, self.values))
+        return Factor(choices, values, tuple(distinct([tuple(one[index] for index in kept) for one in self.levels])))
+
 
 @dataclass(frozen=True)
 class Cell:
     """One treatment: a comparison group, its choices of configuration groups, and the value factors it reads."""
 
     group: str
-    choices: tuple[tuple[str, str], ...]
+    choices: Choices
     values: tuple[tuple[str, Any], ...]
 
     @property
@@ -26,44 +55,76 @@ class Cell:
         return (*self.choices, *self.values)
 
 
-Reads = Callable[[str, tuple[tuple[str, str], ...], str], bool]
+Reads = Callable[[str, Choices, str], bool]
 
 
-def cells(
-    groups: Sequence[str],
-    choice_factors: Mapping[str, Sequence[str]],
-    value_factors: Mapping[str, Sequence[Any]],
-    reads: Reads,
-) -> list[Cell]:
-    """Every cell, in the order of groups, then of the factors' levels (the last factor varies fastest).
+def cells(groups: Sequence[str], factors: Sequence[Factor], reads: Reads) -> list[Cell]:
+    """Every cell, in the order of groups, then of the choices, then of the other levels (the last varies fastest).
 
     `reads(group, choices, key)` says whether a group reads a value factor under those choices of configuration groups.
     """
     found: list[Cell] = []
     for group in groups:
-        for levels in itertools.product(*choice_factors.values()):
-            choices = tuple(zip(choice_factors, levels, strict=True))
-            read = {key: value_factors[key] for key in value_factors if reads(group, choices, key)}
-            found.extend(
-                Cell(group, choices, tuple(zip(read, values, strict=True)))
-                for values in itertools.product(*read.values())
-            )
+        for choices, laid_out in _layouts(factors):
+            read = [
+                _projected(factor, [key for key in factor.values if reads(group, choices, key)]) for factor in laid_out
+            ]
+            found.extend(Cell(group, choices, sum(levels, ())) for levels in itertools.product(*read))
+    # Levels that go with the same choice are one cell for a group that does not read what tells them apart.
+    return distinct(found) if any(factor.choices and factor.values for factor in factors) else found
+
+
+def unread(groups: Sequence[str], factors: Sequence[Factor], keys: Sequence[str], reads: Reads) -> list[str]:
+    """Those of the keys that no group reads under any choice."""
+    layouts = [choices for choices, _ in _layouts(factors)]
+    return [key for key in keys if not any(reads(group, choices, key) for group in groups for choices in layouts)]
+
+
+def _layouts(factors: Sequence[Factor]) -> list[tuple[Choices, list[Factor]]]:
+    """Every combination of choices, with the factors as they are under it: a level that made a choice is settled."""
+    found = []
+    for levels in itertools.product(*(factor.levels if factor.choices else (None,) for factor in factors)):
+        choices: list[tuple[str, str]] = []
+        laid_out = []
+        for factor, level in zip(factors, levels, strict=True):
+            if level is not None:
+                choices += zip(factor.choices, level, strict=False)  # the entries of its values come after these
+            laid_out.append(factor if level is None else Factor(factor.choices, factor.values, (level,)))
+        found.append((tuple(choices), laid_out))
     return found
 
 
-def unread(
-    groups: Sequence[str],
-    choice_factors: Mapping[str, Sequence[str]],
-    value_factors: Mapping[str, Sequence[Any]],
-    reads: Reads,
-) -> list[str]:
-    """The value factors that no group reads under any choice."""
-    layouts = [
-        tuple(zip(choice_factors, levels, strict=True)) for levels in itertools.product(*choice_factors.values())
-    ]
-    return [
-        key for key in value_factors if not any(reads(group, choices, key) for group in groups for choices in layouts)
-    ]
+def _projected(factor: Factor, keys: Sequence[str]) -> list[tuple[tuple[str, Any], ...]]:
+    """The factor's distinct levels over some of its keys, as (key, level) pairs."""
+    at = [factor.keys.index(key) for key in keys]
+    return distinct([tuple((factor.keys[index], level[index]) for index in at) for level in factor.levels])
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Each value once, in the order of its first appearance; lists and mappings are values too."""
+    found: dict[str, Any] = {}
+    for value in values:
+        found.setdefault(repr(value), value)
+    return list(found.values())
+
+
+# ---------------------------------------------------------------- exclusions
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Cells that are left out: by key (a factor's, `group` or `seed`), the levels it speaks of."""
+
+    levels: Mapping[str, tuple[Any, ...]]
+
+    def matches(self, cell: Mapping[str, Any]) -> bool:
+        """Whether a cell has one of the levels given for every key. A cell without a key does not."""
+        return all(key in cell and any(equal(cell[key], one) for one in own) for key, own in self.levels.items())
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two levels are the same: 2 is 2.0, but true is not 1."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def short_labels(keys: Sequence[str]) -> dict[str, str]:

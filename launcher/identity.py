@@ -76,6 +76,24 @@ def run_id(digest: str) -> str:
     return digest[:ID_DIGITS]
 
 
+def verify(frozen: Mapping[str, Any], name: str | None = None) -> None:
+    """Check that a frozen configuration gives the identity it says it has, and is that of the run `name`.
+
+    ValueError: it was changed after it was frozen, belongs to another run, or has another version's identity.
+    """
+    said = frozen.get("identity")
+    version, digest = (said.get("version"), said.get("hash")) if isinstance(said, Mapping) else (None, None)
+    if version != VERSION:
+        raise ValueError(f"its identity has version {version}; this release reads version {VERSION}")
+    found = identity(str(frozen.get("base")), frozen)
+    if found != digest:
+        rule = "the configuration was changed after it was frozen"
+        raise ValueError(f"{rule}: it gives the identity {run_id(found)}, and says {str(digest)[:ID_DIGITS]}")
+    for other in (frozen.get("id"), name):
+        if other is not None and other != run_id(found):
+            raise ValueError(f"this is the configuration of the run {run_id(found)}, not of {other}")
+
+
 def content_hash(text: str) -> str:
     """The first 16 hex digits of a text's sha256."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:ID_DIGITS]

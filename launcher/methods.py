@@ -13,7 +13,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from launcher import validate
-from launcher.compose import ERRORS, Composer, plain
+from launcher.compose import ERRORS, Composed, Composer
 from launcher.problem import Problem, shown
 
 BASELINE = "c0_grpo"
@@ -44,15 +44,18 @@ def spelled(choices: Iterable[str]) -> str:
 
 
 def chosen_parts(composer: Composer, method: str) -> dict[str, str]:
-    """The choice that a method file makes for each part; Hydra reports it for all but list parts."""
-    overrides = [f"method={method}"]
+    """The choice that a method file makes for each part."""
+    return chosen(composer, composer.compose([f"method={method}"]))
+
+
+def chosen(composer: Composer, composed: Composed) -> dict[str, str]:
+    """The choice that a composition makes for each part, as Hydra's overrides spell it."""
     single = {
         key.removeprefix("method/"): value
-        for key, value in composer.compose(overrides).choices.items()
+        for key, value in composed.choices.items()
         if key.startswith("method/") and value is not None
     }
-    section = _section(composer, overrides)
-    return {**single, **{part: spelled(section.get(part) or {}) for part in list_parts(composer)}}
+    return {**single, **{part: spelled(composed.chosen(f"method/{part}")) for part in list_parts(composer)}}
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,11 @@ def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requireme
     """
     known = parts(composer)
     found = []
-    for path, package, content in composer.files(overrides):
-        group, _, choice = path.rpartition("/")
+    for file in composer.compose(overrides).files:
+        group, _, choice = file.path.rpartition("/")
         by = group.removeprefix("method/")
-        if package == "method" and by in known:
-            fragments = content.get(validate.ALLOWED) or {}
+        if file.package == "method" and by in known:
+            fragments = file.content.get(validate.ALLOWED) or {}
             found += [Requirement(by, choice, part, fragments[part]) for part in known if part in fragments]
     return found
 
@@ -109,7 +112,7 @@ def own_values(composer: Composer, method: str) -> dict[str, Any]:
 
 
 def _section(composer: Composer, overrides: Sequence[str]) -> dict[str, Any]:
-    return validate.strip(plain(composer.compose(overrides).config)["method"])
+    return validate.strip(composer.compose(overrides).tree["method"])
 
 
 def _differences(own: Mapping[str, Any], bare: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:

@@ -17,19 +17,20 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import base as bases
-from launcher import compose, design, identity, methods, validate
+from launcher import compose, design, hypotheses, identity, inheritance, masking, methods, validate
 from launcher import run as folders
 from launcher.arguments import COMMAND_LINE
 from launcher.base import Base
 from launcher.cells import Cells, Entry, PlannedRun
 from launcher.compose import Composer
 from launcher.declared import declared
-from launcher.problem import InvalidPlan, Problem
-from launcher.provenance import mask
+from launcher.problem import InvalidPlan, Problem, nearest, one_line
 from launcher.run import State
 from launcher.workshop import SECTIONS, Workshop, does_not_compose
 
 ROOT_CONFIG = "config"
+# Sections that hold for a whole experiment and are no part of its runs.
+CHECKED = ("analysis", "cluster", "tracking")
 FORMAT = 1
 
 
@@ -68,12 +69,15 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, the cluster."""
+    """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
+    that hold for the whole launch.
+    """
 
     experiments: tuple[Experiment, ...]
     runs: Mapping[str, PlannedRun]
     bases: Mapping[str, Base]
     cluster: Mapping[str, Any]
+    tracking: Mapping[str, Any]
     multirun: Path
 
 
@@ -95,7 +99,8 @@ class _Planner:
         self._composer, self._problems = self._workshop.composer, self._workshop.problems
         self._arguments = self._workshop.arguments
         self._runs: dict[str, PlannedRun] = {}
-        self._command = mask(" ".join(["python launch.py -m", *map(shlex.quote, arguments)]))
+        # Quoted, a secret with a quote in it would no longer be recognized.
+        self._command = " ".join(["python launch.py -m", *(shlex.quote(masking.mask(word)) for word in arguments)])
 
     def plan(self) -> Plan:
         experiments: list[Experiment] = []
@@ -110,17 +115,28 @@ class _Planner:
         for twice in {name for name in names if names.count(name) > 1}:
             rule = "two experiments of one command have this name, and so one folder"
             self._problems.append(Problem(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one"))
-        cluster = dict(root.get("cluster") or {})
-        slots = cluster.get("slots")
-        if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
-            fix = "give a number of runs at a time, or null for one a core"
-            self._problems.append(
-                Problem(COMMAND_LINE, "cluster.slots", str(slots), "an integer of 1 or more, or null", fix)
-            )
+        if not root:
+            raise InvalidPlan(self._problems)
+        where = self._workshop.where(self._arguments.experiments[0])
+        cluster, tracking = (self._section(root, name, where) for name in ("cluster", "tracking"))
+        self._refuse_secrets(experiments, {"cluster": cluster, "tracking": tracking})
         if self._problems:
             raise InvalidPlan(self._problems)
         multirun = self._root / str(root.get("multirun") or "multirun")
-        return Plan(tuple(experiments), self._runs, self._workshop.used_bases, cluster, multirun)
+        return Plan(tuple(experiments), self._runs, self._workshop.used_bases, cluster, tracking, multirun)
+
+    def _refuse_secrets(self, experiments: Sequence[Experiment], sections: Mapping[str, Any]) -> None:
+        """What is frozen is kept and shown; an API key has no place in it."""
+        if not masking.of_environment():
+            return
+        written = [sections, *(run.config for run in self._runs.values())]
+        for experiment in experiments:
+            document = experiment.document()
+            written.append({key: document[key] for key in ("experiment", "groups", "factors", "analysis")})
+        for key, variable in (found for tree in written for found in masking.within(tree)):
+            rule = f"this is the environment's {variable}, and a plan is kept and shown"
+            fix = "leave it in the environment, and read it there where it is used"
+            self._problems.append(Problem(COMMAND_LINE, key, masking.MASK, rule, fix))
 
     # ------------------------------------------------------------ one experiment
 
@@ -128,7 +144,7 @@ class _Planner:
         """The composed root with the command line's values for what holds for a whole experiment, resolved."""
         where = self._workshop.where(experiment)
         try:
-            tree = compose.plain(self._composer.compose(self._workshop.selection(experiment)).config)
+            tree = dict(self._composer.compose(self._workshop.selection(experiment)).tree)
         except compose.ERRORS as error:
             self._problems.append(does_not_compose(where, error))
             return None
@@ -136,11 +152,12 @@ class _Planner:
             section = key.partition(".")[0]
             if section in SECTIONS:
                 continue
-            if not compose.lookup(tree, key)[0] and section != "analysis":
-                names = ", ".join(tree) if section not in tree else ", ".join(map(str, tree[section] or {}))
-                self._problems.append(
-                    Problem(COMMAND_LINE, key, validate.brief(value), "no such key", f"use one of {names}")
-                )
+            if not compose.lookup(tree, key)[0] and section not in CHECKED:
+                within = f"{section}." if section in tree else ""
+                names = list(map(str, tree[section] or {})) if within else list(tree)
+                close = nearest(key.removeprefix(within).partition(".")[0], names)
+                fix = f"write {within}{close}" if close else f"use one of {', '.join(names)}"
+                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), "no such key", fix))
                 continue
             tree = compose.assign(tree, key, value)
         try:
@@ -151,8 +168,15 @@ class _Planner:
 
     def _experiment(self, name: str | None, root: Mapping[str, Any]) -> Experiment:
         where = self._workshop.where(name)
-        default = self._composer.compose(self._workshop.selection(name)).choices.get("method") or methods.BASELINE
-        wanted = declared(root.get("experiment") or {}, root["seed"], default, self._arguments, where, self._problems)
+        composed = self._composer.compose(self._workshop.selection(name))
+        default = composed.choices.get("method") or methods.BASELINE
+        section = root.get("experiment") or {}
+        files = [file.content.get("experiment") for file in composed.files if not file.package]
+        section = inheritance.kept(section, [own for own in files if isinstance(own, Mapping)], where, self._problems)
+        if name is not None and "experiment.name" not in self._arguments.values:
+            source = self._composer.source(self._workshop.selection(name), "experiment.name")
+            inheritance.own_name(section, source, where, self._problems)
+        wanted = declared(section, root["seed"], default, self._arguments, where, self._problems)
         cells = Cells(self._workshop, name, wanted)
         entries = cells.entries()
         labels = design.short_labels(list(cells.levels))
@@ -172,19 +196,20 @@ class _Planner:
                 for group in wanted.groups.values()
             },
             factors={key: {"label": labels[key], "levels": list(levels)} for key, levels in cells.levels.items()},
-            analysis=self._analysis(root, where),
+            analysis=self._section(root, "analysis", where),
             entries=tuple(entries),
         )
 
-    def _analysis(self, root: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """The analysis section, checked against the root configuration's own."""
-        defaults = compose.plain(self._composer.compose([]).config)["analysis"]
-        section = validate.strip({"analysis": root.get("analysis") or {}})
-        for breach in validate.Checker({"analysis": defaults}).check(section):
+    def _section(self, root: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+        """One of the sections in CHECKED, checked against what holds without an experiment."""
+        chosen = [f"{group}={choice}" for group, choice in self._arguments.choices.items() if group == name]
+        defaults = self._composer.compose(chosen).tree[name]
+        section = validate.strip({name: root.get(name) or {}})
+        for breach in validate.Checker({name: defaults}).check(section):
             said = any(breach.key == key or breach.key.startswith(f"{key}.") for key in self._arguments.values)
             place = COMMAND_LINE if said else where
             self._problems.append(Problem(place, breach.key, validate.brief(breach.value), breach.rule, breach.fix))
-        found: dict[str, Any] = section["analysis"]
+        found: dict[str, Any] = section[name]
         return found
 
 
@@ -192,7 +217,16 @@ class _Planner:
 
 
 def freeze(plan: Plan) -> None:
-    """Write what the plan needs and is not there yet: verl's trees, each run's folder, each experiment's plan.json."""
+    """Write what the plan needs and is not there yet: verl's trees, run folders, and for each experiment its
+    hypotheses and plan.json.
+
+    Raises InvalidPlan, before it writes anything, when the frozen configuration of a run that is not done was changed.
+    """
+    changed = [_changed(plan.multirun, run) for run in plan.runs.values()]
+    if any(changed):
+        raise InvalidPlan([problem for problem in changed if problem is not None])
+    for experiment in plan.experiments:
+        _declare(plan.multirun, experiment)
     for base in plan.bases.values():
         bases.freeze(plan.multirun, base)
     for run in plan.runs.values():
@@ -201,32 +235,71 @@ def freeze(plan: Plan) -> None:
         path = plan.multirun / experiment.name / "plan.json"
         text = json.dumps(experiment.document(), indent=1) + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
             folders.write_atomic(path, text)
+
+
+def _declare(multirun: Path, experiment: Experiment) -> None:
+    folder = multirun / experiment.name
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = dict.fromkeys(entry.id for entry in experiment.entries)
+    done = [run_id for run_id in ids if _state(multirun, run_id) == folders.DONE]
+    try:
+        hypotheses.declare(folder, experiment.analysis.get("hypotheses"), len(ids), done)
+    except ValueError as error:
+        fix = "move the file away to begin a new record"
+        raise InvalidPlan([Problem(str(folder / hypotheses.NAME), "declarations", None, str(error), fix)]) from error
+
+
+def _state(multirun: Path, run_id: str) -> str | None:
+    state = folders.find_state(folders.run_folder(multirun, run_id))
+    return state.state if state is not None else None
+
+
+def _frozen(run: PlannedRun) -> str:
+    """What a run's config.yaml says."""
+    frozen = {
+        "format": folders.FORMAT,
+        "id": run.id,
+        "identity": {"version": identity.VERSION, "hash": run.hash},
+        "base": run.base,
+        **{key: run.config[key] for key in SECTIONS},
+    }
+    return folders.dump_yaml(frozen)
+
+
+def _changed(multirun: Path, run: PlannedRun) -> Problem | None:
+    """The problem of a run whose frozen configuration is another run's by now."""
+    folder = folders.run_folder(multirun, run.id)
+    path = folder / "config.yaml"
+    state = folders.find_state(folder)
+    if state is None or state.state == folders.DONE or not path.is_file():
+        return None
+    if path.read_bytes() == _frozen(run).encode("utf-8"):
+        return None
+    try:
+        identity.verify(folders.read_config(folder), run.id)  # labels and resources may differ
+    except (ValueError, *compose.ERRORS) as error:
+        fix = f"restore the file, or move the folder {folder.name} away to run it anew"
+        return Problem(str(path), "identity", None, one_line(str(error)), fix)
+    return None
 
 
 def _freeze_run(multirun: Path, run: PlannedRun) -> None:
     folder = folders.run_folder(multirun, run.id)
+    frozen = folders.mark_used(folder / "config.yaml")
     if (folder / "state.json").is_file():
         return  # the state is written after the configuration
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "config.yaml").is_file():
-        frozen = {
-            "format": folders.FORMAT,
-            "id": run.id,
-            "identity": {"version": identity.VERSION, "hash": run.hash},
-            "base": run.base,
-            **{key: run.config[key] for key in SECTIONS},
-        }
-        folders.write_atomic(folder / "config.yaml", folders.dump_yaml(frozen))
-    folders.write_state(folder, State(run.id, folders.PLANNED, created=time.time()))
+    if not frozen:
+        folders.write_atomic(folder / "config.yaml", _frozen(run))
+    folders.create_state(folder, State(run.id, folders.PLANNED, created=time.time()))
 
 
 def missing(plan: Plan) -> list[str]:
     """The runs that the same command takes up: all but what is done or waits for `retry`, in the plan's order."""
     found: list[str] = []
     for run_id in plan.runs:
-        state = folders.find_state(folders.run_folder(plan.multirun, run_id))
-        if state is None or state.state in folders.RESUMABLE:
+        state = _state(plan.multirun, run_id)
+        if state is None or state in folders.RESUMABLE:
             found.append(run_id)
     return found

@@ -22,7 +22,7 @@ class Problem:
 
     def __str__(self) -> str:
         value = "" if self.value is None else f" = {self.value}"
-        return f"{self.where}: {self.key}{value}: {self.rule}. Fix: {self.fix}"
+        return printable(f"{self.where}: {self.key}{value}: {self.rule}. Fix: {self.fix}")
 
 
 class InvalidPlan(Exception):
@@ -33,10 +33,19 @@ class InvalidPlan(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class Usage(Exception):
+    """A command line that names something that does not exist; the message says what there is."""
+
+
 def shown(value: Any) -> str:
     """A value on one line, shortened."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """The text on one line, with what a terminal would obey (line breaks, escape sequences) written out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def one_line(text: str) -> str:

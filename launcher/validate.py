@@ -6,6 +6,7 @@ the sibling's default, and so does a key without a fragment. A null default take
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,8 +158,8 @@ def missing_file(path: str, value: Any) -> Path | None:
         return None
     if not (value.startswith(("/", "./", "../", "~")) or value.endswith(_DATA)):
         return None
-    file = Path(value).expanduser()
-    return None if file.exists() else file
+    file = os.path.expanduser(value)  # unlike pathlib's, these two take any text
+    return None if os.path.exists(file) else Path(file)
 
 
 def brief(value: Any) -> str:

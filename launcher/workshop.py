@@ -27,7 +27,7 @@ class Shape:
     def __init__(self, composer: Composer, overrides: Sequence[str]) -> None:
         self.overrides = tuple(overrides)
         composed = composer.compose(self.overrides)
-        whole = compose.plain(composed.config)
+        whole = composed.tree
         self.tree = validate.strip({key: whole.get(key) for key in SECTIONS})
         self.verl_keys = (whole.get("trainer") or {}).get(validate.VERL_KEYS)
         self.base_request = whole.get("base") or {}
@@ -35,19 +35,19 @@ class Shape:
         single = {
             group: choice
             for group, choice in composed.choices.items()
-            if choice is not None and not group.startswith("hydra/") and composer.is_group(group)
+            if choice is not None and composer.is_group(group)
         }
-        parts = {f"method/{part}": one for part, one in methods.chosen_parts(composer, single["method"]).items()}
-        given = dict(one.split("=", 1) for one in self.overrides)
-        known = {**parts, **single, **given, "method": methods.BASELINE}
+        parts = {f"method/{part}": one for part, one in methods.chosen(composer, composed).items()}
+        known = {**single, **parts, "method": methods.BASELINE}
         apart = sorted(f"{group}={choice}" for group, choice in known.items() if group not in ("experiment", "scale"))
-        self._defaults = compose.plain(composer.compose(apart).config)
+        defaults = composer.compose(apart).tree
         #: The choice of each part; of a list part as Hydra's overrides spell it.
         self.parts = {part: known[f"method/{part}"] for part in methods.parts(composer) if f"method/{part}" in known}
-        self._method = validate.strip(self._defaults["method"])
+        self._method = validate.strip(defaults["method"])
         # Each fragment is judged by itself below, not as one of what Hydra merged.
-        own = self._defaults["method"].get(validate.ALLOWED) or {}
-        self._defaults["method"][validate.ALLOWED] = {key: own[key] for key in own if key not in self.parts}
+        own = defaults["method"].get(validate.ALLOWED) or {}
+        fragments = {key: own[key] for key in own if key not in self.parts}
+        self._defaults = {**defaults, "method": {**defaults["method"], validate.ALLOWED: fragments}}
         needed = [one for one in methods.requirements(composer, apart) if one.part in self.parts]
         #: What the chosen parts need of each other, and do not have.
         self.unmet = tuple(one for one in needed if not one.met(self._method.get(one.part)))
@@ -166,6 +166,9 @@ def does_not_compose(where: str, error: Exception) -> Problem:
         return Problem(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", "correct the line")
     if isinstance(error, UnicodeDecodeError):
         return Problem(where, f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8")
+    if isinstance(error, compose.Clash):
+        fix = "write a list" if error.rule.endswith("list stands") else "write a mapping"
+        return Problem(f"conf/{error.file}.yaml", error.key, validate.brief(error.value), error.rule, fix)
     text = one_line(f"{error} {error.__cause__ or ''}")
     if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`
         rule = "the file does not begin with its header"

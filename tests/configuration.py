@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from launcher import base, validate
+from launcher import base, compose, validate
 from launcher.compose import Composer
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -17,8 +17,7 @@ def configuration(*overrides: str) -> dict[str, Any]:
     """One run's configuration as the worker hands it to the trainer."""
     # A difference to verl's tree may be one that our files do not make; the planner allows it, Hydra wants it said.
     said = [f"++{one}" if one.startswith("verl.") else one for one in overrides]
-    composed = OmegaConf.to_container(Composer(CONF, "config").compose(said).config, resolve=True)
-    assert isinstance(composed, dict)
+    composed = compose.resolved(Composer(CONF, "config").compose(said).tree)
     tree = base.compose(**composed.pop("base")).tree
     own = validate.strip({str(key): value for key, value in composed.items()})
     return {**own, "verl": OmegaConf.create(base.merged(tree, own["verl"]))}

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from analysis import formats
+from analysis.declared import declared
 from analysis.drawing import Figure, colours
 from analysis.figures import figures
 from analysis.picture import KINDS
@@ -55,7 +56,8 @@ def write(folder: Path) -> Report:
     sweep = read_sweep(folder)
     asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
     found = study(sweep, asked)
-    judged = tuple(judge(hypothesis, found) for hypothesis in asked.hypotheses)
+    when = declared(folder, (sweep.plan.get("analysis") or {}).get("hypotheses") or {})
+    judged = tuple(replace(judge(one, found), declared=when[one.id]) for one in asked.hypotheses)
     drawn = figures(found)
     shown = tables(found, judged)
     said = answer(found)

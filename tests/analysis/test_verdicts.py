@@ -269,6 +269,12 @@ def test_report_shows_the_verdicts_whichever_way_they_fall(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = qstar.make(make_sweep)
+    known = {name: stated for name, stated in qstar.HYPOTHESES.items() if name != "H2"}
+    kept = [
+        {"planned": 24, "done": [], "hypotheses": known},
+        {"planned": 24, "done": ["a"], "hypotheses": qstar.HYPOTHESES},
+    ]
+    (folder / "hypotheses.json").write_text(json.dumps({"format": 1, "declarations": kept}))
     assert main(["report", str(folder)]) == 0
     report = folder / "report"
     assert "H3 refuted: It has the least gradient variance of the eight." in capsys.readouterr().out
@@ -279,6 +285,7 @@ def test_report_shows_the_verdicts_whichever_way_they_fall(
     with open(report / "tables" / "hypotheses.csv", newline="") as file:
         rows = {row["hypothesis"]: row for row in csv.DictReader(file)}
     assert 0.9 < float(rows["H1"]["low"]) < 1 < float(rows["H1"]["high"]) < 1.1 and rows["H1"]["seeds"] == "3"
+    assert [rows[name]["declared"] for name in ("H1", "H2")] == ["before any run was done", "with 1 of 24 runs done"]
     assert rows["success"]["decided_by"].startswith("H1 supported; H2 supported; H3 refuted")
     for name in ("index.html", "tables/hypotheses.md", "tables/hypotheses.tex"):
         assert "The two effective sample sizes balance." in (report / name).read_text()

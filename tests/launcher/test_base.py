@@ -33,9 +33,9 @@ def test_freezing_is_by_content_and_comes_back_equal(verl, tmp_path):
     path = base.freeze(tmp_path, verl)
     assert path == base_path(tmp_path, verl.hash)
     assert base.load_yaml(path) == verl.tree
-    written = path.stat().st_mtime_ns
+    written = path.stat().st_ino
     base.freeze(tmp_path, verl)
-    assert path.stat().st_mtime_ns == written
+    assert path.stat().st_ino == written
     assert base.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
 
 
@@ -48,6 +48,13 @@ def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):
     assert OmegaConf.is_missing(merged.actor_rollout_ref.rollout, "name")
     with pytest.raises(AttributeError):
         _ = merged.nosuch
+
+
+def test_a_tree_that_was_changed_is_refused(verl, tmp_path):
+    path = base.freeze(tmp_path, verl)
+    path.write_text(path.read_text().replace("train_batch_size: 1024", "train_batch_size: 1025"))
+    with pytest.raises(ValueError, match="was changed after it was frozen"):
+        base.merge(path, {})
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""Cells: factors multiply only the groups that read them."""
+"""Cells: factors multiply only the groups that read them, zips go in lockstep, exclusions leave out what they name."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.design import Cell, cells, short_labels, unread
+from launcher.design import Cell, Exclusion, Factor, cells, short_labels, unread
 
 READS = {"C0": set(), "C1": {"gamma", "rho"}, "C2": {"gamma"}}
 
@@ -16,18 +17,27 @@ def reads(group, _choices, key):
     return key in READS[group]
 
 
+def value(key, *levels):
+    return Factor((), (key,), tuple((level,) for level in levels))
+
+
+def choice(key, *levels):
+    return Factor((key,), (), tuple((level,) for level in levels))
+
+
 def test_a_factor_multiplies_only_the_groups_that_read_it():
-    found = cells(["C0", "C1", "C2"], {}, {"gamma": [1, 2], "rho": [3, 4, 5]}, reads)
+    found = cells(["C0", "C1", "C2"], [value("gamma", 1, 2), value("rho", 3, 4, 5)], reads)
     assert [cell.group for cell in found] == ["C0"] + ["C1"] * 6 + ["C2"] * 2
     assert found[0] == Cell("C0", (), ())
     assert [dict(cell.values) for cell in found[1:3]] == [{"gamma": 1, "rho": 3}, {"gamma": 1, "rho": 4}]
 
 
-def test_a_choice_of_a_configuration_group_decides_which_factors_apply():
-    def by_task(_group, choices, key):
-        return dict(choices)["task"] == "gsm8k" and key == "task.split"
+def by_task(_group, choices, key):
+    return dict(choices)["task"] == "gsm8k" and key == "task.split"
 
-    found = cells(["A"], {"task": ["sorting", "gsm8k"]}, {"task.split": [1, 2]}, by_task)
+
+def test_a_choice_of_a_configuration_group_decides_which_factors_apply():
+    found = cells(["A"], [value("task.split", 1, 2), choice("task", "sorting", "gsm8k")], by_task)
     assert [dict(cell.factors) for cell in found] == [
         {"task": "sorting"},
         {"task": "gsm8k", "task.split": 1},
@@ -35,20 +45,93 @@ def test_a_choice_of_a_configuration_group_decides_which_factors_apply():
     ]
 
 
+def test_keys_of_a_zip_go_together():
+    found = cells(["C1", "C2", "C0"], [Factor((), ("gamma", "rho"), ((1, 3), (1, 4), (2, 5)))], reads)
+    assert [dict(cell.values) for cell in found if cell.group == "C1"] == [
+        {"gamma": 1, "rho": 3},
+        {"gamma": 1, "rho": 4},
+        {"gamma": 2, "rho": 5},
+    ]
+    # A group that reads one of them has that one's distinct levels.
+    assert [dict(cell.values) for cell in found if cell.group != "C1"] == [{"gamma": 1}, {"gamma": 2}, {}]
+
+
+def test_a_zip_of_a_choice_and_a_value_sets_the_value_where_it_is_read():
+    zipped = Factor(("task",), ("task.split",), (("sorting", 1), ("sorting", 2), ("gsm8k", 1), ("gsm8k", 2)))
+    found = cells(["A"], [zipped], by_task)
+    assert [dict(cell.factors) for cell in found] == [
+        {"task": "sorting"},
+        {"task": "gsm8k", "task.split": 1},
+        {"task": "gsm8k", "task.split": 2},
+    ]
+
+
+def test_a_zip_without_one_of_its_keys_names_each_level_once():
+    zipped = Factor(("task",), ("a", "b"), (("x", 1, 3), ("x", 1, 4), ("y", 2, 4)))
+    assert zipped.without(["b"]) == Factor(("task",), ("a",), (("x", 1), ("y", 2)))
+    assert zipped.without(["task", "a", "b"]) is None
+    assert zipped.without([]) == zipped
+
+
 def test_a_factor_that_nobody_reads_is_found():
-    assert unread(["C0", "C1"], {}, {"gamma": [1], "sigma": [2]}, reads) == ["sigma"]
+    factors = [value("gamma", 1), value("sigma", 2)]
+    assert unread(["C0", "C1"], factors, ["gamma", "sigma"], reads) == ["sigma"]
 
 
-@given(
-    st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(), min_size=1, max_size=3, unique=True), max_size=3),
-    st.dictionaries(st.sampled_from("xyz"), st.sets(st.sampled_from("abc")), min_size=1),
-)
+KEYS = "abcd"
+LEVELS = st.lists(st.integers(), min_size=1, max_size=3, unique=True)
+FACTORS = st.dictionaries(st.sampled_from(KEYS), LEVELS, max_size=3)
+GROUPS = st.dictionaries(st.sampled_from("xyz"), st.sets(st.sampled_from(KEYS)), min_size=1)
+
+
+def laid_out(groups, factors):
+    return cells(list(groups), factors, lambda group, _choices, key: key in groups[group])
+
+
+@given(FACTORS, GROUPS)
 def test_the_number_of_cells_is_the_product_of_the_levels_read(factors, groups):
-    found = cells(list(groups), {}, factors, lambda group, _choices, key: key in groups[group])
+    found = laid_out(groups, [value(key, *levels) for key, levels in factors.items()])
     for group, keys in groups.items():
         expected = math.prod(len(levels) for key, levels in factors.items() if key in keys)
         assert sum(cell.group == group for cell in found) == expected
     assert len(set(found)) == len(found)
+
+
+@given(FACTORS, GROUPS, st.randoms())
+def test_the_order_of_factors_does_not_change_the_cells(factors, groups, shuffle):
+    def as_sets(found):
+        return {(cell.group, frozenset(cell.factors)) for cell in found}
+
+    own = [value(key, *levels) for key, levels in factors.items()]
+    other = list(own)
+    shuffle.shuffle(other)
+    assert as_sets(laid_out(groups, own)) == as_sets(laid_out(groups, other))
+
+
+@given(st.lists(st.tuples(st.integers(), st.integers()), min_size=1, max_size=4, unique=True), FACTORS, GROUPS)
+def test_a_zip_is_in_lockstep_and_multiplies_the_rest(pairs, factors, groups):
+    factors = {key: levels for key, levels in factors.items() if key not in "ab"}
+    groups = {group: keys | {"a", "b"} for group, keys in groups.items()}
+    rest = [value(key, *levels) for key, levels in factors.items()]
+    found = laid_out(groups, [Factor((), ("a", "b"), tuple(pairs)), *rest])
+    assert {(dict(cell.values)["a"], dict(cell.values)["b"]) for cell in found} == set(pairs)
+    assert len(found) == len(pairs) * len(laid_out(groups, rest))
+
+
+@given(FACTORS, GROUPS, st.dictionaries(st.sampled_from([*KEYS, "group"]), LEVELS, min_size=1, max_size=2))
+def test_an_exclusion_matches_exactly_the_cells_with_all_its_levels(factors, groups, named):
+    rule = Exclusion({key: tuple(levels) for key, levels in named.items()})
+    for cell in laid_out(groups, [value(key, *levels) for key, levels in factors.items()]):
+        levels = {**dict(cell.factors), "group": cell.group}
+        expected = set(itertools.product(*({levels.get(key)} for key in named))) <= set(
+            itertools.product(*named.values())
+        )
+        assert rule.matches(levels) == expected
+
+
+def test_true_is_not_the_level_1_but_2_is_2_point_0():
+    assert not Exclusion({"a": (1,)}).matches({"a": True})
+    assert Exclusion({"a": (2,)}).matches({"a": 2.0})
 
 
 def test_labels_are_the_shortest_unique_endings():

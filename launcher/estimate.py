@@ -1,0 +1,160 @@
+"""What a plan still costs: device-hours, wall time, storage; from the model's file, corrected by measured runs.
+
+A run's seconds a step are the median over done runs of the same kind, by the first that there are: of its own method;
+of any method; else `model.seconds_per_step`. A kind is what sets the work of a step: model, task, trainer, and verl's
+differences that set batches, lengths and sampling.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher import identity
+from launcher import run as folders
+from launcher.cells import PlannedRun
+
+METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
+# Enough to tell: reading a configuration takes 2 ms, and the newest runs are the most like the next ones.
+OTHERS, SIZED = 200, 20
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The seconds of a training step, where they come from (METHOD, KIND or FILE), and of how many done runs."""
+
+    seconds: float
+    source: str
+    runs: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What some runs cost: hours of a device (without one, of a processor), seconds on so many slots, bytes.
+
+    storage is None while no run with the same model is done.
+    """
+
+    device_hours: float
+    wall_seconds: float
+    storage: float | None
+
+
+class History:
+    """The done runs of a multirun folder that a plan can learn from: its own, and the newest of the others."""
+
+    def __init__(self, multirun: Path, runs: Mapping[str, PlannedRun], done: Collection[str]) -> None:
+        self._multirun = multirun
+        self._rates: dict[str, list[float]] = defaultdict(list)
+        self._medians: dict[str, float] = {}
+        self._answers: dict[str, Rate] = {}
+        self._done: dict[str, list[Path]] = defaultdict(list)
+        self._bytes: dict[str, float | None] = {}
+        for run_id in done:
+            self._learn(folders.run_folder(multirun, run_id), runs[run_id].config)
+        if len(done) < len(runs):
+            for folder in _newest(multirun, runs):
+                self._learn_other(folder)
+
+    def rate(self, run: PlannedRun) -> Rate:
+        """The expected seconds of one of the run's steps."""
+        if run.id not in self._answers:
+            self._answers[run.id] = self._rate(run)
+        return self._answers[run.id]
+
+    def _rate(self, run: PlannedRun) -> Rate:
+        kind = _kind(run.config)
+        for key, source in ((f"{kind} {_method(run.config)}", METHOD), (kind, KIND)):
+            measured = self._rates.get(key)
+            if measured:
+                if key not in self._medians:
+                    self._medians[key] = statistics.median(measured)
+                return Rate(self._medians[key], source, len(measured))
+        return Rate(float(run.config["model"].get("seconds_per_step") or 0), FILE, 0)
+
+    def size(self, run: PlannedRun) -> float | None:
+        """The expected bytes of the run's folder: the median over done runs with its model."""
+        model = _model(run.config)
+        if model not in self._bytes:
+            sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
+            self._bytes[model] = statistics.median(sizes) if sizes else None
+        return self._bytes[model]
+
+    def _learn_other(self, folder: Path) -> None:
+        try:
+            state = folders.find_state(folder)
+            if state is not None and state.state == folders.DONE:
+                self._learn(folder, folders.read_config(folder))
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # a folder that cannot be read teaches nothing; `status` says what is wrong with it
+
+    def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
+        summary = folders.read_summary(folder) or {}
+        steps, seconds = summary.get("steps"), summary.get("train_seconds")
+        self._done[_model(config)].append(folder)
+        if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:
+            return
+        kind = _kind(config)
+        self._rates[kind].append(seconds / steps)
+        self._rates[f"{kind} {_method(config)}"].append(seconds / steps)
+
+
+def estimate(runs: Iterable[PlannedRun], history: History, slots: int) -> Estimate:
+    """What these runs cost from their first step on, with `slots` of them at a time."""
+    seconds, hours, sizes = [], 0.0, []
+    for run in runs:
+        own = history.rate(run).seconds * run.config["trainer"]["steps"]
+        seconds.append(own)
+        hours += own * max(devices(run), 1) / _HOUR_S
+        sizes.append(history.size(run))
+    known = [size for size in sizes if size is not None]
+    storage = sum(known) * len(sizes) / len(known) if known else None
+    return Estimate(hours, makespan(seconds, slots), storage if sizes else 0.0)
+
+
+def devices(run: PlannedRun) -> int:
+    """The devices that a run asks for; 0: a processor will do."""
+    return int((run.config["model"].get("resources") or {}).get("devices") or 0)
+
+
+def makespan(seconds: Sequence[float], slots: int) -> float:
+    """The wall time of runs that take so many seconds each, started in their order as slots become free."""
+    free = [0.0] * slots
+    for own in seconds:
+        heapq.heapreplace(free, free[0] + own)
+    return max(free)
+
+
+def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
+    """The run folders that are not in a plan, those that changed last first, OTHERS at most."""
+    try:
+        with os.scandir(folders.runs_folder(multirun)) as entries:
+            found = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name not in without]
+    except FileNotFoundError:
+        return []
+    return [Path(path) for _, path in heapq.nlargest(OTHERS, found)]
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _model(config: Mapping[str, Any]) -> str:
+    return identity.canonical_json(identity.science({"model": config["model"]})["model"])
+
+
+def _method(config: Mapping[str, Any]) -> str:
+    return identity.canonical_json(identity.science({"method": config["method"]})["method"])
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    verl = config.get("verl") or {}
+    work = [verl.get("data"), (verl.get("actor_rollout_ref") or {}).get("rollout")]
+    return f"{_model(config)} {identity.canonical_json([config['task'], config['trainer'].get('backend'), work])}"

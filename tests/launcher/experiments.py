@@ -1,0 +1,60 @@
+"""Plans for tests: of the shipped configuration, or of a copy that a test may spoil."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher import plan
+from launcher.compose import Composer
+from launcher.plan import Plan
+from launcher.problem import InvalidPlan
+from tests.launcher.conftest import ROOT
+
+SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test serves the others
+
+
+def make(*arguments: str, conf: Path | None = None, root: Path = ROOT) -> Plan:
+    """A plan; of the shipped configuration unless `conf` is given."""
+    return plan.make(root, arguments, Composer(conf, "config") if conf is not None else SHIPPED)
+
+
+def refused(*arguments: str, conf: Path | None = None) -> list[str]:
+    """The lines of a plan that is refused; each names a fix."""
+    with pytest.raises(InvalidPlan) as raised:
+        make(*arguments, conf=conf)
+    lines = str(raised.value).splitlines()
+    assert all(". Fix: " in line for line in lines)
+    return lines
+
+
+def by_group(planned: Plan) -> dict[str, int]:
+    """The number of runs of each group of the first experiment."""
+    counts: dict[str, set[str]] = {}
+    for entry in planned.experiments[0].entries:
+        counts.setdefault(entry.group, set()).add(entry.id)
+    return {group: len(ids) for group, ids in counts.items()}
+
+
+def levels(planned: Plan) -> list[tuple[str, int, dict[str, Any]]]:
+    """(group, seed, factors by label) of each entry of the first experiment."""
+    return [(entry.group, entry.seed, dict(entry.factors)) for entry in planned.experiments[0].entries]
+
+
+def shipped(group: str) -> list[str]:
+    """The names of a group's files."""
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+
+
+def write_experiment(conf: Path, groups: Mapping[str, Any], name: str = "bad", **more: Any) -> None:
+    """An experiment's file; keys of `experiment` go there, others beside it."""
+    declared = {"name": name, "groups": groups, "factors": {}, "seeds": [0], "baseline": None}
+    declared |= {
+        key: more.pop(key) for key in ("factors", "zip", "exclude", "seeds", "baseline", "scales") if key in more
+    }
+    text = yaml.safe_dump({"experiment": declared, **more})
+    (conf / f"experiment/{name}.yaml").write_text(f"# @package _global_\n{text}")

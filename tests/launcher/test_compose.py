@@ -1,0 +1,145 @@
+"""Compositions on plain values beside Hydra's own: equal keys, values and order, or the same refusal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from launcher import base, compose
+from launcher.compose import Composer
+from launcher.repository import Repository
+from tests.launcher.conftest import ROOT
+
+SHIPPED = Composer(ROOT / "conf", "config")
+ROOTS = {"ours": (ROOT / "conf", "config"), "verl's": (base.config_folder(), "ppo_trainer")}
+
+
+def shipped(group):
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+
+
+def assert_hydras_own(composer, overrides):
+    # As text: in another order of keys a frozen tree would have another hash.
+    assert json.dumps(composer.compose(overrides).tree) == json.dumps(composer.hydras_own(overrides))
+
+
+@pytest.mark.parametrize("name", shipped("experiment"))
+def test_each_shipped_experiment_composes_to_what_hydra_composes(name):
+    for scale in shipped("scale"):
+        assert_hydras_own(SHIPPED, [f"experiment={name}", f"scale={scale}"])
+
+
+def test_each_shipped_method_composes_to_what_hydra_composes():
+    for name in shipped("method"):
+        assert_hydras_own(SHIPPED, [f"method={name}"])
+
+
+@pytest.mark.parametrize("overrides", [[], ["model_engine=megatron"], ["algorithm.gamma=0.9"]])
+def test_verls_tree_composes_to_what_hydra_composes(overrides):
+    assert_hydras_own(Composer(base.config_folder(), "ppo_trainer"), overrides)
+
+
+@st.composite
+def choices(draw):
+    """Overrides of some groups, the list part among them, in any order."""
+    single = ["method", "model", "task", "experiment", "scale", *SHIPPED.subgroups("method")]
+    chosen = []
+    for name in draw(st.lists(st.sampled_from(single), unique=True, max_size=5)):
+        group = name if name in ("method", "model", "task", "experiment", "scale") else f"method/{name}"
+        options = st.sampled_from(SHIPPED.options(group))
+        if name == "credit":
+            chosen.append(f"{group}=[{','.join(draw(st.lists(options, unique=True, max_size=2)))}]")
+        else:
+            chosen.append(f"{group}={draw(options)}")
+    return chosen
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(choices())
+def test_any_choice_of_groups_composes_to_what_hydra_composes(overrides):
+    assert_hydras_own(SHIPPED, overrides)
+
+
+VALUES = st.recursive(
+    st.sampled_from([None, True, 0, 1.5, "x", "", "???", "${other}", "${missing}"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "b", "other"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+TREES = st.dictionaries(st.sampled_from(["a", "b", "other"]), VALUES, max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TREES, min_size=2, max_size=3))
+def test_merging_plain_values_is_merging_nodes_or_left_to_hydra(trees):
+    merged = {}
+    try:
+        for tree in trees:
+            merged = compose.merge(merged, tree)
+    except compose.NotPlain:
+        return
+    except compose.Clash:
+        with pytest.raises(OmegaConfBaseException):
+            OmegaConf.merge(*trees)
+        return
+    nodes = OmegaConf.create()
+    for tree in trees:
+        nodes.merge_with(OmegaConf.create(tree))
+    assert json.dumps(merged) == json.dumps(compose.plain(nodes))
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_file_reads_as_omegaconf_reads_it(root):
+    folder, _ = ROOTS[root]
+    repository = Repository(folder)
+    paths = sorted(folder.rglob("*.yaml"))
+    assert len(paths) > 30
+    for path in paths:
+        theirs = OmegaConf.to_container(OmegaConf.load(path))
+        theirs.pop("defaults", None)
+        assert repository.content(str(path.relative_to(folder).with_suffix(""))) == theirs, path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("defaults: {method: ptrw}", "defaults must be a list"),
+        ("defaults: [{method: ptrw, task: sorting}]", "Too many keys"),
+        ("# @package\na: 1", "KEY VALUE"),
+        ("a: 1\na: 2", "found duplicate key a"),
+    ],
+)
+def test_a_file_that_hydra_cannot_read_is_refused(conf, text, said):
+    (conf / "experiment/bad.yaml").write_text(text)
+    with pytest.raises(compose.ERRORS, match=said):
+        Composer(conf, "config").compose(["experiment=bad"])
+
+
+@pytest.mark.parametrize(
+    ("above", "expected"),
+    [
+        ("a: {b: 2}", {"x": 1, "b": 2}),
+        ("a: ???", {"x": 1}),
+        ("a: [3]", None),
+        ("a: 3", 3),
+        ("other: {x: 4}", "${other}"),
+    ],
+)
+def test_what_comes_over_an_interpolation_is_as_hydra_has_it(tmp_path, above, expected):
+    """OmegaConf looks the interpolation up before it merges a mapping into it."""
+    (tmp_path / "part").mkdir()
+    (tmp_path / "config.yaml").write_text("defaults: [_self_, {part: one}]\nother: {x: 1}\na: ${other}\n")
+    (tmp_path / "part/one.yaml").write_text(f"# @package _global_\n{above}\n")
+    composer = Composer(tmp_path, "config")
+    if expected is None:
+        with pytest.raises(compose.ERRORS):
+            composer.compose([])
+        return
+    assert composer.compose([]).tree["a"] == expected
+    assert_hydras_own(composer, [])

@@ -1,0 +1,163 @@
+"""The design language of experiment files: zips, exclusions, inheritance; what cannot be is refused in one line."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.launcher.experiments import by_group, levels, make, refused, write_experiment
+
+TWO = {"A": {"method": "bnto_minimal"}, "B": {"method": "c0_grpo"}}
+ZIP = {"pace": {"method.gamma": [0.8, 1.2], "trainer.steps": [5, 6]}}
+
+
+def test_a_zip_goes_in_lockstep_and_a_group_takes_what_it_reads_of_it(conf):
+    write_experiment(conf, TWO, zip=ZIP, factors={"method.rho": [0.3, 0.4]})
+    planned = make("experiment=bad", conf=conf)
+    assert levels(planned) == [
+        ("A", 0, {"gamma": 0.8, "steps": 5, "rho": 0.3}),
+        ("A", 0, {"gamma": 1.2, "steps": 6, "rho": 0.3}),
+        ("A", 0, {"gamma": 0.8, "steps": 5, "rho": 0.4}),
+        ("A", 0, {"gamma": 1.2, "steps": 6, "rho": 0.4}),
+        ("B", 0, {"steps": 5}),
+        ("B", 0, {"steps": 6}),
+    ]
+    assert planned.experiments[0].factors["method.gamma"] == {"label": "gamma", "levels": [0.8, 1.2]}
+    for entry in planned.experiments[0].entries:
+        assert planned.runs[entry.id].config["trainer"]["steps"] == entry.factors["steps"]
+
+
+def test_a_choice_of_a_group_and_a_value_can_be_zipped(conf):
+    zipped = {"size": {"model": ["tiny", "gpt2"], "trainer.steps": [5, 6]}}
+    write_experiment(conf, {"B": {"method": "c0_grpo"}}, zip=zipped)
+    runs = make("experiment=bad", conf=conf).runs.values()
+    assert [(run.config["model"]["name"], run.config["trainer"]["steps"]) for run in runs] == [("tiny", 5), ("gpt2", 6)]
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("method.gamma=0.9", [("A", {"steps": 5}), ("A", {"steps": 6}), ("B", {"steps": 5}), ("B", {"steps": 6})]),
+        ("trainer.steps=7", [("A", {"gamma": 0.8}), ("A", {"gamma": 1.2}), ("B", {})]),
+        (
+            "trainer.steps=7,8",
+            [
+                *(("A", {"gamma": gamma, "steps": steps}) for gamma in (0.8, 1.2) for steps in (7, 8)),
+                ("B", {"steps": 7}),
+                ("B", {"steps": 8}),
+            ],
+        ),
+    ],
+)
+def test_a_key_that_the_command_line_takes_leaves_its_zip(conf, override, expected):
+    write_experiment(conf, TWO, zip=ZIP)
+    found = [(group, own) for group, _, own in levels(make("experiment=bad", override, conf=conf))]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+def test_an_exclusion_leaves_out_exactly_the_matching_cells(conf):
+    grid = {"method.gamma": [0.8, 1.2], "method.rho": [0.3, 0.4]}
+    write_experiment(conf, TWO, factors=grid, seeds=[0, 1])
+    whole = levels(make("experiment=bad", conf=conf))
+    exclude = [{"method.gamma": 1.2, "method.rho": [0.4]}, {"group": ["B"], "seed": 1}]
+    write_experiment(conf, TWO, factors=grid, seeds=[0, 1], exclude=exclude)
+    planned = make("experiment=bad", conf=conf)
+    kept = [one for one in whole if one[2] != {"gamma": 1.2, "rho": 0.4} and one[:2] != ("B", 1)]
+    assert levels(planned) == kept and len(kept) == len(whole) - 3
+    assert len(planned.runs) == len(kept)
+
+
+def test_an_exclusion_speaks_of_choices_too(conf):
+    factors = {"method/credit": [[], ["temporal_decay"], ["temporal_decay", "gradient_adaptive"]], "task": ["sorting"]}
+    exclude = [{"method/credit": [["gradient_adaptive", "temporal_decay"]]}, {"method/credit": []}]
+    write_experiment(conf, {"B": {"method": "c0_grpo"}}, factors=factors, exclude=exclude)
+    assert levels(make("experiment=bad", conf=conf)) == [("B", 0, {"credit": "[temporal_decay]", "task": "sorting"})]
+
+
+def test_an_exclusion_holds_for_what_the_command_line_fixes_and_need_not_match_it(conf):
+    write_experiment(
+        conf, TWO, factors={"method.gamma": [0.8, 1.2]}, exclude=[{"group": "A", "method.gamma": 1.2}], seeds=[0, 1]
+    )
+    assert by_group(make("experiment=bad", conf=conf)) == {"A": 2, "B": 2}
+    assert by_group(make("experiment=bad", "method.gamma=1.2", conf=conf)) == {"B": 2}
+    assert by_group(make("experiment=bad", "method.gamma=0.9,1.3", conf=conf)) == {"A": 4, "B": 2}
+    assert by_group(make("experiment=bad", "experiment.exclude=[]", conf=conf)) == {"A": 4, "B": 2}
+
+
+def test_the_order_of_factors_does_not_change_the_set_of_runs(conf):
+    grid = {"method.gamma": [0.8, 1.2], "task": ["sorting", "expression"], "method.rho": [0.3, 0.4]}
+    found = []
+    for keys in (list(grid), list(reversed(grid))):
+        text = yaml.safe_dump({"experiment": {"name": "bad", "seeds": [0], "groups": TWO}}, sort_keys=False)
+        lines = "".join(f"    {key}: {grid[key]}\n" for key in keys)
+        (conf / "experiment/bad.yaml").write_text(f"# @package _global_\n{text}  factors:\n{lines}")
+        found.append(list(make("experiment=bad", conf=conf).runs))
+    assert found[0] != found[1] and set(found[0]) == set(found[1])
+
+
+# ---------------------------------------------------------------- inheritance
+
+
+def inherit(conf, parent="bnto_grid", **experiment):
+    body = {"defaults": [parent, "_self_"], "experiment": {"name": "child", **experiment}}
+    (conf / "experiment/child.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(body, sort_keys=False)}")
+
+
+def test_an_experiment_can_inherit_another_replace_and_drop_its_parts(conf):
+    inherit(
+        conf,
+        groups={"C2": None, "C3": {"method": "ptrw"}, "new": {"method": "gspo"}},
+        factors={"method.rho": None, "method.gamma": [0.8]},
+        seeds=[7],
+    )
+    planned = make("experiment=child", conf=conf)
+    assert by_group(planned) == {"C0": 1, "C1": 8, "C3": 1, "new": 1}
+    (experiment,) = planned.experiments
+    assert (experiment.name, experiment.baseline, experiment.seeds) == ("child", "C0", (7,))
+    assert experiment.groups["C3"] == {"label": "C3 (KL-gated)", "method": "ptrw"}
+    assert set(experiment.factors) == {"method.gamma", "method.alpha_lambda", "method.beta_lr", "method.target_kl"}
+    # The model, the task and the report's settings come along.
+    assert {run.config["model"]["name"] for run in planned.runs.values()} == {"qwen2_5_1_5b"}
+    assert experiment.analysis["primary"]["summary"] == "auc"
+
+
+def test_a_grandchild_inherits_what_is_left(conf):
+    inherit(conf, groups={"C2": None}, seeds=[0])
+    body = {"defaults": ["child", "_self_"], "experiment": {"name": "grandchild", "groups": {"C3": None}}}
+    (conf / "experiment/grandchild.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(body)}")
+    assert by_group(make("experiment=grandchild", conf=conf)) == {"C0": 1, "C1": 72}
+
+
+def test_parent_and_child_share_their_equal_runs(conf):
+    inherit(conf, groups={"C2": None, "C3": None})
+    both, parent = make("experiment=bnto_grid,child", conf=conf), make("experiment=bnto_grid", conf=conf)
+    assert [experiment.name for experiment in both.experiments] == ["bnto_grid", "child"]
+    assert set(both.runs) == set(parent.runs)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "said"),
+    [
+        (
+            {"groups": {"C4": None}},
+            "experiment.groups.C4: null drops what another experiment declares, and none does. Fix: remove it, "
+            "or say what it is; declared: C0, C1, C2, C3",
+        ),
+        ({"factors": {"method.gama": None}}, "experiment.factors.method.gama: null drops"),
+        ({"groups": {"C0": None}}, "experiment.baseline = 'C0': the baseline is one of the groups: C1, C2, C3"),
+    ],
+)
+def test_what_cannot_be_inherited_is_refused_in_one_line(conf, experiment, said):
+    inherit(conf, **experiment)
+    (line,) = refused("experiment=child", conf=conf)
+    assert line.startswith("conf/experiment/child.yaml: ") and said in line
+
+
+def test_an_inherited_name_is_refused_unless_the_command_line_gives_one(conf):
+    body = {"defaults": ["bnto_medium", "_self_"], "trainer": {"steps": 9}}
+    (conf / "experiment/child.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(body)}")
+    (line,) = refused("experiment=child", conf=conf)
+    assert line.startswith(
+        "conf/experiment/child.yaml: experiment.name = bnto_medium: conf/experiment/bnto_medium.yaml"
+    )
+    assert make("experiment=child", "experiment.name=mine", conf=conf).experiments[0].name == "mine"

@@ -1,0 +1,142 @@
+"""What a plan costs: the model's file until runs are done, then their medians; list scheduling; what `plan` prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher import estimate, plan
+from launcher import run as folders
+from launcher.__main__ import main
+from launcher.estimate import FILE, KIND, METHOD, History, makespan
+from tests.launcher.experiments import make
+
+SMALL = ("method=c0_grpo,ptrw", "seed=0,1", "trainer.steps=10")
+
+
+def finish(planned, run_id, seconds, steps=10):
+    """Make a frozen run done, with a summary that says how long its steps took."""
+    folder = folders.run_folder(planned.multirun, run_id)
+    folders.write_json(folder / "summary.json", {"steps": steps, "train_seconds": seconds * steps})
+    folders.write_state(folder, folders.read_state(folder).but(state=folders.DONE))
+
+
+def frozen(tmp_path, *arguments):
+    planned = make(*SMALL, *arguments, f"multirun={tmp_path}")
+    plan.freeze(planned)
+    return planned
+
+
+def history(planned):
+    done = [
+        one for one in planned.runs if (folders.find_state(folders.run_folder(planned.multirun, one)).state == "done")
+    ]
+    return History(planned.multirun, planned.runs, done)
+
+
+def by_group(planned):
+    return {(entry.group, entry.seed): planned.runs[entry.id] for entry in planned.experiments[0].entries}
+
+
+def test_the_models_file_holds_until_a_run_is_done(tmp_path):
+    planned = frozen(tmp_path)
+    rates = {history(planned).rate(run) for run in planned.runs.values()}
+    assert rates == {estimate.Rate(0.15, FILE, 0)}
+    found = estimate.estimate(planned.runs.values(), history(planned), 2)
+    assert found.device_hours == pytest.approx(4 * 10 * 0.15 / 3600)
+    assert (found.wall_seconds, found.storage) == (pytest.approx(3.0), None)
+
+
+def test_done_runs_correct_it_first_of_the_same_method_then_of_any(tmp_path):
+    planned = frozen(tmp_path)
+    runs = by_group(planned)
+    finish(planned, runs["c0_grpo", 0].id, 2.0)
+    assert history(planned).rate(runs["c0_grpo", 1]) == estimate.Rate(2.0, METHOD, 1)
+    assert history(planned).rate(runs["ptrw", 1]) == estimate.Rate(2.0, KIND, 1)
+    finish(planned, runs["ptrw", 0].id, 4.0)
+    assert history(planned).rate(runs["ptrw", 1]) == estimate.Rate(4.0, METHOD, 1)
+    # Runs of another plan count as the plan's own do; other batches, tasks and models do not.
+    other = make("method=gspo", "trainer.steps=20", f"multirun={tmp_path}")
+    assert [history_of_none(other).rate(run) for run in other.runs.values()] == [estimate.Rate(3.0, KIND, 2)]
+    for change in ("verl.data.train_batch_size=64", "task=sorting", "model.hidden_size=128"):
+        (run,) = make("method=gspo", change, f"multirun={tmp_path}").runs.values()
+        assert history_of_none(other, run).rate(run).source == FILE, change
+
+
+def history_of_none(planned, *runs):
+    return History(planned.multirun, {run.id: run for run in runs} or planned.runs, [])
+
+
+def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):
+    planned = frozen(tmp_path)
+    first, second, *_ = planned.runs
+    finish(planned, first, 0.0)
+    finish(planned, second, 1.0)
+    (folders.run_folder(tmp_path, second) / "config.yaml").write_text("[]")
+    assert history_of_none(make("method=gspo", f"multirun={tmp_path}")).rate(planned.runs[first]).source == FILE
+
+
+def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
+    planned = frozen(tmp_path)
+    first, *others = planned.runs
+    finish(planned, first, 1.0)
+    folder = folders.run_folder(tmp_path, first)
+    (folder / "weights").write_bytes(b"w" * 1_000_000)
+    found = estimate.estimate([planned.runs[one] for one in others], history(planned), 1)
+    assert found.storage == pytest.approx(3e6, rel=0.01)
+
+
+def test_devices_multiply_hours_not_wall_time(tmp_path):
+    planned = make("method=c0_grpo", "model.resources.devices=4", "trainer.steps=100", f"multirun={tmp_path}")
+    (run,) = planned.runs.values()
+    devices, seconds = run.config["model"]["resources"]["devices"], run.config["model"]["seconds_per_step"]
+    found = estimate.estimate([run], history_of_none(planned), 3)
+    assert devices > 1 and found.device_hours == pytest.approx(100 * seconds * devices / 3600)
+    assert found.wall_seconds == pytest.approx(100 * seconds)
+
+
+SECONDS = st.lists(st.floats(0, 100), max_size=12)
+
+
+@given(SECONDS, st.integers(1, 5))
+def test_list_scheduling_is_within_its_bounds(seconds, slots):
+    found = makespan(seconds, slots)
+    longest, total = max(seconds, default=0.0), sum(seconds)
+    assert found >= max(longest, total / slots) * (1 - 1e-9)
+    assert found <= total / slots + (1 - 1 / slots) * longest + 1e-9
+
+
+def test_list_scheduling_by_hand():
+    assert makespan([3, 1, 1, 1], 2) == 3
+    assert makespan([1, 1, 1, 3], 2) == 4
+    assert makespan([], 2) == 0
+
+
+def test_plan_prints_an_object_and_a_screen(tmp_path, capsys):
+    planned = frozen(tmp_path)
+    finish(planned, next(iter(planned.runs)), 2.0)
+    words = ["plan", *SMALL, f"multirun={tmp_path}"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["total"], found["new"], found["done"]) == (4, 0, 1)
+    assert found["device_hours"] == pytest.approx(3 * 20 / 3600)
+    assert found["runs"][1] == {
+        "id": list(planned.runs)[1],
+        "experiment": "adhoc",
+        "group": "c0_grpo",
+        "factors": {},
+        "seed": 1,
+        "state": "planned",
+    }
+    assert {one["source"]: one["runs"] for one in found["step_times"]} == {METHOD: 1, KIND: 2}
+    groups = found["experiments"]["adhoc"]["groups"]
+    assert groups["c0_grpo"]["states"] == {"done": 1, "planned": 1}
+    assert sum(group["device_hours"] for group in groups.values()) == pytest.approx(found["device_hours"])
+    assert main(words) == 0
+    assert "4 runs, 1 done" in capsys.readouterr().out
+    assert main(["plan", "experiment=bnto_grid", f"multirun={tmp_path}"]) == 0
+    screen = capsys.readouterr().out
+    assert "651 runs, 0 done" in screen and "gamma: 0.8, 1.2, 1.5" in screen and len(screen.splitlines()) < 20

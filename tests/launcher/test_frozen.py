@@ -1,0 +1,174 @@
+"""Frozen runs: what was planned stays what it was, whatever happens to the files that it was planned from."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from launcher import identity, plan
+from launcher import run as folders
+from launcher.problem import InvalidPlan
+from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import make, shipped
+
+ONE = ("method=bnto_minimal", "trainer.steps=3")
+
+
+def snapshot(folder):
+    return {
+        path.relative_to(folder): (path.read_bytes(), path.stat().st_ino)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def ids(*arguments, conf=None):
+    return set(make(*arguments, conf=conf).runs)
+
+
+@pytest.mark.parametrize("name", shipped("experiment"))
+def test_what_is_frozen_gives_the_identity_it_was_planned_with(name, tmp_path):
+    planned = make(f"experiment={name}", "seed=0", f"multirun={tmp_path}")
+    plan.freeze(planned)
+    for run in planned.runs.values():
+        identity.verify(folders.read_config(folders.run_folder(tmp_path, run.id)), run.id)
+
+
+def test_editing_every_file_after_a_plan_changes_no_frozen_run(conf, tmp_path):
+    """Each number in each file is made another one, each boolean its opposite."""
+    multirun = tmp_path / "multirun"
+    arguments = ("experiment=grpo_variants,qstar_mvp", "scale=tiny", f"multirun={multirun}")
+    planned = make(*arguments, conf=conf)
+    plan.freeze(planned)
+    before = snapshot(multirun / "runs") | snapshot(multirun / "bases")
+    edited = 0
+    for path in conf.rglob("*.yaml"):
+        text = re.sub(r"(?<=: )(true|false)\b", lambda found: str(found[0] == "false").lower(), path.read_text())
+        text = re.sub(r"(?<=: )(\d+)\b(?!\.)", lambda found: str(int(found[0]) + 1), text)
+        edited += text != path.read_text()
+        path.write_text(text)
+    assert edited > 20
+    assert snapshot(multirun / "runs") | snapshot(multirun / "bases") == before
+    try:
+        again = make(*arguments, conf=conf)
+    except InvalidPlan:
+        pass  # some of it makes no sense any more
+    else:
+        assert not set(planned.runs) & set(again.runs)
+        plan.freeze(again)
+    after = snapshot(multirun / "runs") | snapshot(multirun / "bases")
+    assert {path: after[path] for path in before} == before
+    for run_id in planned.runs:
+        identity.verify(folders.read_config(folders.run_folder(multirun, run_id)), run_id)
+
+
+def edit(conf, path, old, new):
+    text = (conf / path).read_text()
+    assert old in text, path
+    (conf / path).write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("method/control/dual.yaml", "rho: 0.45", "rho: 0.4"),
+        ("method/bnto_minimal.yaml", "name: bnto_minimal", "name: bnto_minimal\nbeta_lr: 0.011"),
+        ("task/expression.yaml", "train_prompts: 4096", "train_prompts: 4097"),
+        ("model/tiny.yaml", "hidden_size: 64", "hidden_size: 72"),
+        ("trainer/in_process.yaml", "eval_prompts: 256", "eval_prompts: 128"),
+        ("trainer/in_process.yaml", "bypass_mode: true}", "bypass_mode: false}"),
+        ("config.yaml", "seed: 0\nmultirun", "seed: 1\nmultirun"),
+    ],
+)
+def test_changing_a_default_of_the_science_makes_another_run(conf, path, old, new):
+    assert ids(*ONE, conf=conf) == ids(*ONE)
+    edit(conf, path, old, new)
+    assert not ids(*ONE, conf=conf) & ids(*ONE)
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("method/bnto_minimal.yaml", "name: bnto_minimal", "name: another_label"),
+        ("model/tiny.yaml", "seconds_per_step: 0.15", "seconds_per_step: 9.0"),
+        ("model/tiny.yaml", "memory_gb: 2", "memory_gb: 4"),
+        ("trainer/in_process.yaml", "checkpoint_every: 20", "checkpoint_every: 3"),
+        ("config.yaml", "\nmultirun: multirun", "\nmultirun: elsewhere"),
+        ("config.yaml", "  project: rlsweep", "  project: another"),
+        ("config.yaml", "  window: 20", "  window: 21"),
+        ("config.yaml", "  output_subdir: null", "  output_subdir: here"),
+        ("cluster/local.yaml", "slots: null", "slots: 1"),
+    ],
+)
+def test_changing_a_path_a_label_or_the_cluster_makes_the_same_run(conf, path, old, new):
+    edit(conf, path, old, new)
+    assert ids(*ONE, conf=conf) == ids(*ONE)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda config: config["method"].update(rho=0.9), "the configuration was changed after it was frozen"),
+        (lambda config: config.update(base="0" * 16), "the configuration was changed after it was frozen"),
+        (lambda config: config.update(seed=5), "the configuration was changed after it was frozen"),
+        (lambda config: config.pop("identity"), "its identity has version None"),
+        (lambda config: config["identity"].update(version=2), "its identity has version 2"),
+        (lambda config: config.update(id="f" * 16), "this is the configuration of the run"),
+    ],
+)
+def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tmp_path, change, said):
+    arguments = (*ONE, f"multirun={tmp_path}")
+    (run,) = make(*arguments).runs.values()
+    plan.freeze(make(*arguments))
+    path = folders.run_folder(tmp_path, run.id) / "config.yaml"
+    frozen = yaml.safe_load(path.read_text())
+    change(frozen)
+    path.write_text(yaml.safe_dump(frozen))
+    before = snapshot(tmp_path)
+    with pytest.raises(InvalidPlan) as raised:
+        plan.freeze(make("method=bnto_minimal,ptrw", "trainer.steps=3", f"multirun={tmp_path}"))
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith(f"{path}: identity: {said}") and ". Fix: restore the file, or move the folder" in line
+    assert snapshot(tmp_path) == before
+
+
+def test_a_frozen_run_with_other_labels_and_resources_is_the_same_run(tmp_path):
+    arguments = (*ONE, f"multirun={tmp_path}")
+    (run,) = make(*arguments).runs.values()
+    plan.freeze(make(*arguments))
+    path = folders.run_folder(tmp_path, run.id) / "config.yaml"
+    before = path.read_bytes()
+    plan.freeze(make(*arguments, "trainer.checkpoint_every=2", "model.seconds_per_step=3.0"))
+    assert path.read_bytes() == before
+
+
+def test_one_runs_configuration_in_anothers_folder_is_refused():
+    one, other = ({"base": "b", "seed": seed} for seed in (0, 1))
+    digest = identity.identity("b", one)
+    frozen = {**one, "id": identity.run_id(digest), "identity": {"version": identity.VERSION, "hash": digest}}
+    identity.verify(frozen)
+    identity.verify(frozen, identity.run_id(digest))
+    with pytest.raises(ValueError, match="not of 0123456789abcdef"):
+        identity.verify(frozen, "0123456789abcdef")
+    with pytest.raises(ValueError, match="was changed"):
+        identity.verify({**frozen, **other})
+
+
+def test_the_worker_refuses_a_folder_with_another_identity(tmp_path):
+    arguments = (*ONE, f"multirun={tmp_path}")
+    (run,) = make(*arguments).runs.values()
+    plan.freeze(make(*arguments))
+    folder = folders.run_folder(tmp_path, run.id)
+    path = folder / "config.yaml"
+    path.write_text(path.read_text().replace("steps: 3", "steps: 4"))
+    # In a process of its own: a worker sends its output to the attempt's folder.
+    command = [sys.executable, "-m", "launcher.worker", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True)
+    state = folders.read_state(folder)
+    assert (done.returncode, state.state) == (1, "failed")
+    assert "the configuration was changed after it was frozen" in state.error["message"]
+    assert not folders.metrics_path(folder).exists() or not folders.metrics_path(folder).read_text()
