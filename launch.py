@@ -8,6 +8,7 @@ invalid plan.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 # Only shown, not run: Hydra composes these itself.
 SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
@@ -32,7 +33,7 @@ def main() -> int:
 
     from launcher.sweeper import EXIT_USAGE, SweepExit
 
-    application = hydra.main(version_base="1.3", config_path="conf", config_name="config")(no_single_run)
+    application = hydra.main(version_base="1.3", config_path="conf", config_name="config")(job)
     sys.argv[1:] = hand_over(sys.argv[1:])
     try:
         application()
@@ -44,9 +45,11 @@ def main() -> int:
     return 0
 
 
-def no_single_run(_: object) -> None:
-    """Hydra's single runs are not used: one run is a plan of one run."""
-    raise SystemExit("hydra.mode must stay MULTIRUN: one run is a plan of one run")
+def job(config: Any) -> None:
+    """What a launcher of Hydra's calls for each frozen run. Here, for Hydra looks for conf/ beside this function."""
+    from launcher.schedulers.hydra_launcher import work
+
+    work(config)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from launcher import failure, stop
 from launcher import run as folders
 from launcher.claim import Heartbeat
+from launcher.tracking import Tracker
 
 
 class Attempt:
@@ -23,26 +25,28 @@ class Attempt:
         self.folder = folder
         self.attempt = attempt
         self.cache = folders.cache_folder(folders.multirun_of(folder))
+        self.stop_kind = failure.PREEMPTED
         self.stop_cause: str | None = None
+        self.tracker: Tracker | None = None
         self._stop = threading.Event()
         self._heartbeat = heartbeat
-        self._metrics: IO[bytes] | None = None
-        self._histograms: IO[bytes] | None = None
+        self._metrics = _Lines(folders.metrics_path(folder))
+        self._histograms = _Lines(folders.histograms_path(folder))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one step's metrics. Raises ClaimLost when another process has taken the run."""
-        if self._heartbeat.lost.is_set():
-            self._heartbeat.check()
-        if self._metrics is None:
-            self._metrics = open(folders.metrics_path(self.folder), "ab")  # noqa: SIM115
-        _append(self._metrics, {"step": step, "attempt": self.attempt, "time": time.time(), **metrics})
+        self._heartbeat.confirm()
+        self._metrics.append({"step": step, "attempt": self.attempt, "time": time.time(), **metrics})
+        if self.tracker is not None:
+            self.tracker.log(step, metrics)
 
     def histogram(self, step: int, name: str, edges: Sequence[float], counts: Sequence[int]) -> None:
         """Append one histogram: n + 1 edges, n counts."""
-        if self._histograms is None:
-            self._histograms = open(folders.histograms_path(self.folder), "ab")  # noqa: SIM115
+        self._heartbeat.confirm()
         record = {"step": step, "attempt": self.attempt, "name": name, "edges": list(edges), "counts": list(counts)}
-        _append(self._histograms, record)
+        self._histograms.append(record)
+        if self.tracker is not None:
+            self.tracker.histogram(step, name, edges, counts)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """The newest complete checkpoint as (step, path), or None."""
@@ -58,7 +62,7 @@ class Attempt:
         parent = folders.checkpoints_folder(self.folder)
         parent.mkdir(parents=True, exist_ok=True)
         name = folders.checkpoint_name(step)
-        aside = parent / f".tmp-{name}-{os.getpid()}"
+        aside = parent / f"{folders.ASIDE}{name}-{os.getpid()}"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         try:
@@ -66,45 +70,82 @@ class Attempt:
             self.sync()
             _fsync_tree(aside)
             self._heartbeat.check()
-            final = parent / name
-            if final.exists():
-                shutil.rmtree(final)
-            aside.rename(final)
-        except BaseException:
+            # One of the same step is the same state; to remove it first would leave a moment without any.
+            if not (parent / name).exists():
+                aside.rename(parent / name)
+        finally:
             shutil.rmtree(aside, ignore_errors=True)
-            raise
         folders.fsync_folder(parent)
         for old_step, path in folders.checkpoints(self.folder):
             if old_step != step:
-                shutil.rmtree(path, ignore_errors=True)
+                # Away in one step: a crash must not leave half of it under a checkpoint's name.
+                gone = parent / f"{folders.ASIDE}old-{path.name}-{os.getpid()}"
+                path.rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+
+    def check(self) -> None:
+        """Raise ClaimLost when another process has taken the run."""
+        self._heartbeat.check()
 
     def stop_requested(self) -> bool:
         """Whether to checkpoint and raise Preempted: a signal came, the launcher is gone, or the claim is lost."""
         return self._stop.is_set() or self._heartbeat.lost.is_set()
 
-    def request_stop(self, cause: str) -> None:
-        """Ask the trainer to stop after its current step; the first cause counts."""
-        self.stop_cause = self.stop_cause or cause
+    def heed(self) -> None:
+        """Stop if another process left a request in the run's folder."""
+        asked = stop.asked(self.folder, self._heartbeat.claim.token)
+        if asked is not None:
+            self.request_stop(asked.cause, asked.kind)
+
+    def request_stop(self, cause: str, kind: str = failure.PREEMPTED) -> None:
+        """Ask the trainer to stop after its current step; the first cause counts, and a user's over any other."""
+        if self.stop_cause is None or kind == failure.CANCELLED:
+            self.stop_kind, self.stop_cause = kind, cause
         self._stop.set()
 
     def sync(self) -> None:
         """Make every line logged so far survive a power cut."""
-        for file in (self._metrics, self._histograms):
-            if file is not None:
-                os.fsync(file.fileno())
+        self._metrics.sync()
+        self._histograms.sync()
 
     def close(self) -> None:
         """Sync and close the logs."""
-        self.sync()
-        for file in (self._metrics, self._histograms):
-            if file is not None:
-                file.close()
-        self._metrics = self._histograms = None
+        self._metrics.close()
+        self._histograms.close()
 
 
-def _append(file: IO[bytes], record: Mapping[str, Any]) -> None:
-    file.write(json.dumps(record).encode() + b"\n")
-    file.flush()
+class _Lines:
+    """A .jsonl file that grows by whole lines or not at all; opened by the first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one line. OSError: it could not be written, and the file ends where it did before."""
+        if self._handle is None:
+            self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        line = json.dumps(record).encode() + b"\n"
+        size = os.fstat(self._handle).st_size
+        try:
+            left = line
+            while left:  # a full disk takes a part of a line, and refuses the rest
+                left = left[os.write(self._handle, left) :]
+        except OSError:
+            os.ftruncate(self._handle, size)
+            raise
+
+    def sync(self) -> None:
+        if self._handle is not None:
+            os.fsync(self._handle)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def _fsync_tree(folder: Path) -> None:
@@ -123,7 +164,9 @@ def prepare(folder: Path, attempt: int) -> None:
 
     Lines after the checkpoint's step (all of them without one) and torn lines move to
     attempts/<attempt>/superseded.jsonl, so that metrics.jsonl holds exactly one line a step. A crash in between leaves
-    the log as it was: it is replaced whole, after the moved lines were written. Half-written checkpoints are removed.
+    the log as it was: it is replaced whole, after the moved lines were written. It is replaced even when no line moves:
+    an earlier owner that was stopped, and does not know yet that it lost the run, writes into the old file. What was
+    half-written is removed. The caller holds the folder's lock and its claim.
     """
     newest = folders.latest_checkpoint(folder)
     resumed_from = newest[0] if newest else 0
@@ -131,9 +174,10 @@ def prepare(folder: Path, attempt: int) -> None:
     moved.mkdir(parents=True, exist_ok=True)
     for path in (folders.metrics_path(folder), folders.histograms_path(folder)):
         _supersede(path, resumed_from, moved / "superseded.jsonl")
-    if folders.checkpoints_folder(folder).is_dir():
-        for leftover in folders.checkpoints_folder(folder).glob(".tmp-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in folder.glob(f"{folders.ASIDE}*"):
+        leftover.unlink()
+    for leftover in folders.checkpoints_folder(folder).glob(f"{folders.ASIDE}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _supersede(path: Path, resumed_from: int, moved: Path) -> None:
@@ -147,10 +191,9 @@ def _supersede(path: Path, resumed_from: int, moved: Path) -> None:
         (record,) = list(folders.parse_lines([line])) or [None]
         step = record.get("step") if record else None
         (kept if isinstance(step, int) and step <= resumed_from else gone).append(line)
-    if not gone:
-        return
-    with open(moved, "ab") as file:
-        file.write(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in gone))
-        file.flush()
-        os.fsync(file.fileno())
+    if gone:
+        with open(moved, "ab") as file:
+            file.write(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in gone))
+            file.flush()
+            os.fsync(file.fileno())
     folders.write_atomic(path, b"".join(kept).decode("utf-8"))

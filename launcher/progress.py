@@ -31,6 +31,7 @@ class Display(Protocol):
     def __exit__(self, *_: object) -> None: ...
     def say(self, text: str) -> None: ...
     def started(self, run_id: str, title: str, steps: int, folder: Path) -> None: ...
+    def released(self, run_id: str) -> None: ...
     def ended(self, run_id: str, state: str, cause: str | None) -> None: ...
     def tick(self) -> None: ...
 
@@ -69,6 +70,10 @@ class Plain:
         """A worker has the run."""
         self._running[run_id] = (title, steps, folder)
         self.say(f"{run_id} started  {title}")
+
+    def released(self, run_id: str) -> None:
+        """No worker of this launch has the run now, and it is not over."""
+        self._running.pop(run_id, None)
 
     def ended(self, run_id: str, state: str, cause: str | None) -> None:
         """The run is over, or somebody else had it."""
@@ -117,13 +122,15 @@ class Live:
         """A bar for the run."""
         self._running[run_id] = (self._progress.add_task(title, total=steps), title, folder)
 
+    def released(self, run_id: str) -> None:
+        """The run's bar goes."""
+        if run_id in self._running:
+            self._progress.remove_task(self._running.pop(run_id)[0])
+
     def ended(self, run_id: str, state: str, cause: str | None) -> None:
         """The run's bar goes; what is not done is said."""
-        if run_id in self._running:
-            task, title, _ = self._running.pop(run_id)
-            self._progress.remove_task(task)
-        else:
-            title = run_id
+        title = self._running[run_id][1] if run_id in self._running else run_id
+        self.released(run_id)
         self._progress.advance(self._all)
         if state != folders.DONE:
             self.say(f"{run_id} {state} {title}{f': {cause}' if cause else ''}")

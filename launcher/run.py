@@ -17,7 +17,8 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ STATES = (PLANNED, SUBMITTED, RUNNING, DONE, FAILED, DIVERGED, PREEMPTED, CANCEL
 RESUMABLE = frozenset({PLANNED, SUBMITTED, RUNNING, PREEMPTED, LOST})
 RETRYABLE = frozenset({FAILED, DIVERGED, CANCELLED})
 
+# What is being written, or was when its writer died.
+ASIDE = ".tmp-"
+
 _CHECKPOINT = re.compile(r"step_(\d+)")
 
 
@@ -46,7 +50,11 @@ class BadRunFolder(ValueError):
 
 @dataclass(frozen=True)
 class State:
-    """What state.json holds. Times are unix seconds; `error` has type, message, traceback (last 50 lines)."""
+    """What state.json holds. Times are unix seconds; `error` has type, message, traceback (last 50 lines).
+
+    `job` is the token of the launch that the run was submitted by. `kind` is one of failure.CAUSES, `cause` says it in
+    words; `ends` counts the attempts that ended so, by kind. `from_step` is the step that the attempt began after.
+    """
 
     id: str
     state: str
@@ -59,13 +67,16 @@ class State:
     job: str | None = None
     cause: str | None = None
     error: Mapping[str, str] | None = None
+    kind: str | None = None
+    ends: Mapping[str, int] = field(default_factory=dict)
+    from_step: int | None = None
 
     def but(self, **changes: Any) -> State:
         """The same state with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(State))
+_FIELDS = tuple(one.name for one in dataclasses.fields(State))
 
 
 # ---------------------------------------------------------------- places
@@ -130,17 +141,36 @@ def fsync_folder(folder: Path) -> None:
 
 def write_atomic(path: Path, text: str) -> None:
     """Replace a file so that a reader, or a crash at any moment, sees either the old or the new content whole."""
-    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+    with _written_aside(path, text) as aside:
+        os.replace(aside, path)
+    fsync_folder(path.parent)
+
+
+def create_atomic(path: Path, text: str) -> bool:
+    """Write a file whole, unless there is one already (of two at once, one writes it); whether it was written."""
+    with _written_aside(path, text) as aside:
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            return False
+        finally:
+            aside.unlink()
+    fsync_folder(path.parent)
+    return True
+
+
+@contextmanager
+def _written_aside(path: Path, text: str) -> Iterator[Path]:
+    aside = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}-{time.monotonic_ns()}")
     try:
         with open(aside, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        yield aside
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    fsync_folder(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -150,9 +180,29 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_state(folder: Path, state: State) -> None:
     """Replace state.json atomically."""
+    write_atomic(folder / "state.json", _state_text(folder, state))
+
+
+def create_state(folder: Path, state: State) -> bool:
+    """Write a new run's first state, unless another launcher was faster; whether it was written."""
+    return create_atomic(folder / "state.json", _state_text(folder, state))
+
+
+def _state_text(folder: Path, state: State) -> str:
     if state.state not in STATES:
         raise ValueError(f"{folder}: state {state.state!r} is not one of {', '.join(STATES)}")
-    write_json(folder / "state.json", {"format": FORMAT, **dataclasses.asdict(state)})
+    return json.dumps({"format": FORMAT, **dataclasses.asdict(state)}, indent=1) + "\n"
+
+
+def mark_used(path: Path) -> bool:
+    """Whether a shared file is there, with its time set to now: `gc` spares what somebody asked for lately."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    except PermissionError:  # another user's; it is there
+        return True
+    return True
 
 
 # ---------------------------------------------------------------- reading

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+# Hydra's own default launcher, in whose place our pool runs.
+BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 ROOT = Path(__file__).resolve().parent.parent
 
 EXIT_FINE = 0
@@ -29,34 +31,46 @@ class ReconcilingSweeper:
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self._arguments = list(arguments)
         self._conf = ROOT / "conf"
+        self._plugin: Any = None
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
-        """Called by Hydra: find the folder of configurations that it was started with."""
+        """Called by Hydra: find the folder of configurations that it was started with, and the chosen launcher."""
         for source in config.hydra.runtime.config_sources:
             if source.provider == "main" and source.schema == "file":
                 self._conf = Path(source.path)
+        if config.hydra.launcher.get("_target_") != BASIC:
+            from hydra.core.plugins import Plugins
+
+            self._plugin = Plugins.instance().instantiate_launcher(
+                hydra_context=hydra_context, task_function=task_function, config=config
+            )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
-        raise SweepExit(run_sweep([*arguments, *self._arguments], self._conf))
+        raise SweepExit(run_sweep([*arguments, *self._arguments], self._conf, self._plugin))
 
 
-def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf") -> int:
-    """Plan, run what is missing, report; the exit code. An invalid plan prints its problems and writes nothing."""
+def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None) -> int:
+    """Plan, run what is missing, report; the exit code. An invalid plan prints its problems and writes nothing.
+
+    plugin: the launcher that Hydra has set up, in place of the pool on this machine.
+    """
     from launcher import plan, sweep
     from launcher.compose import Composer
     from launcher.problem import InvalidPlan
 
     try:
         planned = plan.make(ROOT, arguments, Composer(conf, plan.ROOT_CONFIG))
+        return sweep.reconcile(ROOT, planned, plugin=plugin)
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE
-    return sweep.reconcile(ROOT, planned)
 
 
 def print_problems(invalid: Exception) -> None:
-    """One line a problem, on standard error."""
-    lines = str(invalid).splitlines()
+    """One line a problem, on standard error, without secrets."""
+    from launcher.masking import mask
+
+    lines = mask(str(invalid)).splitlines()
     many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
     print("\n".join([*lines, f"invalid plan: {many}; nothing was written or run"]), file=sys.stderr, flush=True)

@@ -1,10 +1,11 @@
-"""What a job executes: one frozen run -> one terminal state. `python -m launcher.worker RUN_FOLDER` does it alone.
+"""What a job executes: one attempt at a frozen run. `python -m launcher.worker RUN_FOLDER` does it alone.
 
 The process's exit code and the state file say the same thing; the state file is the truth.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import multiprocessing
 import multiprocessing.connection
@@ -14,119 +15,166 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from launcher import claim
+from launcher import claim, failure, identity, launches, stop, tracking
 from launcher import run as folders
 from launcher.attempt import Attempt, prepare
-from launcher.claim import Heartbeat
+from launcher.launches import Launch
 from launcher.problem import one_line
 from launcher.run import State
 
 TRAIN = "trainer_ext.train:train"
 TRACEBACK_LINES = 50
+_LOOK_S = 1.0
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXIT_DIVERGED = 3
 EXIT_BUSY = 4
+EXIT_CANCELLED = 5
+EXIT_DISK_FULL = 74
 EXIT_PREEMPTED = 75
+
+# How long a worker whose launcher is gone may take to save a checkpoint.
+ORPHAN_S = 60.0
 
 Train = Callable[[Any, Attempt], Mapping[str, Any]]
 _EXITS = {
     folders.DONE: EXIT_DONE,
     folders.FAILED: EXIT_FAILED,
+    folders.PLANNED: EXIT_FAILED,  # failed, and to be taken up again
     folders.DIVERGED: EXIT_DIVERGED,
     folders.PREEMPTED: EXIT_PREEMPTED,
+    folders.CANCELLED: EXIT_CANCELLED,
 }
 
 
-def execute(
-    folder: Path, train: str = TRAIN, provenance: Mapping[str, Any] | None = None, job: str | None = None
-) -> int:
-    """Run one frozen run to a terminal state in this process, and return the exit code.
+def execute(folder: Path, train: str = TRAIN, launch: Launch | None = None, job: str | None = None) -> int:
+    """Run one frozen run to the end of one attempt in this process, and return the exit code.
 
-    EXIT_BUSY: another process owns the run, or it is finished already; nothing was touched. `train` names the function
-    as module:function. The process's standard output and error go to the attempt's folder from here on.
+    EXIT_BUSY: another process owns the run, or it needs no work; nothing was touched. EXIT_DISK_FULL: not even the
+    run's state could be written; the same command takes the run up again. `train` names the function as
+    module:function. The process's standard output and error go to the attempt's folder from here on.
     """
     folder = folder.resolve()
-    owned = _take(folder, job)
-    if owned is None:
-        return EXIT_BUSY
-    mine, state = owned
-    heartbeat = Heartbeat(folder, mine)
-    attempt = Attempt(folder, state.attempt, heartbeat)
-    _watch(attempt)
+    launch = launch or Launch()
     try:
-        _redirect(folders.attempt_folder(folder, state.attempt))
-        ended = _attempt(folder, state, attempt, train, provenance)
-        attempt.close()
+        owned = _take(folder, job)
+        if owned is None:
+            return EXIT_BUSY
+        return _owned(folder, *owned, train, launch)
     except claim.ClaimLost as error:
-        print(error, file=sys.stderr, flush=True)
-        heartbeat.stop()
+        _say(str(error))
         return EXIT_BUSY
-    heartbeat.stop()
+    except OSError as error:
+        if not failure.is_disk_full(error):
+            raise
+        _say(f"{folder}: the state could not be written: {failure.described(error)}")
+        return EXIT_DISK_FULL
+
+
+def _owned(folder: Path, mine: claim.Claim, state: State, train: str, launch: Launch) -> int:
+    heartbeat = claim.Heartbeat(folder, mine)
+    attempt = Attempt(folder, state.attempt, heartbeat)
+    heartbeat.look = attempt.heed
+    try:
+        _watch(attempt)
+        ended = _attempt(folder, state, attempt, train, launch)
+        with suppress(OSError):  # what a done run logged was synced before
+            attempt.close()
+        if attempt.tracker is not None:
+            attempt.tracker.close(ended.state)
+    finally:
+        heartbeat.stop()
     with claim.locked(folder):
         if not claim.owns(folder, mine):
             return EXIT_BUSY
-        folders.write_state(folder, ended)
-        claim.release(folder, mine)
+        try:
+            folders.write_state(folder, ended)
+        finally:
+            claim.release(folder, mine)
     return _EXITS[ended.state]
 
 
 def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
     """Claim the run and say that it is running; None when it is owned or needs no work."""
+    witness = claim.Witness()
+    while (
+        (owner := witness.owner(folder)) is not None and not claim.is_here(owner) and not claim.is_alive(folder, owner)
+    ):
+        time.sleep(_LOOK_S)  # an owner on another host that seems dead: until it is sure
     with claim.locked(folder):
         state = folders.read_state(folder)
         if state.state not in folders.RESUMABLE:
             return None
-        mine = claim.acquire(folder, state.attempt + 1)
+        mine = claim.acquire(folder, state.attempt + 1, witness)
         if mine is None:
             return None
-        state = state.but(
-            state=folders.RUNNING,
-            attempt=mine.attempt,
-            started=time.time(),
-            finished=None,
-            host=mine.host,
-            pid=mine.pid,
-            job=job,
-            cause=None,
-            error=None,
-        )
-        prepare(folder, mine.attempt)
-        folders.write_state(folder, state)
+        try:
+            stop.clear(folder)
+            prepare(folder, mine.attempt)
+            newest = folders.latest_checkpoint(folder)
+            state = state.but(
+                state=folders.RUNNING,
+                attempt=mine.attempt,
+                started=time.time(),
+                finished=None,
+                host=mine.host,
+                pid=mine.pid,
+                job=job,
+                kind=None,
+                cause=None,
+                error=None,
+                from_step=newest[0] if newest else 0,
+            )
+            folders.write_state(folder, state)
+        except BaseException:
+            claim.release(folder, mine)
+            raise
     return mine, state
 
 
-def _attempt(folder: Path, state: State, attempt: Attempt, train: str, provenance: Mapping[str, Any] | None) -> State:
+def _attempt(folder: Path, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
     """Train, and describe how it ended. Only ClaimLost passes through."""
     try:
+        _redirect(folders.attempt_folder(folder, state.attempt))
         config = folders.read_config(folder)
-        _write_provenance(folder, config, provenance, state)
+        identity.verify(config, folder.name)
+        _write_provenance(folder, config, launch, state)
+        attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         function = resolve_train(train)
         summary = function(whole_config(folder, config), attempt)
+        attempt.check()
         attempt.sync()
         folders.write_json(folder / "summary.json", dict(summary))
     except claim.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of foreign code are failures of the run too
-        print(traceback.format_exc(), file=sys.stderr, flush=True)
-        return _ending(state, error, attempt)
+        _say(traceback.format_exc())
+        return _ending(folder, state, error, attempt, launch)
     return state.but(state=folders.DONE, finished=time.time())
 
 
-def _ending(state: State, error: BaseException, attempt: Attempt) -> State:
-    kind = {"Preempted": folders.PREEMPTED, "Diverged": folders.DIVERGED}.get(type(error).__name__, folders.FAILED)
-    ended = state.but(state=kind, finished=time.time(), cause=f"{type(error).__name__}: {one_line(str(error))}")
-    if kind == folders.PREEMPTED:
-        return ended.but(cause=attempt.stop_cause or one_line(str(error)))
-    lines = traceback.format_exception(error)
-    text = "\n".join("".join(lines).splitlines()[-TRACEBACK_LINES:])
-    return ended.but(error={"type": type(error).__name__, "message": str(error), "traceback": text})
+def _ending(folder: Path, state: State, error: BaseException, attempt: Attempt, launch: Launch) -> State:
+    kind = failure.kind_of(error)
+    further = failure.progressed(folder, state)
+    if kind == failure.PREEMPTED:
+        attempt.heed()
+        cause = attempt.stop_cause or one_line(str(error))
+        return failure.ended(state, attempt.stop_kind, cause, launch.retry, further)
+    text = "\n".join("".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:])
+    record = {"type": type(error).__name__, "message": str(error), "traceback": text}
+    return failure.ended(state, kind, failure.described(error), launch.retry, further, record)
+
+
+def _say(text: str) -> None:
+    """Print to standard error; a full disk may refuse that, too."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
@@ -150,18 +198,21 @@ def resolve_train(name: str) -> Train:
     return found
 
 
-def _write_provenance(folder: Path, config: Mapping[str, Any], record: Mapping[str, Any] | None, state: State) -> None:
-    if record is None:
-        from launcher.provenance import collect
+def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
+    from launcher import provenance
 
-        collected = collect(Path(__file__).resolve().parent.parent, " ".join(sys.argv))
+    record, multirun = launch.record, folders.multirun_of(folder)
+    patch = launches.launches_folder(multirun) / launch.patch if launch.patch else None
+    if not record:
+        collected = provenance.collect(Path(__file__).resolve().parent.parent, " ".join(sys.argv), multirun)
         record = collected.record
-        if collected.patch is not None:
-            folders.write_atomic(folder / "dirty.patch", collected.patch)
-    folders.write_json(
-        folder / "provenance.json",
-        {**record, "seed": config["seed"], "host": state.host, "attempt": state.attempt, "pid": state.pid},
-    )
+        if collected.patch:
+            patch = launches.launches_folder(multirun) / launches.keep_patch(multirun, collected.patch)
+    (folder / "dirty.patch").unlink(missing_ok=True)
+    if patch is not None:
+        os.link(patch, folder / "dirty.patch")
+    own = {"seed": config["seed"], "host": state.host, "attempt": state.attempt, "pid": state.pid}
+    folders.write_json(folder / "provenance.json", {**record, **provenance.here(record), **own})
 
 
 def _redirect(folder: Path) -> None:
@@ -178,6 +229,7 @@ def _watch(attempt: Attempt) -> None:
     """Ask the trainer to stop on SIGTERM, SIGINT, or when the launcher that started this process is gone."""
 
     def on_signal(number: int, _frame: object) -> None:
+        attempt.heed()  # a signal may only say: look at the request
         attempt.request_stop(f"signal {number} ({signal.Signals(number).name})")
 
     signal.signal(signal.SIGTERM, on_signal)
@@ -190,17 +242,33 @@ def _watch(attempt: Attempt) -> None:
     def wait() -> None:
         multiprocessing.connection.wait([sentinel])
         attempt.request_stop("launcher gone")
+        time.sleep(ORPHAN_S)
+        os.kill(os.getpid(), signal.SIGKILL)  # a trainer that does not stop: nobody else is left to end it
 
     threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
 
 
-def main(arguments: list[str]) -> int:
-    """`python -m launcher.worker RUN_FOLDER`."""
-    if len(arguments) != 1 or not (Path(arguments[0]) / "config.yaml").is_file():
-        print("usage: python -m launcher.worker multirun/runs/ID (a folder with config.yaml)", file=sys.stderr)
-        return EXIT_USAGE
-    return execute(Path(arguments[0]))
+def leave(code: int) -> NoReturn:
+    """End this process with that exit code, even when its last output cannot be written."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        os._exit(code)
+    sys.exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """`python -m launcher.worker RUN_FOLDER [--launch FILE]`."""
+    parser = argparse.ArgumentParser(prog="python -m launcher.worker", description="Do one attempt at a frozen run.")
+    parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="multirun/runs/ID, a folder with config.yaml")
+    parser.add_argument("--launch", type=Path, metavar="FILE", help="multirun/launches/TOKEN.json")
+    parser.add_argument("--job", help="the scheduler's name for it")
+    given = parser.parse_args(arguments)
+    if not (given.run / "config.yaml").is_file():
+        parser.error(f"RUN_FOLDER = {given.run}: a run's folder has a config.yaml")
+    leave(execute(given.run, launch=launches.read(given.launch) if given.launch else None, job=given.job))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -30,8 +30,8 @@ class Scheduler(Protocol):
         """How many more runs it takes now."""
         ...
 
-    def submit(self, folder: Path) -> str:
-        """Start a run, and return the job's name. SchedulerError: it cannot start any."""
+    def submit(self, folder: Path, job: str) -> None:
+        """Start a run; `job` stands in its state, and its worker repeats it. SchedulerError: it cannot start any."""
         ...
 
     def poll(self, timeout: float) -> Sequence[Ended]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import time
 from typing import Any
 
 PACE = "STEPS_SECONDS"  # seconds a step
-END = "STEPS_END"  # {seed: "raise" | "diverge" | "exit"}: what happens to that seed's run at its third step
+# {seed: "raise" | "diverge" | "exit" | "hang" | "grow" | "orphan"}: what happens to that seed's run at its third step
+END = "STEPS_END"
+LEDGER = "STEPS_LEDGER"  # a file that gets a line for each logged step of any run, in the order that they happened
 
 
 class Diverged(Exception):
@@ -37,7 +41,20 @@ def train(config: Any, run: Any) -> dict[str, Any]:
             raise Diverged("value is not finite")
         if step == 3 and end == "exit":
             os._exit(7)
+        while step == 3 and end == "hang":
+            time.sleep(0.05)
+        if step == 3 and end == "grow":
+            held = bytearray(400_000_000)
+            while not run.stop_requested():
+                held[0] = 1
+                time.sleep(0.05)
+        if step == 3 and end == "orphan":
+            (run.folder / "child").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+            os.kill(os.getpid(), signal.SIGKILL)
         run.log(step, {"value": value, "batch": config["verl"]["data"]["train_batch_size"]})
+        if LEDGER in os.environ:
+            with open(os.environ[LEDGER], "a") as ledger:
+                ledger.write(f"{config['id']} {run.attempt} {step}\n")
         stopping = run.stop_requested()
         if stopping or step % config["trainer"]["checkpoint_every"] == 0:
             with run.checkpoint(step) as folder:

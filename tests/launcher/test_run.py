@@ -11,10 +11,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from launcher import attempt, claim, run
+from launcher import attempt, claim, failure, run, stop
 from launcher.attempt import Attempt
 from launcher.claim import Heartbeat
 from launcher.run import State
+from tests.waiting import until
 
 
 def line(step, **more):
@@ -100,6 +101,28 @@ def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, 
     assert not (run.attempt_folder(folder, 3) / "superseded.jsonl").exists()
 
 
+def test_the_log_is_replaced_before_every_attempt(folder):
+    """Who was stopped and lost the run without knowing writes into the old file."""
+    run.metrics_path(folder).write_text(line(1))
+    (run.checkpoints_folder(folder) / run.checkpoint_name(1)).mkdir(parents=True)
+    with open(run.metrics_path(folder), "a") as late:
+        attempt.prepare(folder, 2)
+        late.write(line(2))
+    assert steps(run.metrics_path(folder)) == [1]
+
+
+def test_what_a_killed_process_left_half_written_goes(folder):
+    (folder / ".tmp-state.json-1-1").write_text("{")
+    attempt.prepare(folder, 1)
+    assert not list(folder.glob(".tmp-*"))
+
+
+def test_of_two_who_create_a_run_one_does(folder):
+    assert not run.create_state(folder, State("0123", run.CANCELLED))
+    assert run.read_state(folder).state == run.PLANNED
+    assert not list(folder.glob(".tmp-*"))
+
+
 def test_only_the_newest_complete_checkpoint_stays(owned):
     for step in (5, 10):
         with owned.checkpoint(step) as path:
@@ -110,6 +133,15 @@ def test_only_the_newest_complete_checkpoint_stays(owned):
     found = owned.latest_checkpoint()
     assert found[0] == 10 and (found[1] / "weights").read_text() == "10"
     assert [path.name for path in found[1].parent.iterdir()] == ["step_000010"]
+
+
+def test_a_second_checkpoint_of_a_step_never_leaves_a_moment_without_one(owned):
+    for text in ("first", "second"):
+        with owned.checkpoint(5) as path:
+            (path / "weights").write_text(text)
+            assert text == "first" or owned.latest_checkpoint()[0] == 5
+    assert (owned.latest_checkpoint()[1] / "weights").read_text() == "first"
+    assert [path.name for path in run.checkpoints_folder(owned.folder).iterdir()] == ["step_000005"]
 
 
 def test_a_run_has_one_owner(folder, mine):
@@ -127,13 +159,45 @@ def test_a_claim_of_a_process_that_is_gone_is_taken_over_at_once(folder, mine, c
     assert taken is not None and claim.owns(folder, taken)
 
 
-@pytest.mark.parametrize(("silent", "free"), [(0.0, False), (16.0, True)])
-def test_on_another_host_only_missed_heartbeats_free_a_run(folder, mine, silent, free):
+@pytest.fixture
+def elsewhere(folder, mine):
+    """A claim of another host's process."""
     run.write_json(folder / "claim.json", asdict(replace(mine, host="elsewhere", pid=2**22 + 1)))
-    beat = time.time() - silent
-    os.utime(folder / "claim.json", (beat, beat))
+    return folder / "claim.json"
+
+
+def test_who_waits_for_a_lock_gives_up_in_time(folder):
+    """Its holder may be a stopped process."""
+    with (
+        claim.locked(folder),
+        pytest.raises(claim.Locked, match=r"runs/0123: another process has held its lock"),
+        claim.locked(folder, 0.05),
+    ):
+        pass
+    with claim.locked(folder, 0.05):
+        pass
+
+
+def test_on_another_host_a_run_is_free_once_somebody_watched_its_silence(folder, elsewhere):
+    witness = claim.Witness(silence=0.2)
     with claim.locked(folder):
-        assert (claim.acquire(folder, 2) is not None) is free
+        assert claim.acquire(folder, 2, witness) is None
+        until(lambda: witness.owner(folder) is None)
+        assert claim.acquire(folder, 2, witness) is not None
+
+
+def test_a_heartbeat_on_another_host_keeps_its_run(folder, elsewhere):
+    witness = claim.Witness(silence=0.2)
+    for beat in range(10):
+        os.utime(elsewhere, (beat, beat))
+        assert witness.owner(folder) is not None
+        time.sleep(0.04)
+
+
+def test_a_clock_that_was_set_does_not_make_an_owner_look_dead(folder, elsewhere):
+    os.utime(elsewhere, (0, 0))
+    with claim.locked(folder):
+        assert claim.acquire(folder, 2) is None
 
 
 def test_a_zombie_is_gone():
@@ -154,6 +218,67 @@ def test_who_lost_the_claim_stops_writing(folder, mine, owned):
     with pytest.raises(claim.ClaimLost), owned.checkpoint(2):
         pass
     assert steps(run.metrics_path(folder)) == [1] and not run.checkpoints(folder)
+
+
+def test_who_was_stopped_looks_before_it_writes(folder, mine):
+    """The heartbeat's thread may wake later than the trainer's."""
+    beat = Heartbeat(folder, mine, interval=3600)
+    late = Attempt(folder, 1, beat)
+    late.log(1, {"value": 1.0})
+    run.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
+    beat._confirmed -= 3 * 3600
+    with pytest.raises(claim.ClaimLost):
+        late.log(2, {"value": 1.0})
+    assert steps(run.metrics_path(folder)) == [1]
+    beat.stop()
+
+
+def test_a_request_to_stop_is_heeded_by_the_attempt_it_was_meant_for(folder, mine, owned):
+    stop.ask(folder, replace(mine, token="earlier"), failure.CANCELLED, "somebody")
+    owned.heed()
+    assert not owned.stop_requested()
+    owned.request_stop("signal 15")
+    stop.ask(folder, mine, failure.CANCELLED, "somebody")
+    owned.heed()
+    assert owned.stop_requested() and (owned.stop_kind, owned.stop_cause) == ("cancelled", "somebody")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 kB; needs the right to mount."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", place], capture_output=True).returncode:
+        pytest.skip("no right to mount a file system")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(small_disk, folder, mine):
+    place = small_disk / "multirun/runs/0123"
+    place.mkdir(parents=True)
+    with claim.locked(place):
+        own = claim.acquire(place, 1)
+    beat = Heartbeat(place, own)
+    attempt_ = Attempt(place, 1, beat)
+    attempt_.log(1, {"value": 1.0})
+    (small_disk / "ballast").write_bytes(bytes(40_000))
+    written = 1
+    with pytest.raises(OSError) as full:
+        while True:
+            attempt_.log(written + 1, {"value": "x" * 3000})
+            written += 1
+    assert failure.kind_of(full.value) == failure.DISK_FULL and written > 1
+    log = run.read_log(run.metrics_path(place))
+    assert (len(log.records), log.torn) == (written, 0)
+    with pytest.raises(OSError):
+        run.write_json(place / "state.json", {"format": 1, "text": "x" * 30_000})
+    assert not list(place.glob(".tmp-*"))
+    (small_disk / "ballast").unlink()
+    attempt_.log(written + 1, {"value": 1.0})
+    assert steps(run.metrics_path(place)) == list(range(1, written + 2))
+    attempt_.close()
+    beat.stop()
 
 
 def test_the_readers_need_only_the_standard_library():

@@ -9,6 +9,7 @@ import signal
 
 import pytest
 
+from launcher import claim, run
 from tests.waiting import until
 
 # One method, four seeds, two workers.
@@ -50,18 +51,18 @@ def test_a_deleted_run_is_the_only_one_that_runs_again(whole, sweeps):
     assert sweeps.values() == whole.values()
 
 
-def test_a_killed_worker_is_lost_and_the_same_command_resumes_it(whole, sweeps):
+def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
     launcher = sweeps.start(*SMALL, **SLOW)
     checkpoint = until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))[0]
     victim = checkpoint.parents[1].name
     os.kill(sweeps.states()[victim]["pid"], signal.SIGKILL)
-    launcher.communicate()
-    assert launcher.returncode == 1
-    state = sweeps.states()[victim]
-    assert (state["state"], state["cause"]) == ("lost", "signal 9")
-    assert sweeps.run(*SMALL)[0] == 0
+    output, _ = launcher.communicate()
+    assert launcher.returncode == 0, output
+    assert f"{victim} lost: signal 9 (SIGKILL); it is taken up again" in output
     assert sweeps.values() == whole.values()
-    assert sweeps.states()[victim]["attempt"] == 2
+    state = sweeps.states()[victim]
+    assert (state["state"], state["attempt"], state["ends"]) == ("done", 2, {"lost": 1})
+    assert not list(sweeps.multirun.glob("runs/*/.tmp-*"))
 
 
 def test_after_a_killed_launcher_no_worker_lives_long_and_nothing_runs_twice(whole, sweeps):
@@ -114,12 +115,71 @@ def test_failures_say_what_happened_and_are_not_taken_up_again(sweeps):
     assert code == 1
     planned = json.loads((sweeps.multirun / "adhoc/plan.json").read_text())["runs"]
     by_seed = {entry["seed"]: sweeps.states()[entry["id"]] for entry in planned}
-    assert [by_seed[seed]["state"] for seed in range(4)] == ["done", "failed", "diverged", "lost"]
+    found = [(by_seed[seed]["state"], by_seed[seed]["kind"], by_seed[seed]["attempt"]) for seed in range(4)]
+    assert found == [("done", None, 1), ("failed", "exception", 1), ("diverged", "diverged", 1), ("failed", "lost", 3)]
     assert by_seed[1]["cause"] == "ValueError: seed 1 ends here"
     assert "raise ValueError" in by_seed[1]["error"]["traceback"]
-    assert by_seed[3]["cause"] == "exit code 7 without a terminal state"
+    assert by_seed[3]["cause"] == "exit code 7 without a terminal state (lost 3 times)"
     code, output = sweeps.run(*SMALL)
-    assert f"RAN {by_seed[3]['id']}\n" in output
+    assert "RAN \n" in output
+
+
+def test_a_rule_says_how_often_a_failure_is_tried_again(whole, sweeps):
+    ends = json.dumps({"1": "raise"})
+    code, _ = sweeps.run(*SMALL, "cluster.retry.exception=1", STEPS_END=ends)
+    assert code == 1
+    (failed,) = [state for state in sweeps.states().values() if state["state"] != "done"]
+    assert (failed["state"], failed["attempt"], failed["ends"]) == ("failed", 2, {"exception": 2})
+
+
+def test_a_rule_counts_over_launches(whole, sweeps):
+    """A run that was lost in the launch before has only the rest of its tries."""
+    sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
+    (lost,) = [state for state in sweeps.states().values() if state["state"] != "done"]
+    assert (lost["state"], lost["ends"]) == ("failed", {"lost": 2})
+    folder = run.run_folder(sweeps.multirun, lost["id"])
+    state = run.read_state(folder)
+    run.write_state(folder, state.but(state=run.LOST, ends={"lost": 1}))
+    sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
+    assert sweeps.states()[lost["id"]]["attempt"] == 3
+
+
+def test_over_its_time_a_run_saves_a_checkpoint_and_goes_on_while_it_gets_further(whole, sweeps):
+    code, output = sweeps.run(*SMALL, "seed=0,1", "cluster.limit_s=1", STEPS_SECONDS="0.2")
+    assert code == 0, output
+    assert sweeps.values() == {run_id: whole.values()[run_id] for run_id in sweeps.states()}
+    assert [set(state["ends"]) for state in sweeps.states().values()] == [{"time_out"}] * 2, output
+
+
+def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
+    limits = ("cluster.limit_s=1", "cluster.grace_s=0.5", "seed=0")
+    code, _ = sweeps.run(*SMALL, *limits, STEPS_END=json.dumps({"0": "hang"}))
+    (state,) = sweeps.states().values()
+    assert (code, state["state"], state["kind"]) == (1, "failed", "time_out")
+    assert state["cause"] == "over the limit of 1 s an attempt; signal 9 (SIGKILL)"
+
+
+def test_interrupted_twice_the_runs_are_killed_and_the_command_goes_on_later(whole, sweeps):
+    launcher = sweeps.start(*SMALL, STEPS_END=json.dumps({"0": "hang", "1": "hang"}))
+    until(lambda: len(sweeps.alive()) == 2 and len(list(sweeps.multirun.glob("runs/*/metrics.jsonl"))) == 2)
+    launcher.send_signal(signal.SIGINT)
+    assert until(lambda: "stopping" in launcher.stdout.readline())
+    launcher.send_signal(signal.SIGINT)
+    output, _ = launcher.communicate()
+    assert launcher.returncode == 1, output
+    killed = [state for state in sweeps.states().values() if state["state"] != "planned"]
+    assert len(killed) == 2
+    assert {(state["state"], state["cause"]) for state in killed} == {
+        ("preempted", "interrupted twice; signal 9 (SIGKILL)")
+    }
+    assert sweeps.run(*SMALL)[0] == 0
+    assert sweeps.values() == whole.values()
+
+
+def test_what_a_worker_started_ends_with_it(sweeps):
+    sweeps.run(*SMALL, "seed=3", "cluster.retry.lost=0", STEPS_END=json.dumps({"3": "orphan"}))
+    (pid,) = (int(path.read_text()) for path in sweeps.multirun.glob("runs/*/child"))
+    until(lambda: claim.process_start(pid) is None)
 
 
 def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):

@@ -1,0 +1,136 @@
+"""Why an attempt ended, and whether its run is taken up again: causes as data, judged by rules that are data too.
+
+A rule is the number of times that a run is taken up again after one cause; null is without limit. The counts stand in
+the run's state, so they hold over launches, until `retry` clears them. What may be taken up again has a state that says
+so (run.RESUMABLE): whoever looks at a run, now or later, needs no rules.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from launcher import run as folders
+from launcher.problem import one_line
+from launcher.run import State
+
+EXCEPTION = "exception"
+OUT_OF_MEMORY = "out_of_memory"
+DIVERGED = "diverged"
+PREEMPTED = "preempted"
+TIME_OUT = "time_out"
+LOST = "lost"
+DISK_FULL = "disk_full"
+CANCELLED = "cancelled"
+CAUSES = (EXCEPTION, OUT_OF_MEMORY, DIVERGED, PREEMPTED, TIME_OUT, LOST, DISK_FULL, CANCELLED)
+
+Rules = Mapping[str, int | None]
+
+# Without a rule: what is no fault of the run is taken up again, the rest is not.
+_UNRULED: Rules = {PREEMPTED: None, LOST: None, TIME_OUT: None}
+# How a run waits to be taken up again; the others wait as planned ones do.
+_WAITS = {PREEMPTED: folders.PREEMPTED, TIME_OUT: folders.PREEMPTED, DISK_FULL: folders.PREEMPTED, LOST: folders.LOST}
+_ENDS = {DIVERGED: folders.DIVERGED, CANCELLED: folders.CANCELLED}
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# Libraries in C++ and Rust report failed allocations, and failed writes of checkpoints, without a number.
+_NO_MEMORY_TEXT = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
+_NO_SPACE_TEXT = re.compile(
+    r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing|iostream error"
+    r"|inline_container\.cc.*unexpected pos"
+)
+_ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that no space, or no quota, is left."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_SPACE
+    return _NO_SPACE_TEXT.search(str(error)) is not None
+
+
+def kind_of(error: BaseException) -> str:
+    """The cause that an exception of the trainer stands for. The trainer's own are known by their names."""
+    names = {base.__name__ for base in type(error).__mro__}
+    for name, kind in (("Preempted", PREEMPTED), ("Diverged", DIVERGED), ("OutOfMemoryError", OUT_OF_MEMORY)):
+        if name in names:
+            return kind
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY_TEXT.search(str(error))):
+        return OUT_OF_MEMORY
+    # An error raised while another was handled: the first says what happened.
+    chain: BaseException | None = error
+    while chain is not None:
+        if is_disk_full(chain):
+            return DISK_FULL
+        chain = chain.__cause__ or chain.__context__
+    return EXCEPTION
+
+
+def of_exit(code: int | None, oom_killed: bool) -> tuple[str, str]:
+    """Kind and cause of a process that left no terminal state. `oom_killed`: the kernel killed one for its memory."""
+    if code is None:
+        return LOST, "the worker's exit code is unknown"
+    if code >= 0:
+        return LOST, f"exit code {code} without a terminal state"
+    number = -code
+    name = f"signal {number} ({signal.Signals(number).name})" if number in set(signal.Signals) else f"signal {number}"
+    if number == signal.SIGKILL and oom_killed:
+        return OUT_OF_MEMORY, f"{name}: the kernel killed it because memory ran out"
+    # The worker's own handler was not there yet.
+    return (PREEMPTED if number in _ASKED_TO_STOP else LOST), name
+
+
+def ended(
+    state: State,
+    kind: str,
+    cause: str,
+    rules: Rules,
+    progressed: bool,
+    error: Mapping[str, str] | None = None,
+) -> State:
+    """The state of a run whose attempt ended for that cause. `progressed`: it left a newer checkpoint than it found."""
+    count = state.ends.get(kind, 0) + 1
+    again = _taken_up(kind, count, rules, progressed)
+    if count > 1 and not again and kind in rules:
+        cause = f"{cause} ({kind} {count} times)"
+    return state.but(
+        state=_WAITS.get(kind, folders.PLANNED) if again else _ENDS.get(kind, folders.FAILED),
+        finished=time.time(),
+        kind=kind,
+        cause=cause,
+        error=error,
+        ends={**state.ends, kind: count},
+    )
+
+
+def _taken_up(kind: str, count: int, rules: Rules, progressed: bool) -> bool:
+    if kind == CANCELLED:
+        return False
+    if kind == DISK_FULL:
+        return True  # no fault of the run, and this launch stops anyway
+    if kind == TIME_OUT and not progressed:
+        return False  # the next attempt would do the same steps again
+    limit = rules.get(kind, _UNRULED.get(kind, 0))
+    return limit is None or count <= limit
+
+
+def described(error: BaseException) -> str:
+    """An exception on one line."""
+    return f"{type(error).__name__}: {one_line(str(error))}"
+
+
+def progressed(folder: Path, state: State) -> bool:
+    """Whether the run's newest checkpoint is newer than the one that its present attempt began from."""
+    newest = folders.latest_checkpoint(folder)
+    return newest is not None and newest[0] > (state.from_step or 0)
+
+
+def planned_again(state: State) -> State:
+    """A terminal state made new by `retry`: its attempts and checkpoints stay, what was counted does not."""
+    return state.but(
+        state=folders.PLANNED, started=None, finished=None, kind=None, cause=None, error=None, ends={}, job=None
+    )

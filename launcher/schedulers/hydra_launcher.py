@@ -1,0 +1,171 @@
+"""Any of Hydra's launcher plugins (`hydra/launcher=joblib`, `submitit_local`, ...) as a scheduler.
+
+A job gets the id of a frozen run and the path of the launch's record, never overrides to compose again: Hydra composes
+the root configuration on the node, and nothing reads it. The job starts the same worker as every scheduler does, in a
+process of its own, for a plugin may keep its processes for several jobs. What the plugin says of a job's end is not
+believed: the state file is the truth. A plugin blocks until its whole batch is over, so it is called in a thread, and
+the runs are looked at as they end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from launcher import claim, failure, stop
+from launcher import run as folders
+from launcher.schedulers import Ended, SchedulerError
+
+#: The key under which a job finds what it is to do; no key of the root configuration.
+KEY = "rlsweep_job"
+_BATCH = 100_000
+_LOOK_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+class HydraLauncher:
+    """A scheduler over one of Hydra's launchers; runs are launched in batches, a batch at a time."""
+
+    def __init__(self, plugin: Any, record: Path) -> None:
+        """plugin: set up by Hydra; record: what `Launch.write` returned."""
+        self._plugin, self._record = plugin, record
+        self._collected: list[tuple[Path, str]] = []
+        self._running: list[Path] = []
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._launched = 0
+        self._looked = 0.0
+
+    def capacity(self) -> int:
+        """Everything, unless a batch is under way."""
+        return 0 if self._thread is not None else _BATCH - len(self._collected)
+
+    def submit(self, folder: Path, job: str) -> None:
+        """Put a run into the next batch, which the next `poll` launches."""
+        self._collected.append((folder, job))
+
+    def poll(self, timeout: float) -> Sequence[Ended]:
+        """Runs of the batch that ended since the last call. SchedulerError: the plugin itself failed."""
+        if self._thread is None:
+            if not self._collected:
+                return []
+            self._running = [folder for folder, _ in self._collected]
+            batch = [self._overrides(folder, job) for folder, job in self._collected]
+            self._collected = []
+            self._thread = threading.Thread(target=self._launch, args=(batch,), name="hydra-launcher", daemon=True)
+            self._thread.start()
+        self._thread.join(timeout)
+        over = not self._thread.is_alive()
+        if over:
+            self._thread = None
+        elif time.monotonic() < self._looked + _LOOK_S:
+            return []
+        self._looked = time.monotonic()
+        ended = self._running if over else [folder for folder in self._running if _is_over(folder)]
+        self._running = [folder for folder in self._running if folder not in ended]
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise SchedulerError(f"the launcher {type(self._plugin).__name__} failed: {error!r}") from error
+        return [Ended(folder, None) for folder in ended]
+
+    def cancel(self, kill: bool = False) -> None:
+        """Ask the running runs to checkpoint and stop, on whatever host they are, and keep the waiting ones from it.
+
+        Killed are only those on this host: of others the plugin gives no handle.
+        """
+        _closed(self._record).touch()
+        for folder in self._running:
+            with claim.locked(folder):
+                owner = claim.live_claim(folder)
+                state = folders.read_state(folder)
+                if owner is not None:
+                    stop.send(folder, owner, failure.PREEMPTED, "interrupted")
+                    if kill and claim.is_here(owner):
+                        with suppress(ProcessLookupError):
+                            os.kill(owner.pid, signal.SIGKILL)
+                elif state.state == folders.SUBMITTED:
+                    folders.write_state(folder, state.but(state=folders.PLANNED))
+
+    def close(self) -> None:
+        """Ask what still runs to stop, and wait for the plugin's return."""
+        if self._running:
+            self.cancel()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        _closed(self._record).unlink(missing_ok=True)
+
+    def _overrides(self, folder: Path, job: str) -> list[str]:
+        from hydra.core.override_parser.types import Quote, QuotedString
+
+        record = QuotedString(str(self._record), Quote.single).with_quotes()
+        return [f"+{KEY}.run={folder.name}", f"+{KEY}.record={record}", f"+{KEY}.job={job}"]
+
+    def _launch(self, batch: list[list[str]]) -> None:
+        try:
+            self._plugin.launch(batch, initial_job_idx=self._launched)
+        except BaseException as error:  # whatever a plugin raises ends the batch
+            self._error = error
+        self._launched += len(batch)
+
+
+def _closed(record: Path) -> Path:
+    """A mark that no run of a launch is to begin any more."""
+    return record.with_suffix(".closed")
+
+
+def _is_over(folder: Path) -> bool:
+    state = folders.read_state(folder)
+    return state.state not in (folders.SUBMITTED, folders.RUNNING) and claim.live_claim(folder) is None
+
+
+def work(config: Mapping[str, Any]) -> int:
+    """What the plugin calls for each run, here or on another host: the worker's exit code.
+
+    RuntimeError: the worker's exit code is not 0, so that a plugin that looks at it knows.
+    """
+    wanted = config.get(KEY)
+    if wanted is None:
+        raise SystemExit("hydra.mode must stay MULTIRUN: one run is a plan of one run")
+    record = Path(wanted["record"])
+    if _closed(record).exists():
+        return 0
+    folder = folders.run_folder(record.parent.parent, wanted["run"])
+    command = [sys.executable, "-m", "launcher.worker", str(folder), "--launch", str(record), "--job", wanted["job"]]
+    root = Path(__file__).resolve().parents[2]
+    environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
+    process = subprocess.Popen(command, cwd=root, env=environment, preexec_fn=_end_with_parent)
+    with _forwarding(process):
+        code = process.wait()
+    if code:
+        raise RuntimeError(f"{folder}: the worker's exit code is {code}; see state.json there")
+    return code
+
+
+def _end_with_parent() -> None:
+    """In the worker, before it begins: SIGTERM, so checkpoint and stop, when the job's process is gone (Linux)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextmanager
+def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Hand signals to end on to the worker, where a plugin runs jobs in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, lambda got, _: process.send_signal(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,98 @@
+"""Cancelling: what waits at once, what runs through its worker; only `retry` takes it up again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from launcher import cancel, claim, failure, run
+from launcher.run import State
+from tests.launcher.test_sweep import SLOW, SMALL
+from tests.waiting import until
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "runs/0123"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize("state", sorted(run.RESUMABLE))
+def test_what_has_no_worker_is_cancelled_at_once(folder, tmp_path, state):
+    run.write_state(folder, State("0123", state))
+    assert cancel.cancel(tmp_path, "0123") == "cancelled"
+    found = run.read_state(folder)
+    assert (found.state, found.kind) == ("cancelled", "cancelled") and found.finished
+
+
+@pytest.mark.parametrize("state", sorted(set(run.STATES) - run.RESUMABLE))
+def test_what_is_over_stays_as_it_is(folder, tmp_path, state):
+    run.write_state(folder, State("0123", state, cause="once"))
+    assert cancel.cancel(tmp_path, "0123") == state
+    assert run.read_state(folder).cause == "once"
+
+
+def test_an_unknown_run_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="runs/nosuch: there is no such run"):
+        cancel.cancel(tmp_path, "nosuch")
+
+
+def test_a_retried_run_has_all_its_tries_again():
+    state = State("0123", run.FAILED, attempt=3, kind="lost", cause="signal 9", ends={"lost": 3}, from_step=8)
+    again = failure.planned_again(state)
+    assert (again.state, again.attempt, again.ends, again.kind) == (run.PLANNED, 3, {}, None)
+
+
+def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
+    launcher = sweeps.start(*SMALL, **SLOW)
+    victim = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    assert cancel.cancel(sweeps.multirun, victim.name) == "asked"
+    output, _ = launcher.communicate()
+    assert launcher.returncode == 1, output
+    state = sweeps.states()[victim.name]
+    assert state["state"] == "cancelled" and state["cause"].startswith("cancelled by process")
+    last = [step for step, _ in sweeps.values()[victim.name]][-1]
+    assert [path.name for path in victim.glob("checkpoints/*")] == [f"step_{last:06d}"]
+    others = {state["state"] for name, state in sweeps.states().items() if name != victim.name}
+    assert others == {"done"}
+    _, output = sweeps.run(*SMALL)
+    assert "RAN \n" in output
+
+
+def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
+    """As on another host: only the file system is shared."""
+    launcher = sweeps.start(*SMALL, "seed=0", "trainer.steps=10000", **SLOW)
+    victim = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    owner = claim.read_claim(victim)
+    with claim.locked(victim):
+        cancel.stop.ask(victim, owner, failure.CANCELLED, "somebody elsewhere")
+    launcher.communicate()
+    assert (sweeps.states()[victim.name]["state"], sweeps.states()[victim.name]["cause"]) == (
+        "cancelled",
+        "somebody elsewhere",
+    )
+
+
+def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
+    launcher = sweeps.start(
+        *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
+    )
+    victim = until(lambda: [path for path in sweeps.multirun.glob("runs/*/metrics.jsonl") if path.read_text()])[
+        0
+    ].parent
+    assert cancel.cancel(sweeps.multirun, victim.name) == "asked"
+    launcher.communicate()
+    state = sweeps.states()[victim.name]
+    assert state["state"] == "cancelled" and state["cause"].endswith("; signal 9 (SIGKILL)")
+
+
+def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps, folder):
+    launcher = sweeps.start(*SMALL, "seed=0", **SLOW)
+    victim = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    owner = claim.read_claim(victim)
+    cancel.stop.ask(victim, replace(owner, token="earlier"), failure.CANCELLED, "long ago")
+    launcher.communicate()
+    assert sweeps.states()[victim.name]["state"] == "done"

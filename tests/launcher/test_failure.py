@@ -1,0 +1,197 @@
+"""Causes and rules: what an end is called, and what it means for the run."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher import failure, run
+from launcher.run import State
+from launcher.schedulers import guard, memory, pool
+from launcher.schedulers.guard import Job, Limits
+from tests.launcher import steps
+from tests.waiting import until
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch names its own."""
+
+
+def wrapped(first, then):
+    """An error raised while another was handled."""
+    try:
+        try:
+            raise first
+        except Exception:
+            raise then  # noqa: B904 the context is what is tested
+    except Exception as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("no"), "exception"),
+        (MemoryError(), "out_of_memory"),
+        (OutOfMemoryError("CUDA out of memory"), "out_of_memory"),
+        (RuntimeError("CUDA error: out of memory"), "out_of_memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), "out_of_memory"),
+        (ValueError("a text about being out of memory"), "exception"),
+        (steps.Diverged("nan"), "diverged"),
+        (steps.Preempted("asked"), "preempted"),
+        (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
+        (OSError(errno.ENOENT, "No such file"), "exception"),
+        (
+            wrapped(OSError(errno.ENOSPC, "No space left on device"), RuntimeError("unexpected pos 64 vs 0")),
+            "disk_full",
+        ),
+    ],
+)
+def test_an_exception_has_its_cause(error, kind):
+    assert failure.kind_of(error) == kind
+
+
+def test_what_torch_says_on_a_full_disk_is_known():
+    """The device that is always full stands for the disk."""
+    code = "import torch; torch.save(torch.zeros(10**6), '/dev/full')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1].removeprefix("RuntimeError: ")
+    assert done.returncode == 1 and failure.kind_of(RuntimeError(last)) == "disk_full", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "killed", "kind"),
+    [
+        (-signal.SIGKILL, False, "lost"),
+        (-signal.SIGKILL, True, "out_of_memory"),
+        (-signal.SIGSEGV, True, "lost"),
+        (-signal.SIGTERM, False, "preempted"),
+        (7, False, "lost"),
+        (0, False, "lost"),
+        (None, False, "lost"),
+    ],
+)
+def test_an_exit_without_a_word_has_its_cause(code, killed, kind):
+    assert failure.of_exit(code, killed)[0] == kind
+
+
+@given(
+    kinds=st.lists(st.sampled_from(failure.CAUSES), max_size=12),
+    rules=st.dictionaries(st.sampled_from(failure.CAUSES), st.none() | st.integers(0, 4)),
+    further=st.booleans(),
+)
+def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
+    state = State("0123", run.RUNNING)
+    for kind in kinds:
+        state = failure.ended(state, kind, "why", rules, further)
+        again = state.state in run.RESUMABLE
+        assert again != (state.state in run.RETRYABLE)
+        assert state.kind == kind and state.ends[kind] == kinds[: sum(state.ends.values())].count(kind)
+        limit = rules.get(kind, None if kind in ("preempted", "lost", "time_out") else 0)
+        allowed = limit is None or state.ends[kind] <= limit
+        if kind == "time_out":
+            allowed = allowed and further
+        assert again == (kind == "disk_full" or (allowed and kind != "cancelled"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules", "found"),
+    [
+        ("exception", {}, "failed"),
+        ("exception", {"exception": 1}, "planned"),
+        ("diverged", {}, "diverged"),
+        ("lost", {"lost": 1}, "lost"),
+        ("lost", {"lost": 0}, "failed"),
+        ("preempted", {}, "preempted"),
+        ("time_out", {}, "preempted"),
+        ("cancelled", {"cancelled": None}, "cancelled"),
+        ("disk_full", {}, "preempted"),
+    ],
+)
+def test_each_cause_leaves_its_state(kind, rules, found):
+    assert failure.ended(State("0123", run.RUNNING), kind, "why", rules, progressed=True).state == found
+
+
+# ---------------------------------------------------------------- the guard
+
+GB = memory.GB
+OLD, NEW = Job(1, 100.0, 2 * GB, False), Job(2, 5.0, GB, False)
+
+
+def verdicts(*jobs, available=100 * GB, **limits):
+    return [(one.name, one.kind) for one in guard.judge(jobs, available, Limits(**limits))]
+
+
+def test_nobody_is_asked_without_limits():
+    assert verdicts(OLD, NEW, available=0) == []
+
+
+def test_over_its_time_or_memory_a_run_is_asked_once():
+    assert verdicts(OLD, NEW, limit_s=50) == [(1, "time_out")]
+    assert verdicts(OLD, NEW, memory_gb=1.5) == [(1, "out_of_memory")]
+    assert verdicts(Job(1, 100.0, 2 * GB, True), limit_s=50, memory_gb=1.5) == []
+
+
+def test_short_of_memory_the_newest_waits_for_room_and_the_only_one_does_not_fit():
+    assert verdicts(OLD, NEW, available=0, reserve_gb=1) == [(2, "preempted")]
+    assert verdicts(OLD, available=0, reserve_gb=1) == [(1, "out_of_memory")]
+
+
+def test_while_one_leaves_no_other_is_asked_for_the_machines_sake():
+    leaving = Job(2, 5.0, GB, True)
+    assert verdicts(OLD, leaving, available=0, reserve_gb=1) == []
+
+
+@pytest.mark.parametrize(("running", "left", "room"), [(0, 0, True), (1, 3, True), (1, 2.9, False)])
+def test_a_run_starts_where_its_memory_is_left(running, left, room):
+    assert guard.has_room(running, int(left * GB), Limits(memory_gb=2, reserve_gb=1)) is room
+
+
+def test_this_machine_tells_its_memory():
+    assert 0 < memory.available() < 10**15
+    assert memory.held(2**22 + 1) == 0
+    assert memory.oom_kills() >= 0
+    child = subprocess.Popen([sys.executable, "-c", "x = bytearray(50_000_000); input()"], stdin=subprocess.PIPE)
+    try:
+        until(lambda: memory.held(child.pid) > 50_000_000)
+    finally:
+        child.communicate(b"\n")
+
+
+# ---------------------------------------------------------------- slots
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "2,5"}, ["2", "5"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, []),
+    ],
+)
+def test_the_environment_names_the_devices(environment, found):
+    assert pool.visible_devices(environment) == found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "devices", "visible", "found"),
+    [
+        (None, 1, ["2", "5"], ["2", "5"]),
+        (None, 2, ["0", "1", "2", "3", "4"], ["0,1", "2,3"]),
+        (3, 1, ["0", "1"], ["0", "1", "0"]),
+        (1, 1, ["0", "1"], ["0"]),
+        (2, 0, ["0", "1"], [None, None]),
+        (2, 4, ["0", "1"], [None, None]),
+        (None, 1, [], [None] * pool.cores()),
+        (None, 0, ["0"], [None] * pool.cores()),
+    ],
+)
+def test_a_slot_is_a_set_of_devices_or_a_core(wanted, devices, visible, found):
+    assert pool.slots(wanted, devices, visible) == found

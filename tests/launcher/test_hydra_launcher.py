@@ -1,0 +1,75 @@
+"""Launchers of Hydra's run the same frozen runs: real plugins, real training, through launch.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher import run as folders
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+RUNS = ["-m", "method=c0_grpo", "seed=0,1", "task.warm_start.steps=5", "trainer.checkpoint_every=1"]
+CLOCKS = ("time", "cost/step_seconds", "cost/wall_seconds", "cost/sample_seconds", "cost/device_seconds")
+
+
+def launch(multirun: Path, *arguments: str, steps: int = 3) -> subprocess.Popen[str]:
+    command = [sys.executable, "launch.py", *RUNS, f"trainer.steps={steps}", f"multirun={multirun}", *arguments]
+    own = f"hydra.sweep.dir={multirun}/hydra"
+    return subprocess.Popen(
+        [*command, own], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def learned(multirun: Path) -> dict[str, list[dict[str, float]]]:
+    """What every run logged, without what a clock or the machine decides."""
+    without = (*CLOCKS, "attempt", "cost/peak_memory_bytes")
+    return {
+        folder.name: [
+            {key: value for key, value in line.items() if key not in without}
+            for line in folders.read_log(folders.metrics_path(folder)).records
+        ]
+        for folder in sorted(folders.runs_folder(multirun).iterdir())
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+        ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"],
+    ],
+    ids=["joblib", "submitit_local"],
+)
+def test_a_plugin_runs_the_same_runs_to_the_same_numbers(plugin: list[str], tmp_path: Path) -> None:
+    ours, theirs = launch(tmp_path / "pool"), None
+    said, _ = ours.communicate(timeout=280)
+    assert ours.returncode == 0, said
+    theirs = launch(tmp_path / "plugin", *plugin)
+    said, _ = theirs.communicate(timeout=280)
+    assert theirs.returncode == 0 and "2 done" in said, said
+    assert learned(tmp_path / "plugin") == learned(tmp_path / "pool")
+    again = launch(tmp_path / "plugin", *plugin)
+    said, _ = again.communicate(timeout=280)
+    assert again.returncode == 0 and "started" not in said, said
+
+
+@pytest.mark.slow
+def test_interrupted_runs_of_a_plugin_save_and_go_on(tmp_path: Path) -> None:
+    first = launch(tmp_path, "hydra/launcher=joblib", "hydra.launcher.n_jobs=1", steps=400)
+    runs = folders.runs_folder(tmp_path)
+    until(lambda: runs.is_dir() and any(folders.metrics_path(folder).exists() for folder in runs.iterdir()))
+    os.kill(first.pid, signal.SIGINT)
+    said, _ = first.communicate(timeout=280)
+    assert first.returncode == 1, said
+    states = [folders.read_state(folder) for folder in sorted(folders.runs_folder(tmp_path).iterdir())]
+    assert sorted(state.state for state in states) == ["planned", "preempted"], said  # the second had not begun
+    plan = json.loads((tmp_path / "adhoc" / "plan.json").read_text())
+    assert not list((tmp_path / "launches").glob("*.closed")) and len(plan["runs"]) == 2

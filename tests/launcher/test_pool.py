@@ -1,0 +1,110 @@
+"""The local pool as its users meet it: memory, devices, a full disk, owners that are stopped or on another host."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from launcher import claim
+from tests.launcher.conftest import ROOT, Sweeps
+from tests.launcher.test_sweep import SLOW, SMALL
+from tests.torture import Processes
+from tests.waiting import DEADLINE, until
+
+
+def test_a_run_over_its_memory_saves_a_checkpoint_and_fails_with_the_cause(sweeps):
+    code, output = sweeps.run(*SMALL, "seed=0,1", "cluster.memory_gb=0.3", STEPS_END=json.dumps({"0": "grow"}))
+    assert code == 1, output
+    (failed,) = [state for state in sweeps.states().values() if state["state"] != "done"]
+    assert (failed["state"], failed["kind"]) == ("failed", "out_of_memory")
+    assert failed["cause"].endswith("GB of the 0.3 GB that a run may")
+    assert (sweeps.multirun / "runs" / failed["id"] / "checkpoints/step_000003").is_dir()
+
+
+def test_each_slot_has_its_own_device(sweeps):
+    code, output = sweeps.run(
+        *SMALL[:-1], "seed=0,1,2,3", "model.resources.devices=1", CUDA_VISIBLE_DEVICES="4,7", **SLOW
+    )
+    assert code == 0 and "to run on 2 workers" in output, output
+    records = [json.loads(path.read_text()) for path in sweeps.multirun.glob("runs/*/provenance.json")]
+    assert {record["devices"]["visible"] for record in records} == {"4", "7"}
+
+
+def test_a_stopped_owner_is_named_and_waited_for(sweeps):
+    first = sweeps.start(*SMALL, "seed=0", **SLOW)
+    folder = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    owner = claim.read_claim(folder)
+    os.kill(owner.pid, signal.SIGSTOP)
+    try:
+        first.kill()
+        second = sweeps.start(*SMALL, "seed=0")
+        said = next(line for line in iter(second.stdout.readline, "") if "is being run by" in line)
+    finally:
+        os.kill(owner.pid, signal.SIGCONT)
+    assert f"process {owner.pid} on {owner.host}, which is stopped (SIGCONT wakes it)" in said
+    second.communicate(timeout=DEADLINE)
+    assert second.returncode == 0
+    assert {state["state"] for state in sweeps.states().values()} == {"done"}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 4 MB; needs the right to mount."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", place], capture_output=True).returncode:
+        pytest.skip("no right to mount a file system")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_stops_the_launch_and_with_space_the_same_command_finishes(small_disk):
+    sweeps = Sweeps(small_disk / "multirun")
+    launcher = sweeps.start(*SMALL, **SLOW)
+    until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))
+    with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1024))
+    output, _ = launcher.communicate(timeout=DEADLINE)
+    assert launcher.returncode == 1 and "No space left on device" in output, output
+    assert "Traceback" not in output
+    assert "failed" not in {state["state"] for state in sweeps.states().values()}
+    (small_disk / "ballast").unlink()
+    code, output = sweeps.run(*SMALL)
+    assert code == 0, output
+    assert all([step for step, _ in own] == list(range(1, 13)) for own in sweeps.values().values())
+    assert not list(sweeps.multirun.glob("runs/*/.tmp-*"))
+
+
+@pytest.mark.slow
+def test_a_silent_owner_on_another_host_loses_its_run_and_stops_when_it_wakes(sweeps, tmp_path):
+    """Another process namespace stands for the host: neither sees the other's processes, only the files."""
+    host = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*host, "true"], capture_output=True).returncode:
+        pytest.skip("no right to a process namespace")
+    token = str(tmp_path)
+    ledger = tmp_path / "ledger"
+    environment = {**os.environ, **SLOW, "RLSWEEP_TORTURE": token, "STEPS_LEDGER": str(ledger)}
+    drive = [sys.executable, "-m", "tests.launcher.drive", str(sweeps.multirun), *SMALL, "seed=0", "trainer.steps=60"]
+    away = subprocess.Popen([*host, *drive], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    there = Processes(token)
+    try:
+        folder = until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))[0].parents[1]
+        there.signal(signal.SIGSTOP, there.of("worker") + there.of("launcher"))
+        code, output = sweeps.run(*SMALL, "seed=0", "trainer.steps=60", STEPS_LEDGER=str(ledger))
+        assert code == 0, output
+        there.signal(signal.SIGCONT, list(there.all()))
+        said, _ = away.communicate(timeout=DEADLINE)
+        assert "done" in said
+    finally:
+        there.signal(signal.SIGKILL, list(there.all()))
+    assert [step for step, _ in sweeps.values()[folder.name]] == list(range(1, 61))
+    attempts = [line.split()[1] for line in ledger.read_text().splitlines()]
+    woken = attempts[attempts.index("2") :].count("1")
+    assert woken <= 1, "it went on after another had taken its run"
+    assert sweeps.states()[folder.name]["attempt"] == 2
