@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: quickstart setup test test-slow lint benchmark clean
+.PHONY: quickstart setup test test-slow torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -19,10 +19,13 @@ setup: .venv/installed
 	touch $@
 
 test: setup
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n auto -m "not slow"
 
 test-slow: setup
 	$(BIN)/python -m pytest -q -m slow
+
+torture: setup
+	$(BIN)/python -m tests.torture --rounds 200
 
 lint: setup
 	$(BIN)/ruff check .
@@ -32,7 +35,11 @@ lint: setup
 benchmark: setup
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.alpha
+	$(BIN)/python -m benchmarks.speculative
 	$(BIN)/python -m benchmarks.step
+	$(BIN)/python -m benchmarks.pool
+	$(BIN)/python -m benchmarks.status
+	$(BIN)/python -m benchmarks.plan
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from launcher import __main__ as commands
 from launcher import run
+from launcher.__main__ import main
+from launcher.commands.retry import reset
 from launcher.run import State
 from tests.launcher.conftest import ROOT
 
@@ -62,14 +63,15 @@ def test_status_and_retry_know_what_stands(tmp_path, capsys):
         cause = "ValueError: x" if state == run.FAILED else None
         run.write_state(run.run_folder(tmp_path, run_id), State(run_id, state, attempt=1, cause=cause))
     assert plan.missing(planned) == list(planned.runs)[2:]
-    commands.status_command(tmp_path, "quickstart", as_json=True)
+    assert main(["status", "quickstart", "--json", "--multirun", str(tmp_path)]) == 1
     groups = json.loads(capsys.readouterr().out)["quickstart"]["groups"]
     # It says running, but no process has it.
     stand = {"C0": {"done": 1}, "C1": {"failed": 1}, "asymmetric_clip": {"lost": 1}}
     assert groups == {**stand, "PTRW": {"planned": 1}, "q_star": {"planned": 1}}
-    commands.status_command(tmp_path, "quickstart", as_json=False)
-    assert f"{c1} failed: ValueError: x" in capsys.readouterr().out
-    assert [commands.reset(tmp_path, run_id) for run_id in planned.runs] == [False, True, False, False, False]
+    assert main(["status", "quickstart", "--multirun", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "1 run failed: ValueError: x" in shown and f"logs {c1}" in shown
+    assert [reset(tmp_path, run_id) for run_id in planned.runs] == [False, True, False, False, False]
     assert run.read_state(run.run_folder(tmp_path, c1)).state == run.PLANNED
 
 
@@ -79,8 +81,8 @@ def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):
     planned = plan.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
     plan.freeze(planned)
     (run_id,) = planned.runs
-    assert commands.main(["show", run_id[:5], "--multirun", str(tmp_path), "--full", "--json"]) == 0
+    assert main(["show", run_id[:5], "--multirun", str(tmp_path), "--full", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["id"] == run_id and shown["verl"]["trainer"]["total_epochs"] == 30
-    assert commands.main(["show", "zz", "--multirun", str(tmp_path)]) == 2
-    assert "must begin with 'zz'" in capsys.readouterr().err
+    assert main(["show", "zz", "--multirun", str(tmp_path)]) == 2
+    assert "'zz': no such run" in capsys.readouterr().err

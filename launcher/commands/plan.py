@@ -1,0 +1,168 @@
+"""python -m launcher plan: what launch.py would do with these overrides.
+
+Exit codes: 0 fine, 2 an invalid plan, with every problem on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from launcher import completion, lookup
+from launcher import run as folders
+from launcher.sweeper import EXIT_FINE, EXIT_USAGE, ROOT, print_problems
+from launcher.tables import byte_size, duration, states_table
+
+if TYPE_CHECKING:
+    from launcher.estimate import Estimate, History
+    from launcher.plan import Experiment, Plan
+
+HELP = "print the runs that launch.py would do with these overrides; writes nothing"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Overrides, as launch.py takes them."""
+    words = parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="as for launch.py: experiment=NAME ..."
+    )
+    completion.completes(words, completion.overrides)
+
+
+def run(given: argparse.Namespace) -> int:
+    """The dry run, as tables or as JSON."""
+    from launcher import plan as plans
+    from launcher.estimate import History
+    from launcher.problem import InvalidPlan
+
+    try:
+        planned = plans.make(ROOT, given.overrides)
+    except InvalidPlan as invalid:
+        print_problems(invalid)
+        return EXIT_USAGE
+    states = {run_id: lookup.present_state(folders.run_folder(planned.multirun, run_id)) for run_id in planned.runs}
+    done = [run_id for run_id, state in states.items() if state == folders.DONE]
+    cost = _Cost(planned, states, History(planned.multirun, planned.runs, done))
+    if given.json:
+        print(json.dumps(document(planned, states, cost), indent=1))
+    else:
+        for experiment in planned.experiments:
+            _print(experiment, states, cost)
+        _print_total(planned, states, cost)
+    return EXIT_FINE
+
+
+class _Cost:
+    """What the runs of a plan that are not done cost, on the slots that a launch here would have."""
+
+    def __init__(self, planned: Plan, states: Mapping[str, str], history: History) -> None:
+        from launcher.estimate import devices
+        from launcher.schedulers.pool import slots, visible_devices
+
+        self._history = history
+        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != folders.DONE}
+        asked = max(map(devices, planned.runs.values()), default=0)
+        self.slots = len(slots(planned.cluster.get("slots"), asked, visible_devices()))
+
+    def of(self, ids: Sequence[str]) -> Estimate:
+        """The cost of those of the runs that are not done."""
+        from launcher.estimate import estimate
+
+        return estimate([self._left[one] for one in ids if one in self._left], self._history, self.slots)
+
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """By the source of a step's time: the runs that are estimated from it, and the most runs it was measured on."""
+        found: dict[str, tuple[int, int]] = {}
+        for run in self._left.values():
+            rate = self._history.rate(run)
+            runs, most = found.get(rate.source, (0, 0))
+            found[rate.source] = (runs + 1, max(most, rate.runs))
+        return found
+
+
+def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str, Any]:
+    """The JSON object. device_hours, wall_seconds (on `slots`) and storage_bytes (null: unknown) are of the runs that
+    are not done; step_times says what they rest on.
+    """
+    counts = Counter(states.values())
+    total = cost.of(list(planned.runs))
+    return {
+        "total": len(planned.runs),
+        "new": counts[lookup.NEW],
+        "done": counts[folders.DONE],
+        "states": dict(sorted(counts.items())),
+        "device_hours": total.device_hours,
+        "wall_seconds": total.wall_seconds,
+        "slots": cost.slots,
+        "storage_bytes": total.storage,
+        "step_times": [
+            {"source": source, "runs": runs, "measured_runs": measured}
+            for source, (runs, measured) in cost.sources().items()
+        ],
+        "experiments": {
+            experiment.name: {
+                "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
+                "seeds": list(experiment.seeds),
+                "groups": {group: _group(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
+            }
+            for experiment in planned.experiments
+        },
+        "runs": [
+            {
+                "id": entry.id,
+                "experiment": experiment.name,
+                "group": entry.group,
+                "factors": entry.factors,
+                "seed": entry.seed,
+                "state": states[entry.id],
+            }
+            for experiment in planned.experiments
+            for entry in experiment.entries
+        ],
+    }
+
+
+def _group(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
+    counts = Counter(states[one] for one in ids)
+    own = {"states": dict(sorted(counts.items())), "device_hours": cost.device_hours}
+    return {"total": len(ids), **own, "wall_seconds": cost.wall_seconds, "storage_bytes": cost.storage}
+
+
+def by_group(experiment: Experiment) -> dict[str, list[str]]:
+    """The ids of each group's runs, each once."""
+    rows: dict[str, dict[str, None]] = defaultdict(dict)
+    for entry in experiment.entries:
+        rows[entry.group][entry.id] = None
+    return {group: list(ids) for group, ids in rows.items()}
+
+
+def _print(experiment: Experiment, states: Mapping[str, str], cost: _Cost) -> None:
+    rows = by_group(experiment)
+    total = len({entry.id for entry in experiment.entries})
+    seeds = f"{len(experiment.seeds)} seed{'s' if len(experiment.seeds) != 1 else ''}"
+    print(f"{experiment.name}: {total} runs of {experiment.steps} steps, {seeds}")
+    for factor in experiment.factors.values():
+        print(f"  {factor['label']}: {', '.join(map(str, factor['levels']))}")
+    costs = {group: cost.of(ids) for group, ids in rows.items()}
+    columns = {
+        "device-hours": {group: f"{own.device_hours:.2f}" for group, own in costs.items()},
+        "wall time": {group: duration(own.wall_seconds) for group, own in costs.items()},
+    }
+    states_table({group: [states[one] for one in ids] for group, ids in rows.items()}, columns)
+
+
+def _print_total(planned: Plan, states: Mapping[str, str], cost: _Cost) -> None:
+    done, total = sum(state == folders.DONE for state in states.values()), cost.of(list(planned.runs))
+    print(f"{len(planned.runs)} runs, {done} done")
+    if done == len(planned.runs):
+        return
+    storage = "storage unknown" if total.storage is None else f"{byte_size(total.storage)} of storage"
+    slots = f"{cost.slots} at a time" if cost.slots > 1 else "one at a time"
+    print(f"the others: {total.device_hours:.2f} device-hours, {duration(total.wall_seconds)} {slots}, {storage}")
+    found = [
+        f"{source} for {runs} runs" + (f" (medians of up to {measured})" if measured else "")
+        for source, (runs, measured) in cost.sources().items()
+    ]
+    print(f"step times from {'; '.join(found)}")

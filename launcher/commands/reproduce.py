@@ -1,0 +1,71 @@
+"""python -m launcher reproduce: what it takes to do one run again, and, with --run, doing it.
+
+Nothing is checked out: the steps are printed. --run does the run once more with the code and packages as they are here,
+in a new folder, and compares its metrics with the run's, step by step.
+
+Exit codes: 0 fine, 1 the configuration, or with --run the metrics, are not the run's, 2 no such run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher import completion, lookup
+from launcher.sweeper import EXIT_FAILED, EXIT_FINE, ROOT
+
+HELP = "print how to do one run again, and verify that it is the same run"
+_LISTED = 10
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The run, and whether to do it."""
+    word = parser.add_argument("run", metavar="RUN", help="a run's id, or its beginning")
+    completion.completes(word, completion.runs)
+    parser.add_argument("--run", dest="again", action="store_true", help="do it again here, and compare the metrics")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON: id, identity {recorded, computed, wrong}, differences, steps, run {folder, state, ...} or null."""
+    from launcher import reproduction
+
+    folder = lookup.find_run(given.multirun.resolve(), given.run)
+    wrong = reproduction.check_identity(folder).wrong
+    again = None
+    if given.again and not wrong:
+        scratch = Path(tempfile.mkdtemp(prefix=f"rlsweep-{folder.name}-"))
+        again = reproduction.rerun(folder, ROOT, scratch)
+    document = reproduction.document(folder, ROOT, again)
+    if given.json:
+        print(json.dumps(document, indent=1))
+    else:
+        _show(document)
+    return EXIT_FAILED if wrong or (again is not None and again.first_difference) else EXIT_FINE
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    found = document["identity"]
+    for line in found["wrong"]:
+        print(f"not the same run: {line}")
+    if not found["wrong"]:
+        print(f"{document['id']}: the frozen configuration gives the same identity")
+    differences = dict(document["differences"])
+    packages = differences.pop("packages", {})
+    for name, both in differences.items():
+        print(f"differs: {name}: then {both['then']}, now {both['now']}")
+    for name, both in list(packages.items())[:_LISTED]:
+        print(f"differs: package {name}: then {both['then'] or 'absent'}, now {both['now'] or 'absent'}")
+    if len(packages) > _LISTED:
+        print(f"differs: {len(packages) - _LISTED} more packages (--json lists them)")
+    again = document["run"]
+    if again is None:
+        print("to do it again as it was:")
+        print("\n".join(f"  {step}" for step in document["steps"]))
+        return
+    print(f"done again in {again['folder']}: {again['equal_steps']} steps are equal")
+    if again["first_difference"]:
+        print(f"first difference: {again['first_difference']}")

@@ -1,0 +1,104 @@
+"""python -m launcher retry: failed, diverged and cancelled runs again, from their newest checkpoint.
+
+They become planned, and then the experiment's own command runs, with whatever else it has to run. Exit codes: that
+command's: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from launcher import claim, completion, failure, lookup
+from launcher import run as folders
+from launcher.problem import Usage
+from launcher.sweeper import EXIT_FINE, ROOT, run_sweep
+
+HELP = "take failed, diverged and cancelled runs again, then run the experiment's own command"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The experiments and runs, and the cause."""
+    words = parser.add_argument("names", nargs="+", metavar="EXPERIMENT|RUN", help="an experiment, or a run's id")
+    completion.completes(words, completion.experiments_and_runs)
+    parser.add_argument("--kind", choices=failure.CAUSES, metavar="CAUSE", help=f"only: {', '.join(failure.CAUSES)}")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON, after the sweep, whose own output then goes to standard error: retried (ids), commands, exit_code."""
+    found = [lookup.named(given.multirun, word) for word in given.names]
+    ids = list(dict.fromkeys(run_id for named in found for run_id in named.ids))
+    commands = _commands(given.multirun, [named.experiment for named in found if named.experiment], ids)
+    taken = [run_id for run_id in ids if reset(given.multirun, run_id, given.kind)]
+    with _aside() if given.json else contextlib.nullcontext():
+        print(f"{', '.join(given.names)}: {len(taken)} runs to retry", flush=True)
+        code = max((run_sweep(words) for words in commands), default=EXIT_FINE) if taken else EXIT_FINE
+    if given.json:
+        spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
+        print(json.dumps({"retried": taken, "commands": spelled if taken else [], "exit_code": code}, indent=1))
+    return code
+
+
+def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) -> list[list[str]]:
+    """The overrides of the named experiments' commands, and of one that plans each run of no named experiment."""
+    plans = {name: lookup.read_plan(multirun, name) for name in lookup.experiments(multirun)}
+    chosen = list(dict.fromkeys(experiments))
+    for run_id in ids:
+        planning = [name for name, plan in plans.items() if run_id in lookup.entries(plan)]
+        if not planning:
+            raise Usage(f"run {run_id}: no plan in {multirun} names it, so no command would run it")
+        if not set(planning) & set(chosen):
+            chosen.append(planning[0])
+    return list(
+        {plans[name]["command"]: _overrides(multirun, name, plans[name]["command"]) for name in chosen}.values()
+    )
+
+
+def _overrides(multirun: Path, name: str, command: str) -> list[str]:
+    """What stands after -m in an experiment's command, for this multirun folder."""
+    words = shlex.split(command)
+    if "-m" not in words:
+        raise Usage(f"{multirun / name / 'plan.json'}: command = {command}: no `launch.py -m ...`; plan it again")
+    words = words[words.index("-m") + 1 :]
+    if multirun.resolve() == (ROOT / "multirun").resolve():
+        return words
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    # The folder may have moved since.
+    return [*words, f"multirun={QuotedString(str(multirun.resolve()), Quote.single).with_quotes()}"]
+
+
+@contextlib.contextmanager
+def _aside() -> Iterator[None]:
+    """Send what this process and its children write to standard output to standard error for the time of the block."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def reset(multirun: Path, run_id: str, kind: str | None = None) -> bool:
+    """Make a failed, diverged or cancelled run planned again, or only one that ended for that cause.
+
+    Its attempts and checkpoints stay.
+    """
+    folder = folders.run_folder(multirun, run_id)
+    if not folder.is_dir():
+        return False
+    with claim.locked(folder):
+        state = folders.find_state(folder)
+        if state is None or state.state not in folders.RETRYABLE or (kind is not None and state.kind != kind):
+            return False
+        folders.write_state(folder, failure.planned_again(state))
+    return True

@@ -1,0 +1,36 @@
+"""python -m launcher show: a run's frozen configuration.
+
+Exit codes: 0 fine, 2 no such run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from launcher import completion, lookup
+from launcher import run as folders
+from launcher.sweeper import EXIT_FINE
+
+HELP = "print a run's frozen configuration"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The run, and how much of it."""
+    word = parser.add_argument("run", metavar="RUN", help="a run's id, or its beginning")
+    completion.completes(word, completion.runs)
+    parser.add_argument("--full", action="store_true", help="with verl's whole tree, merged and resolved")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print YAML, or JSON: the content of config.yaml, with `--full` merged with its base."""
+    folder = lookup.find_run(given.multirun, given.run)
+    config = folders.read_config(folder)
+    if given.full:
+        from omegaconf import OmegaConf
+
+        from launcher.worker import whole_config
+
+        config = OmegaConf.to_container(whole_config(folder, config), resolve=True)
+    print(json.dumps(config, indent=1) if given.json else folders.dump_yaml(config), end="\n" if given.json else "")
+    return EXIT_FINE

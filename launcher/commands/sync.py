@@ -1,0 +1,104 @@
+"""python -m launcher sync: send finished runs to W&B. Runs that the server has as they are cost nothing: say it often.
+
+The server is the one of WANDB_BASE_URL or `wandb login`. Each run becomes one W&B run under its own id, always whole.
+
+Exit codes: 0 fine, 1 some runs were not sent, 2 no such run or experiment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher import completion, lookup
+from launcher import run as folders
+from launcher.sweeper import EXIT_FAILED, EXIT_FINE
+
+if TYPE_CHECKING:
+    from launcher.tracking.sync import Parcel
+
+HELP = "send finished runs to W&B; safe to repeat"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The runs, and where to."""
+    words = parser.add_argument("runs", nargs="*", metavar="EXPERIMENT|RUN", help="default: every run")
+    completion.completes(words, completion.experiments_and_runs)
+    parser.add_argument(
+        "--project", metavar="P", help="default: the one that the run was started with (tracking.project)"
+    )
+    parser.add_argument("--entity", metavar="E", help="a W&B user or team; default: tracking.entity, else your own")
+    parser.add_argument("--running", action="store_true", help="also what unfinished runs have logged up to now")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON: server, sent {id: address}, failed {id: why}, unchanged (runs that the server has), left (not tried)."""
+    from launcher.tracking import sync
+    from launcher.tracking.labels import Labels, labels
+
+    multirun: Path = given.multirun
+    named = [lookup.named(multirun, word).ids for word in given.runs] if given.runs else [lookup.run_ids(multirun)]
+    known = labels(multirun)
+    parcels = [
+        sync.parcel(folder, known.get(folder.name, Labels()), given.project, given.entity)
+        for folder in (folders.run_folder(multirun, one) for one in dict.fromkeys(one for ids in named for one in ids))
+        if folders.find_state(folder) is not None
+    ]
+    due = [one for one in parcels if sync.due(one, given.running)]
+    document: dict[str, Any] = {"server": None, "sent": {}, "failed": {}, "unchanged": 0, "left": 0}
+    if due:
+        with _alone(multirun):
+            _send(due, document, tell=not given.json)
+    if given.json:
+        print(json.dumps(document, indent=1))
+    else:
+        _summarize(document)
+    return EXIT_FAILED if document["failed"] or document["left"] or document.get("error") else EXIT_FINE
+
+
+def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:
+    from launcher.tracking import sync, wandb
+
+    document["server"] = wandb.server()
+    wanted = [one for one in due if not sync.is_sent(one, document["server"])]
+    document["unchanged"] = len(due) - len(wanted)
+    document["left"] = len(wanted)
+    if not wanted:
+        return
+    try:
+        wandb.check_credentials(ask=True)
+    except wandb.Unsent as error:
+        document["error"] = str(error)
+        return
+    for sent in sync.send_all(wanted):
+        run_id = sent.parcel.folder.name
+        document["left"] -= 1
+        document["sent" if sent.error is None else "failed"][run_id] = sent.address or sent.error
+        if tell:
+            print(f"{run_id} {sent.address}" if sent.error is None else f"{run_id} failed: {sent.error}", flush=True)
+
+
+def _summarize(document: dict[str, Any]) -> None:
+    if document.get("error"):
+        print(f"error: {document['error']}", file=sys.stderr)
+    counts = {"sent": len(document["sent"]), "failed": len(document["failed"])}
+    counts |= {"there already": document["unchanged"], "not tried": document["left"]}
+    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    print(said or "no finished runs")
+    if counts["failed"] or counts["not tried"]:
+        print("nothing is lost: the same command sends the others", file=sys.stderr)
+
+
+@contextmanager
+def _alone(multirun: Path) -> Iterator[None]:
+    """Hold the lock of syncs: two clients that write one W&B run at once would mix it up. Waits for its turn."""
+    import fcntl
+
+    with open(multirun / ".sync.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

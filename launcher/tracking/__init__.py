@@ -1,0 +1,161 @@
+"""Trackers: W&B and TensorBoard beside the local files, which stay the truth.
+
+What a tracker holds is always a replay of the run's metric log. An attempt replays what the log has (after a resume:
+the steps up to the checkpoint) and goes on from there, so that no step is doubled or missing, however the attempt
+before it ended. Each tracker lives in a thread of its own: it cannot break a run, nor make it wait for a server.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from launcher import run as folders
+from launcher.problem import one_line
+from launcher.tracking import rows as logs
+from launcher.tracking.rows import Histogram, Row
+
+OFFLINE = "offline"
+ONLINE = "online"
+# How long the end of a run waits for its trackers; what W&B has not got by then, `sync` sends.
+CLOSE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The section `tracking` of a configuration. An entity of None is the W&B user's own default."""
+
+    wandb: str = OFFLINE
+    project: str = "rlsweep"
+    entity: str | None = None
+    tensorboard: bool = False
+
+
+class Sink(Protocol):
+    """Where rows go: one W&B run, one folder of TensorBoard's events. Used by one thread."""
+
+    def row(self, row: Row) -> None:
+        """Take one step. A later row of the same step adds to it."""
+        ...
+
+    def close(self, state: str) -> None:
+        """Flush everything; the run ended in that state."""
+        ...
+
+
+class Tracker:
+    """What an attempt tells of its steps. No method raises or waits, but for `close`, which waits CLOSE_S at most."""
+
+    def __init__(self, sinks: Mapping[str, Callable[[], Sink]], replay: Callable[[], Iterator[Row]]) -> None:
+        self._followers = [_Follower(name, opening, replay) for name, opening in sinks.items()]
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One step's metrics."""
+        self._put(Row(step, time.time(), dict(metrics)))
+
+    def histogram(self, step: int, name: str, edges: Sequence[float], counts: Sequence[float]) -> None:
+        """A histogram of the step that was logged last: n + 1 edges, n counts."""
+        self._put(Row(step, time.time(), {}, {name: Histogram(list(edges), list(counts))}))
+
+    def _put(self, row: Row) -> None:
+        for follower in self._followers:
+            follower.put(row)
+
+    def close(self, state: str) -> None:
+        """Say how the run ended, and give the trackers a moment to finish. No call comes after it."""
+        for follower in self._followers:
+            follower.end(state)
+        deadline = time.monotonic() + CLOSE_S
+        for follower in self._followers:
+            follower.wait(max(0.0, deadline - time.monotonic()))
+
+
+class _Follower:
+    """A thread that opens a sink, replays the log into it and follows the run; it says one failure, then is silent."""
+
+    def __init__(self, name: str, opening: Callable[[], Sink], replay: Callable[[], Iterator[Row]]) -> None:
+        self._name = name
+        self._queue: queue.SimpleQueue[Row | str] = queue.SimpleQueue()
+        self._failed = False
+        self._thread = threading.Thread(
+            target=self._follow, args=(opening, replay), name=f"tracking-{name}", daemon=True
+        )
+        self._thread.start()
+
+    def put(self, row: Row) -> None:
+        if not self._failed:
+            self._queue.put(row)
+
+    def end(self, state: str) -> None:
+        self._queue.put(state)
+
+    def wait(self, seconds: float) -> None:
+        self._thread.join(seconds)
+        if self._thread.is_alive() and not self._failed:
+            _say(self._name, f"not finished {CLOSE_S:g} s after the run")
+
+    def _follow(self, opening: Callable[[], Sink], replay: Callable[[], Iterator[Row]]) -> None:
+        try:
+            sink = opening()
+            for row in replay():
+                sink.row(row)
+            while not isinstance(item := self._queue.get(), str):
+                sink.row(item)
+            sink.close(item)
+        except BaseException as error:  # wandb raises SystemExit too
+            self._failed = True
+            _say(self._name, f"{type(error).__name__}: {one_line(str(error))}")
+
+
+def _say(name: str, what: str) -> None:
+    fix = "; `python -m launcher sync` sends the run" if name == "W&B" else ""
+    print(f"tracking: {name}: {what}; the local files are whole{fix}", file=sys.stderr, flush=True)
+
+
+def read_settings(values: Mapping[str, Any]) -> Settings:
+    """The settings that a plan's section `tracking` names; those it does not name have their defaults."""
+    known = {key: values[key] for key in Settings.__dataclass_fields__ if key in values}
+    return Settings(**known)
+
+
+def settings_path(folder: Path) -> Path:
+    """Where a run keeps the settings that it was tracked with, for `sync`."""
+    return folder / "tracking.json"
+
+
+def start(folder: Path, config: Mapping[str, Any], attempt: int, settings: Mapping[str, Any]) -> Tracker:
+    """Follow an attempt, from the end of the run's present metric log. Call it before the first step is logged.
+
+    folder: the run's; config: frozen; attempt: from 1; settings: the plan's section `tracking`. Never raises.
+    """
+    sinks: dict[str, Callable[[], Sink]] = {}
+    try:
+        wanted = read_settings(settings)
+        folders.write_json(settings_path(folder), asdict(wanted))
+        if wanted.tensorboard:
+            sinks["TensorBoard"] = lambda: _tensorboard(folder)
+        if wanted.wandb == ONLINE:
+            sinks["W&B"] = lambda: _wandb(folder, config, wanted)
+        until = logs.extent(folder)
+    except Exception as error:
+        _say(f"attempt {attempt}", f"{type(error).__name__}: {one_line(str(error))}")
+        return Tracker({}, lambda: iter(()))
+    return Tracker(sinks, lambda: logs.rows(folder, until))
+
+
+def _tensorboard(folder: Path) -> Sink:
+    from launcher.tracking.tensorboard import EventFiles
+
+    return EventFiles(folder)
+
+
+def _wandb(folder: Path, config: Mapping[str, Any], settings: Settings) -> Sink:
+    from launcher.tracking.wandb import LiveRun
+
+    return LiveRun(folder, config, settings)

@@ -1,0 +1,118 @@
+"""cancel and retry: what is wanted no more, and what is wanted again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from launcher import run
+from launcher.__main__ import main
+from tests.launcher.conftest import ROOT
+from tests.launcher.made import make_checkpoint, make_plan, make_run
+from tests.waiting import until
+
+
+@pytest.fixture
+def multirun(tmp_path):
+    make_run(tmp_path, "done", run.DONE)
+    make_run(tmp_path, "wait", run.PLANNED, steps=0)
+    make_checkpoint(make_run(tmp_path, "half", run.PREEMPTED), 4)
+    make_run(tmp_path, "fail", run.FAILED, kind="exception", cause="ValueError: x", ends={"exception": 1})
+    make_run(tmp_path, "memo", run.FAILED, kind="out_of_memory", cause="MemoryError")
+    make_plan(tmp_path, "study", {"A": ["done", "wait", "half", "fail", "memo", "none"]})
+    return tmp_path
+
+
+def states(multirun):
+    return {
+        name: run.read_state(run.run_folder(multirun, name)).state for name in ("done", "wait", "half", "fail", "memo")
+    }
+
+
+def test_waiting_runs_are_cancelled_at_once_and_ended_ones_stay(multirun, capsys):
+    assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 0
+    answers = json.loads(capsys.readouterr().out)
+    assert answers == {"done": "done", "wait": "cancelled", "half": "cancelled", "fail": "failed", "memo": "failed"}
+    assert states(multirun)["wait"] == states(multirun)["half"] == run.CANCELLED
+    assert [step for step, _ in run.checkpoints(run.run_folder(multirun, "half"))] == [4]
+
+
+def test_some_runs_are_cancelled_by_their_ids_and_the_answer_says_so(multirun, capsys):
+    assert main(["cancel", "wa", "hal", "--multirun", str(multirun)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out == ["wait cancelled", "half cancelled", "2 runs: 2 cancelled"]
+    assert states(multirun)["fail"] == run.FAILED
+
+
+def test_one_wrong_word_cancels_nothing(multirun, capsys):
+    before = states(multirun)
+    assert main(["cancel", "wait", "studi", "--multirun", str(multirun)]) == 2
+    assert "did you mean study?" in capsys.readouterr().err and states(multirun) == before
+
+
+def test_of_a_thousand_runs_the_answer_fits_on_a_screen(tmp_path, capsys):
+    ids = [f"r{number:04d}" for number in range(60)]
+    for run_id in ids:
+        make_run(tmp_path, run_id, run.PLANNED, steps=0)
+    make_plan(tmp_path, "wide", {"A": ids})
+    assert main(["cancel", "wide", "--multirun", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 24 and lines[-1] == "60 runs: 60 cancelled"
+
+
+def test_a_running_run_saves_a_checkpoint_and_ends_as_cancelled(sweeps, capsys):
+    small = ("method=c0_grpo", "seed=0,1", "trainer.steps=400", "trainer.checkpoint_every=400", "cluster.slots=1")
+    launcher = sweeps.start(*small, STEPS_SECONDS="0.05")
+    until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))
+    assert main(["cancel", "adhoc", "--multirun", str(sweeps.multirun)]) == 0
+    out = capsys.readouterr().out
+    assert "asked to save a checkpoint and stop" in out and "2 runs: " in out and "1 cancelled" in out
+    launcher.communicate()
+    assert {state["state"] for state in sweeps.states().values()} == {"cancelled"}
+    assert len(list(sweeps.multirun.glob("runs/*/checkpoints/step_*"))) == 1
+
+
+def retry(multirun, *words):
+    command = [sys.executable, "-m", "launcher", "retry", *words, "--multirun", str(multirun)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_only_runs_of_the_given_cause_are_taken_again(multirun):
+    # The command is refused as a plan, so that nothing runs here.
+    make_plan(multirun, "study", {"A": ["done", "wait", "fail", "memo"]}, "python launch.py -m method=nosuch")
+    done = retry(multirun, "study", "--kind", "exception")
+    assert done.returncode == 2 and done.stdout == "study: 1 runs to retry\n"
+    assert "method = nosuch" in done.stderr and "invalid plan: 1 problem" in done.stderr
+    again = run.read_state(run.run_folder(multirun, "fail"))
+    assert (again.state, again.kind, again.cause, again.ends) == (run.PLANNED, None, None, {})
+    assert states(multirun)["memo"] == run.FAILED
+
+
+def test_with_nothing_to_retry_nothing_runs(multirun):
+    done = retry(multirun, "done", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout) == {"retried": [], "commands": [], "exit_code": 0}
+
+
+def test_a_plan_without_a_command_of_ours_is_refused_before_anything_changes(multirun):
+    make_plan(multirun, "study", {"A": ["fail"]}, "rm -rf $(things)")
+    done = retry(multirun, "fail")
+    assert done.returncode == 2 and "no `launch.py -m ...`" in done.stderr and states(multirun)["fail"] == run.FAILED
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_run_again_by_the_experiments_own_command(sweeps):
+    """In a folder of its own with an odd name, though the command named another."""
+    small = ("method=c0_grpo", "seed=0,1", "trainer.steps=4", "trainer.checkpoint_every=4")
+    sweeps.run(*small, STEPS_END='{"0": "raise", "1": "raise"}')
+    moved = sweeps.multirun.rename(sweeps.multirun.with_name("it's $(moved)"))
+    first, second = (path.name for path in (moved / "runs").iterdir())
+    done = retry(moved, first, "--json")
+    assert done.returncode == 1, done.stderr  # the other still waits for its own retry
+    document = json.loads(done.stdout)
+    assert document["retried"] == [first] and "launch.py -m method=c0_grpo" in document["commands"][0]
+    assert run.read_state(moved / "runs" / first).state == run.DONE
+    assert run.read_state(moved / "runs" / second).state == run.FAILED
+    assert not sweeps.multirun.exists()

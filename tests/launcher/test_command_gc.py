@@ -1,0 +1,191 @@
+"""gc: what it offers to delete, what it never touches, and that it looks again before it deletes."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from launcher import base, claim, launches, leftovers, plan, run
+from launcher.__main__ import main
+from launcher.leftovers import Policy
+from tests.launcher.conftest import ROOT
+from tests.launcher.made import age, make_checkpoint, make_plan, make_run
+
+KEPT = ("config.yaml", "state.json", "metrics.jsonl", "summary.json", "provenance.json")
+
+
+def gc(multirun, capsys, *words):
+    assert main(["gc", "--json", "--multirun", str(multirun), *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def paths(multirun, document):
+    return {os.path.relpath(item["path"], multirun) for item in document["items"]}
+
+
+def everything(multirun):
+    return {path for path in multirun.rglob("*") if path.name != ".lock"}
+
+
+@pytest.fixture
+def multirun(tmp_path):
+    """Two experiments' worth of leftovers among what must stay."""
+    done = make_run(tmp_path, "done", run.DONE, job="t-done")
+    for name in ("summary.json", "provenance.json"):
+        (done / name).write_text("{}")
+    failed = make_run(tmp_path, "failed", run.FAILED)
+    for folder in (done, failed):
+        make_checkpoint(folder, 2, size=300)
+        make_checkpoint(folder, 4, size=500)
+    (done / "checkpoints/.tmp-step_000006-77").mkdir()
+    (done / "checkpoints/.tmp-step_000006-77/half").write_bytes(b"h" * 70)
+    age(done / "checkpoints/.tmp-step_000006-77")
+    age(make_run(tmp_path, "orphan", run.PLANNED, steps=0) / "config.yaml")
+    make_run(tmp_path, "newborn", run.PLANNED, steps=0)
+    age(make_run(tmp_path, "waiting", run.PLANNED, steps=0) / "config.yaml")
+    make_plan(tmp_path, "study", {"A": ["done", "failed", "waiting"]})
+    (tmp_path / "bases").mkdir()
+    for name in ("b0.yaml", "b1.yaml"):
+        age(_written(tmp_path / "bases" / name, "tree: 1\n"))
+    _written(tmp_path / "bases/b2.yaml", "of a plan that is being frozen: 1\n")
+    age(_written(tmp_path / ".tmp-.index-5-5", "torn"))
+    _written(tmp_path / ".tmp-.index-6-6", "of a writer at work")
+    return tmp_path
+
+
+def _written(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+LISTED = {
+    "runs/done/checkpoints/step_000002",
+    "runs/done/checkpoints/.tmp-step_000006-77",
+    "runs/failed/checkpoints/step_000002",
+    "runs/orphan",
+    "bases/b1.yaml",
+    ".tmp-.index-5-5",
+}
+
+
+def test_it_lists_first_and_deletes_only_what_it_listed(multirun, capsys):
+    before = everything(multirun)
+    listed = gc(multirun, capsys)
+    assert paths(multirun, listed) == LISTED and not listed["deleted"] and everything(multirun) == before
+    deleted = gc(multirun, capsys, "--delete")
+    assert deleted["deleted"] and paths(multirun, deleted) == LISTED and deleted["bytes"] == listed["bytes"]
+    gone = {os.path.relpath(path, multirun) for path in before - everything(multirun)}
+    assert {path for path in gone if not any(path.startswith(f"{one}/") for one in LISTED)} == LISTED
+    assert gc(multirun, capsys)["items"] == []
+
+
+def test_sizes_are_those_of_the_files(multirun, capsys):
+    sizes = {item["path"].split("runs/")[-1]: item["bytes"] for item in gc(multirun, capsys)["items"]}
+    assert sizes["done/checkpoints/step_000002"] == 300 and sizes["done/checkpoints/.tmp-step_000006-77"] == 70
+
+
+def test_the_last_checkpoint_of_a_done_run_goes_only_on_demand(multirun, capsys):
+    gc(multirun, capsys, "--delete", "--keep", "none")
+    done, failed = run.run_folder(multirun, "done"), run.run_folder(multirun, "failed")
+    assert run.checkpoints(done) == [] and [step for step, _ in run.checkpoints(failed)] == [4]
+    assert all((done / name).exists() for name in KEPT)
+
+
+def test_nothing_of_a_run_with_an_owner_goes(multirun, capsys):
+    done = run.run_folder(multirun, "done")
+    with claim.locked(done):
+        claim.acquire(done, 2)
+    assert paths(multirun, gc(multirun, capsys, "--delete", "--keep", "none")) == {
+        path for path in LISTED if "runs/done" not in path
+    }
+    assert len(run.checkpoints(done)) == 2 and (done / "checkpoints/.tmp-step_000006-77/half").exists()
+
+
+def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun):
+    policy = Policy()
+    found = leftovers.find(multirun, policy)
+    failed = run.run_folder(multirun, "failed")
+    with claim.locked(failed):
+        claim.acquire(failed, 2)
+    make_plan(multirun, "late", {"A": ["orphan"]})
+    gone = {os.path.relpath(one.path, multirun) for one in leftovers.delete(multirun, found, policy)}
+    assert gone == LISTED - {"runs/orphan", "runs/failed/checkpoints/step_000002"}
+    assert run.run_folder(multirun, "orphan").is_dir()
+
+
+def test_records_and_patches_of_launches_go_with_their_last_run(multirun, capsys):
+    launches = multirun / "launches"
+    record = json.dumps({"record": {}, "tracking": {}, "retry": {}, "patch": "kept.patch", "token": "t-done"})
+    for name, text in (
+        ("t-done.json", record),
+        ("t-gone.json", record),
+        ("kept.patch", "p"),
+        ("shared.patch", "p"),
+        ("free.patch", "p"),
+    ):
+        age(_written(launches / name, text))
+    os.link(launches / "shared.patch", run.run_folder(multirun, "done") / "dirty.patch")
+    assert paths(multirun, gc(multirun, capsys)) - LISTED == {"launches/t-gone.json", "launches/free.patch"}
+    # A run at work may be about to read any of them.
+    folder = run.run_folder(multirun, "failed")
+    run.write_state(folder, run.read_state(folder).but(state=run.SUBMITTED))
+    assert not {path for path in paths(multirun, gc(multirun, capsys)) if path.startswith("launches")}
+
+
+def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, capsys):
+    unused = base.Base("b1", "tree: 1\n", {"tree": 1})
+    patch = launches.launches_folder(multirun) / launches.keep_patch(multirun, "a patch")
+    age(patch)
+    assert {"bases/b1.yaml", f"launches/{patch.name}"} <= paths(multirun, gc(multirun, capsys))
+    base.freeze(multirun, unused)
+    launches.keep_patch(multirun, "a patch")
+    assert not {"bases/b1.yaml", f"launches/{patch.name}"} & paths(multirun, gc(multirun, capsys))
+    assert (multirun / "bases/b1.yaml").read_text() == "tree: 1\n"
+
+
+def test_a_tree_stays_while_one_run_does_not_tell_its_own(multirun, capsys):
+    (run.run_folder(multirun, "failed") / "config.yaml").write_text("format: 1\n")
+    assert "bases/b1.yaml" not in paths(multirun, gc(multirun, capsys))
+
+
+def test_an_unreadable_plan_stops_everything(multirun, capsys):
+    (multirun / "study/plan.json").write_text("{")
+    before = everything(multirun)
+    assert main(["gc", "--delete", "--multirun", str(multirun)]) == 2
+    assert "study/plan.json: not JSON" in capsys.readouterr().err and everything(multirun) == before
+
+
+def test_a_link_is_removed_and_what_it_points_to_stays(multirun, capsys, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "mine").write_text("mine")
+    link = run.run_folder(multirun, "done") / ".tmp-link"
+    link.symlink_to(outside)
+    age(link)
+    assert "runs/done/.tmp-link" in paths(multirun, gc(multirun, capsys, "--delete"))
+    assert not link.is_symlink() and (outside / "mine").read_text() == "mine"
+
+
+def test_the_answer_fits_on_a_screen(multirun, capsys):
+    for number in range(200):
+        folder = make_run(multirun, f"r{number:03d}", run.DONE)
+        make_checkpoint(folder, 1)
+        make_checkpoint(folder, 2)
+    assert main(["gc", "--multirun", str(multirun)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 24 and lines[-1].endswith("nothing was deleted: --delete does it")
+
+
+def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, capsys):
+    planned = plan.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
+    plan.freeze(planned)
+    (tmp_path / "adhoc/plan.json").unlink()
+    (run_id,) = planned.runs
+    age(run.run_folder(tmp_path, run_id) / "config.yaml")
+    assert paths(tmp_path, gc(tmp_path, capsys)) >= {f"runs/{run_id}"}
+    # As the next launcher does, before it writes its plan.json.
+    plan.freeze(planned)
+    (tmp_path / "adhoc/plan.json").unlink()
+    assert gc(tmp_path, capsys)["items"] == []

@@ -1,0 +1,153 @@
+"""status: what it counts, how long it says it takes, and what it shows of failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from launcher import claim, run
+from launcher.__main__ import main
+from launcher.tables import clean, duration
+from tests.launcher.conftest import ROOT
+from tests.launcher.made import METRIC, make_plan, make_run
+from tests.waiting import until
+
+
+def status(multirun, capsys, *words):
+    """Exit code and the JSON object."""
+    code = main(["status", *words, "--json", "--multirun", str(multirun)])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def screen(multirun, capsys, *words):
+    main(["status", *words, "--multirun", str(multirun)])
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def multirun(tmp_path):
+    """Two groups: what is done took 2 s a step, of 10 steps a run."""
+    make_run(tmp_path, "a1", run.DONE, steps=10, value=0.25)
+    make_run(tmp_path, "a2", run.DONE, steps=10, value=0.75)
+    make_run(tmp_path, "b1", run.PREEMPTED, steps=4, value=0.5)
+    make_run(tmp_path, "b2", run.PLANNED, steps=0)
+    make_plan(tmp_path, "study", {"A": ["a1", "a2"], "B": ["b1", "b2", "b3"]})
+    return tmp_path
+
+
+def test_states_metric_and_work_left_are_counted_by_group(multirun, capsys):
+    code, document = status(multirun, capsys, "study")
+    study = document["study"]
+    assert (code, study["total"]) == (0, 5)
+    assert study["states"] == {"new": 1, "planned": 1, "done": 2, "preempted": 1}
+    assert study["groups"] == {"A": {"done": 2}, "B": {"new": 1, "planned": 1, "preempted": 1}}
+    assert study["metric"]["name"] == METRIC and study["metric"]["last"] == {"A": 0.5, "B": 0.5}
+    # Six steps of b1 and ten each of b2 and b3, at 2 s; nobody is at it, so nobody knows until when.
+    assert (study["work_seconds"], study["remaining_seconds"]) == (52.0, None)
+    shown = screen(multirun, capsys, "study")
+    assert "study: 5 runs of 10 steps: 1 new, 1 planned, 2 done, 1 preempted" in shown and "52 s" in shown
+
+
+def test_the_time_left_is_that_of_the_runs_that_are_running(multirun, capsys):
+    folder = run.run_folder(multirun, "b1")
+    with claim.locked(folder):
+        claim.acquire(folder, 2)
+    run.write_state(folder, run.read_state(folder).but(state=run.RUNNING, attempt=2))
+    assert status(multirun, capsys, "study")[1]["study"]["remaining_seconds"] == 52.0
+    assert "about 52 s left" in screen(multirun, capsys, "study")
+
+
+def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):
+    folder = run.run_folder(multirun, "b1")
+    run.write_state(folder, run.read_state(folder).but(state=run.RUNNING, attempt=2))
+    _, document = status(multirun, capsys, "study")
+    assert document["study"]["states"]["lost"] == 1
+    (failure,) = document["study"]["failures"]
+    assert (failure["state"], failure["example"], failure["runs"]) == ("lost", "b1", 1)
+
+
+def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(multirun, capsys):
+    for number in range(3):
+        cause = f"ValueError: batch of {number} at 0x7f{number}"
+        make_run(multirun, f"f{number}", run.FAILED, cause=cause, kind="exception", finished=float(number))
+    make_run(multirun, "g0", run.DIVERGED, cause="Diverged: value is not finite", kind="diverged")
+    make_plan(multirun, "bad", {"F": ["f0", "f1", "f2", "g0"]})
+    code, document = status(multirun, capsys, "bad")
+    first, second = document["bad"]["failures"]
+    assert code == 1
+    assert (first["runs"], first["kind"], first["example"]) == (3, "exception", "f2")
+    assert (second["runs"], second["state"], second["example"]) == (1, "diverged", "g0")
+    shown = screen(multirun, capsys, "bad")
+    assert "3 runs failed (exception): ValueError: batch of 2 at 0x7f2" in shown
+    assert f"python -m launcher logs f2 --multirun {multirun}" in shown and "retry bad" in shown
+
+
+def test_without_a_name_each_experiment_is_a_row(multirun, capsys):
+    make_plan(multirun, "other", {"A": ["a1"]})
+    assert set(status(multirun, capsys)[1]) == {"study", "other"}
+    heading, *rows = screen(multirun, capsys).splitlines()
+    assert heading.split()[:2] == ["experiment", "runs"]
+    assert [row.split()[:2] for row in rows] == [["other", "1"], ["study", "5"]]
+    assert "nothing is planned" in screen(multirun / "empty", capsys)
+    assert status(multirun / "empty", capsys) == (0, {})
+
+
+def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys):
+    groups = {f"G{number:03d}": [f"r{number:03d}"] for number in range(100)}
+    for (run_id,) in groups.values():
+        make_run(tmp_path, run_id, run.PLANNED if run_id == "r050" else run.DONE)
+    make_plan(tmp_path, "wide", groups)
+    shown = screen(tmp_path, capsys, "wide")
+    assert "G050" in shown and "G049" not in shown and "and 99 more groups" in shown
+    assert len(shown.splitlines()) < 10
+
+
+def test_watch_says_a_line_a_change_and_ends_with_the_last_run(sweeps):
+    small = ("method=c0_grpo", "seed=0,1", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=2")
+    launcher = sweeps.start(*small, STEPS_SECONDS="0.1", STEPS_END='{"1": "raise"}')
+    until(lambda: (sweeps.multirun / "adhoc/plan.json").is_file())
+    watch = [sys.executable, "-m", "launcher", "status", "adhoc", "--watch", "--multirun", str(sweeps.multirun)]
+    watched = subprocess.run(watch, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    lines = watched.stdout.splitlines()
+    assert watched.returncode == 1 and watched.stderr == ""
+    assert all(line.startswith("adhoc: 2 runs of 12 steps: ") for line in lines)
+    assert lines[-1] == "adhoc: 2 runs of 12 steps: 1 done, 1 failed" and len(set(lines)) == len(lines)
+    launcher.communicate()
+
+
+def test_on_a_terminal_watch_shows_the_table_and_leaves_quietly_with_ctrl_c(multirun):
+    terminal, inside = pty.openpty()
+    watch = [sys.executable, "-m", "launcher", "status", "study", "--watch", "--multirun", str(multirun)]
+    process = subprocess.Popen(watch, cwd=ROOT, stdin=inside, stdout=inside, stderr=inside, start_new_session=True)
+    os.close(inside)
+    seen = b""
+    while b"preempted" not in seen or b"B" not in seen:
+        seen += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    while True:
+        try:
+            seen += os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+    os.close(terminal)
+    assert process.wait() == 0 and b"Traceback" not in seen
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "?"), (0.4, "0 s"), (59, "59 s"), (300, "5 min"), (7500, "2 h 5 min"), (86400 * 2 + 3600, "2 d 1 h")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_what_others_wrote_cannot_steer_a_terminal():
+    assert clean("\x1b[2J\x1b]0;title\x07red \x1b[31mtext\x1b[0m\n") == "red text"
+    assert clean("10%\r50%\r100% of it\r\n") == "100% of it"
+    assert clean("a\x08b\x00") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"

@@ -1,0 +1,211 @@
+"""What users type: names that are wrong, hostile or half written; --json and exit codes; completion; quick answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from launcher import __main__ as program
+from launcher import lookup, run
+from launcher.problem import Usage
+from tests.launcher.conftest import ROOT
+from tests.launcher.made import make_plan, make_run
+
+HOSTILE = [
+    "../runs",
+    "..",
+    ".",
+    "/",
+    "runs/aa11",
+    "aa11/../aa22",
+    "*",
+    "a*",
+    "?a11",
+    "[a]*",
+    "{aa11,aa22}",
+    "$(touch hacked)",
+    "`touch hacked`",
+    "; touch hacked",
+    "aa11 ",
+    " aa11",
+    "aa11\n",
+    '"aa11"',
+    "'aa11'",
+    "study\x00",
+    "",
+    "~",
+    "\ud800",
+]
+
+
+@pytest.fixture(scope="module")
+def multirun(tmp_path_factory):
+    place = tmp_path_factory.mktemp("words") / "multirun"
+    for run_id in ("aa11", "aa22", "bb33"):
+        make_run(place, run_id, run.DONE)
+    make_plan(place, "study", {"A": ["aa11", "aa22", "bb33"]})
+    make_plan(place, "study of $(things) 'and' more", {"A": ["aa11"]})
+    return place
+
+
+def call(multirun, capsys, *words):
+    code = program.main([*words, "--multirun", str(multirun)])
+    return code, *capsys.readouterr()
+
+
+def snapshot(multirun):
+    return {
+        path: path.stat().st_mtime_ns for path in multirun.parent.rglob("*") if path.name not in (".lock", ".index")
+    }
+
+
+@pytest.mark.parametrize("word", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("command", ["show", "logs", "status", "cancel", "retry", "reproduce", "sync"])
+def test_a_word_that_is_no_name_is_refused_and_touches_nothing(multirun, capsys, command, word):
+    before = snapshot(multirun)
+    code = program.main([command, "--multirun", str(multirun), "--", word])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and err.startswith("error: ") and len(err.splitlines()) == 1
+    assert snapshot(multirun) == before
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(word=st.text() | st.text(alphabet="a1.*/[]?"))
+def test_a_word_finds_a_run_only_by_its_literal_beginning(multirun, word):
+    beginning = [one for one in ("aa11", "aa22", "bb33") if word and one.startswith(word)]
+    if len(beginning) == 1:
+        assert lookup.find_run(multirun, word).name == beginning[0]
+    else:
+        with pytest.raises(Usage):
+            lookup.find_run(multirun, word)
+
+
+def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun, capsys):
+    name = "study of $(things) 'and' more"
+    code, out, _ = call(multirun, capsys, "status", name)
+    assert code == 0 and out.startswith(f"{name}: 1 runs")
+    assert lookup.command(multirun, "logs", name).split(" --multirun")[0] == (
+        "python -m launcher logs 'study of $(things) '\"'\"'and'\"'\"' more'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stauts"], ["no such command; did you mean status? there is: plan, status, logs"]),
+        (["frobnicate"], ["no such command; there is: plan, status, logs"]),
+        (["status", "studdy"], ["no such planned experiment", "did you mean study? there is: study, study of"]),
+        (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? there is: study"]),
+        (["show", "bb34"], ["no such run", "did you mean bb33? there is: aa11, aa22, bb33"]),
+        (["status", "bnto_grid"], ["no plan of it yet; python launch.py -m experiment=bnto_grid makes one"]),
+        (["show", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),
+        (["logs", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),
+        (["logs", "aa11", "--follow", "--json"], ["leave out --json"]),
+        (["logs", "study", "--follow"], ["give a run's id"]),
+        (["logs", "aa11", "-n", "-1"], ["-n = -1: a number of lines, 0 or more"]),
+        (["retry", "study", "aa99"], ["no such planned experiment or run"]),
+    ],
+)
+def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, said):
+    if words[0] in program.COMMANDS:
+        words = [*words, "--multirun", str(multirun)]
+    code = program.main(words)
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and all(text in err for text in said), err
+
+
+def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path):
+    make_run(tmp_path, "dd44", run.FAILED)
+    code, _, err = call(tmp_path, capsys, "retry", "dd44")
+    assert code == 2 and "no plan" in err and run.read_state(run.run_folder(tmp_path, "dd44")).state == run.FAILED
+
+
+def test_every_command_has_json_and_says_its_exit_codes(capsys):
+    for name in program.COMMANDS:
+        with pytest.raises(SystemExit) as end:
+            program.main([name, "--help"])
+        text = capsys.readouterr().out
+        assert end.value.code == 0 and "--json" in text and "xit code" in text, name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["status", "study"],
+        ["logs", "aa11"],
+        ["logs", "study"],
+        ["show", "aa11"],
+        ["gc"],
+        ["completion", "zsh"],
+    ],
+)
+def test_json_is_one_object(multirun, capsys, words):
+    place = [] if words[0] == "completion" else ["--multirun", str(multirun)]
+    assert program.main([*words, "--json", *place]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+def process(*words, **environment):
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["status", "study"], ["logs", "aa11"], ["gc"], ["cancel", "aa11"], ["completion", "bash"]]
+)
+def test_commands_that_only_look_load_no_heavy_library(multirun, words):
+    place = [] if words[0] == "completion" else ["--multirun", str(multirun), "--json"]
+    code = "import sys; from launcher.__main__ import main; code = main(sys.argv[1:]); print(); print(*sys.modules)"
+    done = process("-c", code, *words, *place)
+    loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert done.returncode == 0 and "launcher" in loaded
+    assert not loaded & {"hydra", "omegaconf", "torch", "verl", "pandas", "numpy", "wandb", "rich"}
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(multirun):
+    command = f"{sys.executable} -m launcher show aa11 --multirun {multirun} | true; exit ${{PIPESTATUS[0]}}"
+    for _ in range(3):
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---------------------------------------------------------------- completion
+
+
+def completed(multirun, tmp_path, line):
+    """What bash would offer after this line, from the real script and a real bash."""
+    program_file = tmp_path / "bin" / "rlsweep"
+    program_file.parent.mkdir(exist_ok=True)
+    program_file.write_text(f'#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m launcher "$@"\n')
+    program_file.chmod(0o755)
+    script = 'eval "$(rlsweep completion bash)"; COMP_LINE=$1; COMP_POINT=${#1}; COMP_TYPE=9; '
+    script += "COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _python_argcomplete rlsweep; "
+    script += 'printf "%s\\n" "${COMPREPLY[@]}"'
+    path = f"{program_file.parent}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", script, "bash", line], capture_output=True, text=True, env={"PATH": path})
+    return [word.strip() for word in done.stdout.splitlines() if word.strip()]
+
+
+def test_bash_completes_commands_experiments_and_runs(multirun, tmp_path):
+    assert completed(multirun, tmp_path, "rlsweep st") == ["status"]
+    at = f"--multirun {multirun}"
+    assert completed(multirun, tmp_path, f"rlsweep logs {at} aa") == ["aa11", "aa22"]
+    assert completed(multirun, tmp_path, f"rlsweep logs {at} bb") == ["bb33"]
+    assert "study" in completed(multirun, tmp_path, f"rlsweep retry {at} stu")
+    # To bash, what follows the equals sign is a word of its own.
+    assert completed(multirun, tmp_path, "rlsweep plan experiment=quick") == ["quickstart"]
+    assert completed(multirun, tmp_path, "rlsweep completion f") == ["fish"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_script(capsys, shell):
+    assert program.main(["completion", shell]) == 0
+    assert "rlsweep" in capsys.readouterr().out

@@ -1,0 +1,268 @@
+"""Where a run came from: the whole tree as it was, no secret, and the way back to the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import string
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from launcher import identity, masking, provenance, reproduction
+from launcher import run as folders
+from launcher.run import State
+
+ROOT = Path(__file__).parents[2]
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
+
+
+def git(tree: Path, *arguments: str) -> str:
+    return subprocess.run([*GIT, "-C", str(tree), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A git tree with one commit."""
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "old.py").write_text("a = 1\nb = 2\nc = 3\n")
+    (folder / "gone.py").write_text("x = 1\n")
+    (folder / ".gitignore").write_text("ignored/\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+def contents(tree: Path) -> dict[str, bytes]:
+    files = (path for path in tree.rglob("*") if path.is_file() and ".git" not in path.parts)
+    return {str(path.relative_to(tree)): path.read_bytes() for path in files}
+
+
+# ---------------------------------------------------------------- the tree
+
+
+def test_the_patch_gives_the_tree_back_with_new_changed_and_deleted_files(tree: Path, tmp_path: Path) -> None:
+    (tree / "old.py").write_text("a = 1\nb = 'changed'\nc = 3\n")
+    (tree / "gone.py").unlink()
+    (tree / "new folder").mkdir()
+    (tree / "new folder" / "méthode [1].py").write_text("eos_token=tokenizer.eos_token\n")
+    (tree / "empty.py").touch()
+    (tree / "staged.py").write_text("s = 1\n")
+    git(tree, "add", "staged.py")
+    before = git(tree, "status", "--porcelain")
+    found = provenance.collect(tree, "command")
+    assert git(tree, "status", "--porcelain") == before  # the user's index is as it was
+    assert found.record["dirty"] and found.record["patch"] == {"exact": True, "left_out": []}
+    assert found.patch is not None
+    git(tmp_path, "clone", "-q", str(tree), "copy")
+    (tmp_path / "dirty.patch").write_text(found.patch)
+    git(tmp_path / "copy", "apply", str(tmp_path / "dirty.patch"))
+    assert contents(tmp_path / "copy") == contents(tree)
+
+
+def test_data_and_results_are_named_or_left_out_of_the_patch(tree: Path) -> None:
+    (tree / "large.txt").write_bytes(b"x" * (provenance.LARGEST_FILE + 1))
+    (tree / "weights.bin").write_bytes(b"\0\1")
+    (tree / "ignored").mkdir()
+    (tree / "ignored" / "i.py").touch()
+    (tree / "multi run").mkdir()
+    (tree / "multi run" / "r.json").write_text("{}")
+    found = provenance.collect(tree, "command", tree / "multi run")
+    left_out = [f"large.txt ({provenance.LARGEST_FILE + 1} bytes)", "weights.bin (binary)"]
+    assert found.record["patch"]["left_out"] == left_out
+    assert found.record["dirty"] and found.patch is None
+
+
+def test_a_clean_tree_has_no_patch_and_a_folder_without_git_no_commit(tree: Path, tmp_path: Path) -> None:
+    clean = provenance.collect(tree, "command")
+    assert (clean.record["dirty"], clean.patch) == (False, None)
+    assert clean.record["commit"] == git(tree, "rev-parse", "HEAD").strip()
+    (tmp_path / "none").mkdir()
+    none = provenance.collect(tmp_path / "none", "command")
+    assert (none.record["commit"], none.record["dirty"], none.patch) == (None, None, None)
+
+
+def test_the_record_says_what_a_run_depends_on(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    record = provenance.collect(tree, "python launch.py -m").record
+    assert record["packages"]["torch"].startswith("2.") and record["command"] == "python launch.py -m"
+    assert record["threads"]["OMP_NUM_THREADS"] == "3"
+    assert record["devices"]["visible"] == "1"
+
+
+def test_a_worker_takes_the_gpus_of_its_launchs_host_and_asks_on_another() -> None:
+    launched = {**provenance.here({}), "devices": {"visible": None, "gpus": ["of the launch"]}}
+    own = folders.State("id", "running", host=os.uname().nodename)
+    assert provenance.here({**launched, "host": own.host})["devices"]["gpus"] == ["of the launch"]
+    assert provenance.here({**launched, "host": "elsewhere"})["devices"]["gpus"] != ["of the launch"]
+
+
+# ---------------------------------------------------------------- secrets
+
+SECRET_VALUE = "hunter2hunter2"
+VISIBLE = string.ascii_letters + string.digits + string.punctuation
+SECRET = st.text(VISIBLE, min_size=8, max_size=40).filter(lambda text: set(text) - set("*"))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(
+    secret=SECRET,
+    name=st.sampled_from(
+        ["HF_TOKEN", "OPENAI_API_KEY", "wandb_api_key", "DB_PASSWORD", "AWS_SECRET", "MY_CREDENTIALS"]
+    ),
+    around=st.tuples(st.text(VISIBLE, max_size=20), st.text(VISIBLE, max_size=20)),
+)
+def test_no_secret_of_the_environment_survives(secret: str, name: str, around: tuple[str, str]) -> None:
+    environment = {name: secret, "HOME": "/home/me"}
+    text = secret.join(around)
+    lines = f"+{text}\n-{text}\n {text}\n@@ {text}\n"
+    if secret not in masking.MASK * 20:
+        assert secret not in masking.mask(text, environment)
+        assert secret not in masking.mask_patch(lines, environment)
+    assert [variable for _, variable in masking.within({"a": [{"b": secret}]}, environment)] == [name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task.api_key=SECRETVALUE1",
+        "WANDB_TOKEN='SECRETVALUE1 and more'",
+        "https://me:SECRETVALUE1@example.org/x",
+        "Authorization: Bearer SECRETVALUE1",
+        "hf_SECRETVALUE1SECRETVALUE1",
+    ],
+)
+def test_shapes_of_secrets_are_masked_without_the_environment(text: str) -> None:
+    assert "SECRETVALUE1" not in masking.mask(text, {})
+
+
+def test_source_code_is_masked_only_where_a_literal_is_added() -> None:
+    code = "+eos_token=tokenizer.eos_token\n+max_token = 5\n+replace(mine, token='another')\n"
+    assert masking.mask_patch(code, {}) == code
+    old = "-api_key = 'abcdef123456'\n api_key = 'abcdef123456'\n"
+    assert masking.mask_patch(old, {}) == old  # in the commit already, and the patch must apply
+    added = "+api_key = 'abcdef123456'\n+export HF_TOKEN=abcdef123456\n+u = 'https://me:abcdef123456@host'\n"
+    assert "abcdef" not in masking.mask_patch(added, {})
+    key = "+-----BEGIN RSA PRIVATE KEY-----\n+c2VjcmV0\n+c2VjcmV1\n+-----END RSA PRIVATE KEY-----\n+after = 1\n"
+    masked = masking.mask_patch(key, {})
+    assert "c2Vj" not in masked and masked.count("\n") == key.count("\n") and "+after = 1" in masked
+
+
+def test_a_folder_in_a_variable_called_key_does_not_forbid_paths_below_it() -> None:
+    environment = {"SSH_KEY_FOLDER": "/home/me/data1"}
+    assert not list(masking.within({"path": "/home/me/data1/model"}, environment))
+    assert list(masking.within({"url": "https://x/?k=abcdef123456"}, {"A_KEY": "abcdef123456"})) == [("url", "A_KEY")]
+
+
+# ---------------------------------------------------------------- the same run again
+
+
+def frozen(multirun: Path, **changes: Any) -> Path:
+    """A frozen run whose folder, configuration and base fit one another."""
+    base = "actor: {lr: 1}\n"
+    config = {"base": identity.content_hash(base), "seed": 1, "method": {"a": 1}, "verl": {}}
+    digest = identity.identity(config["base"], config)
+    folder = folders.run_folder(multirun, identity.run_id(digest))
+    folder.mkdir(parents=True)
+    (multirun / "bases").mkdir()
+    folders.base_path(multirun, config["base"]).write_text(base)
+    about = {"format": 1, "id": folder.name, "identity": {"version": identity.VERSION, "hash": digest}}
+    (folder / "config.yaml").write_text(yaml.safe_dump({**about, **config, **changes}))
+    folders.write_state(folder, State(folder.name, folders.DONE))
+    return folder
+
+
+def test_an_edited_configuration_or_base_is_another_run(tmp_path: Path) -> None:
+    assert reproduction.check_identity(frozen(tmp_path / "a")).wrong == ()
+    (edited,) = reproduction.check_identity(frozen(tmp_path / "b", seed=2)).wrong
+    assert "config.yaml was changed" in edited
+    folder = frozen(tmp_path / "c")
+    base = folders.base_path(tmp_path / "c", folders.read_config(folder)["base"])
+    base.write_text(base.read_text() + "more: 1\n")
+    assert any("base" in line and "was changed" in line for line in reproduction.check_identity(folder).wrong)
+    base.unlink()
+    assert reproduction.check_identity(folder).wrong == (f"{base} is gone",)
+    folder.rename(folder.with_name("0" * 16))
+    assert "is called" in reproduction.check_identity(folder.with_name("0" * 16)).wrong[-1]
+
+
+def lines(folder: Path, *records: dict[str, Any]) -> Path:
+    folder.mkdir()
+    text = "".join(json.dumps({"step": step, **record}) + "\n" for step, record in enumerate(records, 1))
+    folders.metrics_path(folder).write_text(text)
+    return folder
+
+
+def test_metrics_are_compared_to_the_last_bit_but_for_the_clock(tmp_path: Path) -> None:
+    one = lines(tmp_path / "a", {"x": 0.1, "cost/step_seconds": 1, "time": 1}, {"x": float("nan")})
+    two = lines(tmp_path / "b", {"x": 0.1, "cost/step_seconds": 2, "time": 2}, {"x": float("nan")})
+    assert reproduction.compare(one, two) == (2, None)
+    off = lines(tmp_path / "c", {"x": 0.1}, {"x": 0.1})
+    assert reproduction.compare(one, off) == (1, "step 2: x was nan and is 0.1")
+    nearly = lines(tmp_path / "d", {"x": 0.1 + 2**-55})
+    equal, difference = reproduction.compare(one, nearly)
+    assert equal == 0 and difference is not None and difference.startswith("step 1: x was 0.1 and is 0.10000000000000")
+    short = lines(tmp_path / "e", {"x": 0.1})
+    assert reproduction.compare(one, short) == (1, "the repetition ends after step 1")
+
+
+@pytest.mark.slow
+def test_the_printed_steps_give_the_run_again_from_a_dirty_tree(tmp_path: Path) -> None:
+    tree = tmp_path / "pro ject"
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        capture_output=True,
+        check=True,
+    ).stdout
+    for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, tree / name)
+    git(tree, "init", "-q")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "all")
+    # A method that no commit has, with one new file and one change.
+    text = (tree / "conf/method/ptrw.yaml").read_text().replace("name: ptrw", "name: mine")
+    (tree / "conf/method/mine.yaml").write_text(f"# {SECRET_VALUE}\n{text}")
+    train = tree / "trainer_ext/train.py"
+    train.write_text(train.read_text() + "\n# changed\n")
+    small = ["trainer.steps=3", "task.warm_start.steps=2", "verl.data.train_batch_size=4"]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "JUDGE_TOKEN": SECRET_VALUE,
+        "TMPDIR": str(tmp_path),
+    }
+    environment.pop("PYTHONPATH", None)
+
+    def shell(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-ec", command], cwd=tree, env=environment, capture_output=True, text=True)
+
+    launched = shell(f"{sys.executable} launch.py -m method=mine {' '.join(small)}")
+    (folder,) = (tree / "multirun/runs").iterdir()
+    assert folders.read_state(folder).state == folders.DONE, launched.stdout + launched.stderr
+    written = [path for path in (tree / "multirun").rglob("*") if path.is_file()]
+    assert not [path for path in written if SECRET_VALUE.encode() in path.read_bytes()]
+    assert "# ***" in (folder / "dirty.patch").read_text() and SECRET_VALUE not in launched.stdout + launched.stderr
+    asked = shell(f"{sys.executable} -m launcher reproduce {folder.name} --json")
+    document = json.loads(asked.stdout)
+    assert (asked.returncode, document["identity"]["wrong"], document["differences"]) == (0, [], {})
+    # The tree goes on; the steps take the code from where it was.
+    git(tree, "checkout", "-q", "trainer_ext/train.py")
+    (tree / "conf/method/mine.yaml").unlink()
+    train.write_text("raise ImportError\n")
+    done = shell("\n".join(document["steps"]))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 steps are equal" in done.stdout
+    assert "# changed" in (tmp_path / f"pro ject-{folder.name}" / "trainer_ext/train.py").read_text()

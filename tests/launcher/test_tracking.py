@@ -1,0 +1,317 @@
+"""Trackers replay the metric log: every step once, with its value, after resumes, crashes and repetitions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import attempt as attempts
+from launcher import run as folders
+from launcher import tracking
+from launcher.run import State
+from launcher.tracking import rows as logs
+from launcher.tracking.labels import Labels, labels
+from tests.launcher.live import HISTOGRAM
+from tests.launcher.wandb_server import WandbServer
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+RUN = "0123456789abcdef"
+
+
+@pytest.fixture
+def server() -> Iterator[WandbServer]:
+    started = WandbServer()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run of 3 steps of seed 7, as a launcher leaves it."""
+    return make_run(tmp_path, RUN, steps=3)
+
+
+def make_run(multirun: Path, run_id: str, steps: int, state: str = folders.DONE) -> Path:
+    folder = folders.run_folder(multirun, run_id)
+    folder.mkdir(parents=True)
+    config = {"format": 1, "id": run_id, "seed": 7, "method": {"name": "grpo"}, "base": "b", "verl": {}}
+    (folder / "config.yaml").write_text(folders.dump_yaml(config))
+    log(folder, range(1, steps + 1))
+    folders.write_state(folder, State(run_id, state, attempt=1))
+    entry = {"id": run_id, "group": "grpo", "seed": 7, "factors": {"lr": 0.1}}
+    for experiment in ("alone", "shared"):
+        path = multirun / experiment / "plan.json"
+        path.parent.mkdir(exist_ok=True)
+        runs = json.loads(path.read_text())["runs"] if path.exists() else []
+        path.write_text(json.dumps({"experiment": experiment, "runs": [*runs, entry]}))
+    return folder
+
+
+def checkpoint(folder: Path, step: int) -> None:
+    """A complete checkpoint after that step, as far as names tell."""
+    (folders.checkpoints_folder(folder) / folders.checkpoint_name(step)).mkdir(parents=True)
+
+
+def resume(folder: Path, attempt: int) -> None:
+    """What a worker does to the logs before it goes on from the newest checkpoint."""
+    attempts.prepare(folder, attempt)
+
+
+def log(folder: Path, steps: range, offset: float = 0.0) -> None:
+    """Append lines whose value is the step's square plus the offset."""
+    with open(folders.metrics_path(folder), "a") as file:
+        for step in steps:
+            file.write(json.dumps({"step": step, "attempt": 1, "time": 1.7e9 + step, "value": step**2 + offset}) + "\n")
+    with open(folders.histograms_path(folder), "a") as file:
+        for step in (step for step in steps if step % 2 == 0):
+            file.write(json.dumps({"step": step, "attempt": 1, "name": "entropy", **HISTOGRAM}) + "\n")
+
+
+def squares(last: int) -> list[tuple[int, float]]:
+    return [(step, step**2) for step in range(1, last + 1)]
+
+
+def sync(
+    multirun: Path, environment: dict[str, str], *arguments: str, home: Path | None = None
+) -> tuple[int, Any, str]:
+    """`python -m launcher sync --json`: exit code, document, standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher", "sync", "--json", "--multirun", str(multirun), *arguments],
+        cwd=ROOT,
+        env=client_environment(environment, multirun),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def client_environment(environment: dict[str, str], home: Path) -> dict[str, str]:
+    """Without what this machine's user has of W&B."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
+    return {**clean, "HOME": str(home), "NETRC": str(home / "netrc"), **environment}
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_rows_join_histograms_and_leave_torn_lines_out(folder: Path) -> None:
+    with open(folders.metrics_path(folder), "a") as file:
+        file.write('{"step": 4, "val')
+    rows = list(logs.rows(folder))
+    assert [(row.step, row.metrics) for row in rows] == [(step, {"value": value}) for step, value in squares(3)]
+    assert [set(row.histograms) for row in rows] == [set(), {"entropy"}, set()]
+    assert rows[1].histograms["entropy"].counts == [3, 4] and rows[0].time == 1.7e9 + 1
+
+
+def test_rows_stop_where_they_are_told(folder: Path) -> None:
+    until = logs.extent(folder)
+    log(folder, range(4, 6))
+    assert [row.step for row in logs.rows(folder, until)] == [1, 2, 3]
+    assert [row.step for row in logs.rows(folder)] == [1, 2, 3, 4, 5]
+
+
+def test_labels_name_every_experiment_that_shares_a_run(folder: Path) -> None:
+    found = labels(folders.multirun_of(folder))[RUN]
+    assert found == Labels("alone", "grpo", "grpo lr=0.1 seed 7", ("alone/grpo", "shared/grpo"))
+
+
+# ---------------------------------------------------------------- TensorBoard
+
+
+def scalars(folder: Path) -> list[tuple[int, float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0, "histograms": 0})
+    read.Reload()
+    assert read.Tags()["histograms"] == ["entropy"]
+    assert [event.step for event in read.Histograms("entropy")] == [
+        event.step for event in read.Scalars("value") if event.step % 2 == 0
+    ]
+    return [(event.step, event.value) for event in read.Scalars("value")]
+
+
+def test_tensorboard_has_every_step_once_after_a_resume(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
+    first = tracking.start(folder, {}, 1, {"tensorboard": True})
+    for step in range(1, 6):
+        log(folder, range(step, step + 1), offset=0.5 if step > 3 else 0.0)
+        first.log(step, {"value": step**2 + (0.5 if step > 3 else 0.0)})
+    first.close(folders.LOST)
+    checkpoint(folder, 3)
+    resume(folder, 2)
+    second = tracking.start(folder, {}, 2, {"tensorboard": True})
+    for step in range(4, 7):
+        log(folder, range(step, step + 1))
+        second.log(step, {"value": float(step**2)})
+        if step % 2 == 0:
+            second.histogram(step, "entropy", **HISTOGRAM)
+    second.close(folders.DONE)
+    assert scalars(folder) == squares(6)
+    assert len(list((folder / "tensorboard").iterdir())) == 1  # what was superseded is not on the disk either
+
+
+# ---------------------------------------------------------------- W&B: sync
+
+
+def test_sync_sends_every_step_once_with_its_labels_and_configuration(folder: Path, server: WandbServer) -> None:
+    code, document, errors = sync(folders.multirun_of(folder), server.environment)
+    assert (code, list(document["sent"])) == (0, [RUN]), errors
+    run = server.runs[RUN]
+    assert run.column("value") == squares(3)
+    assert run.column("entropy") == [(2, {"_type": "histogram", "values": [3, 4], "bins": [0.0, 1.0, 2.0]})]
+    assert [row["_timestamp"] for row in run.rows()] == [1.7e9 + step for step in (1, 2, 3)]
+    assert run.exit_code == 0
+    named = {key: run.variables[key] for key in ("project", "groupName", "jobType", "displayName", "tags")}
+    assert named == {
+        "project": "rlsweep",
+        "groupName": "alone",
+        "jobType": "grpo",
+        "displayName": "grpo lr=0.1 seed 7",
+        "tags": ["alone/grpo", "shared/grpo"],
+    }
+    assert json.loads(run.variables["config"])["method"]["value"] == {"name": "grpo"}
+
+
+def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServer) -> None:
+    multirun = folders.multirun_of(folder)
+    failed = make_run(multirun, "fedcba9876543210", steps=4, state=folders.FAILED)
+    checkpoint(failed, 2)
+    make_run(multirun, "aaaaaaaaaaaaaaaa", steps=2, state=folders.PREEMPTED)
+    assert sync(multirun, server.environment, RUN)[1]["sent"].keys() == {RUN}
+    before = len(server.requests)
+    again = {"server": server.url, "sent": {}, "failed": {}, "unchanged": 1, "left": 0}
+    assert sync(multirun, server.environment, RUN)[1] == again
+    assert len(server.requests) == before  # not even asked
+    _, document, _ = sync(multirun, server.environment, "alone")
+    assert (list(document["sent"]), document["unchanged"]) == (["fedcba9876543210"], 1)
+    assert server.runs["fedcba9876543210"].exit_code == 1
+    assert server.runs["fedcba9876543210"].column("value") == squares(2)  # a retry would compute the others again
+    (folder / "synced.json").unlink()
+    assert sync(multirun, server.environment)[1]["sent"].keys() == {RUN}
+    assert server.runs[RUN].column("value") == squares(3)
+
+
+def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, server: WandbServer) -> None:
+    folder = make_run(tmp_path, RUN, steps=3, state=folders.PREEMPTED)
+    log(folder, range(4, 6), offset=0.5)  # steps that the resume supersedes
+    checkpoint(folder, 3)
+    assert sync(tmp_path, server.environment)[1]["sent"] == {}
+    assert list(sync(tmp_path, server.environment, "--running")[1]["sent"]) == [RUN]
+    assert server.runs[RUN].column("value") == squares(3)
+    assert server.runs[RUN].exit_code is None  # it goes on
+    resume(folder, 2)
+    log(folder, range(4, 9))
+    folders.write_state(folder, State(RUN, folders.DONE, attempt=2))
+    assert sync(tmp_path, server.environment)[0] == 0
+    assert server.runs[RUN].column("value") == squares(8)
+    assert [row["_step"] for row in server.runs[RUN].rows()] == list(range(1, 9))
+    assert server.runs[RUN].exit_code == 0
+
+
+@pytest.mark.slow
+def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path, server: WandbServer) -> None:
+    make_run(tmp_path, RUN, steps=400)
+    server.break_after = 100
+    code, document, _ = sync(tmp_path, server.environment)
+    assert code == 1 and "refused" in document["failed"][RUN]
+    assert not (folders.run_folder(tmp_path, RUN) / "synced.json").exists()
+    server.break_after = None
+    assert sync(tmp_path, server.environment)[0] == 0
+    assert server.runs[RUN].column("value") == squares(400)
+
+
+def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, server: WandbServer) -> None:
+    make_run(tmp_path, RUN, steps=400)
+    server.stall = True
+    process = subprocess.Popen(
+        [sys.executable, "-m", "launcher", "sync", "--multirun", str(tmp_path)],
+        cwd=ROOT,
+        env=client_environment(server.environment, tmp_path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: RUN in server.runs and server.runs[RUN].history)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    there = len(server.runs[RUN].history)
+    assert 0 < there < 400 and server.runs[RUN].exit_code is None
+    server.stall = False
+    assert sync(tmp_path, server.environment)[0] == 0
+    assert server.runs[RUN].column("value") == squares(400)
+
+
+def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
+    multirun = folders.multirun_of(folder)
+    nobody = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40, "WANDB_HTTP_TIMEOUT": "2"}
+    code, document, _ = sync(multirun, nobody)
+    assert code == 1 and document["left"] == 1
+    assert "http://127.0.0.1:9" in document["error"] and "WANDB_BASE_URL" in document["error"]
+    code, document, _ = sync(multirun, {"WANDB_BASE_URL": "http://127.0.0.1:9"})
+    assert code == 1 and "no credentials" in document["error"] and "wandb login" in document["error"]
+    assert [row.step for row in logs.rows(folder)] == [1, 2, 3]
+
+
+# ---------------------------------------------------------------- W&B: while running
+
+
+def live(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.launcher.live", str(folder), *arguments],
+        cwd=ROOT,
+        env=client_environment(environment, folder),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("end", [folders.PREEMPTED, pytest.param("killed", marks=pytest.mark.slow)])
+def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: WandbServer, end: str) -> None:
+    folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
+    first = live(folder, server.environment, "1", "5", end)
+    until(lambda: RUN in server.runs and len(server.runs[RUN].history) >= 4)
+    first.communicate(timeout=60)
+    assert server.runs[RUN].column("value") == squares(4) and len(list(logs.rows(folder))) == 5
+    second = live(folder, server.environment, "2", "7", folders.DONE)
+    _, errors = second.communicate(timeout=60)
+    assert (second.returncode, server.runs[RUN].exit_code) == (0, 0), errors
+    assert server.runs[RUN].column("value") == squares(7)
+    assert [step for step, _ in server.runs[RUN].column("entropy")] == [2, 4, 6]
+    assert server.runs[RUN].variables["project"] == "live"
+    assert scalars(folder) == squares(7)
+    folders.write_state(folder, State(RUN, folders.DONE, attempt=2))
+    code, document, _ = sync(tmp_path, server.environment)  # to the same place, where nothing is missing
+    assert (code, list(document["sent"])) == (0, [RUN])
+    assert server.runs[RUN].column("value") == squares(7)
+
+
+def test_a_tracker_that_fails_says_so_once_and_the_others_go_on(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
+    done = live(folder, {"WANDB_BASE_URL": "http://127.0.0.1:9"}, "1", "5", folders.DONE)
+    _, errors = done.communicate(timeout=60)
+    assert done.returncode == 0
+    assert errors.count("tracking: W&B:") == 1 and "no credentials" in errors and "launcher sync" in errors
+    assert scalars(folder) == squares(5)
+
+
+def test_settings_that_cannot_be_kept_do_not_stop_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracker = tracking.start(tmp_path / "gone", {}, 1, {"tensorboard": True})
+    tracker.log(1, {"value": 1.0})
+    tracker.histogram(1, "entropy", **HISTOGRAM)
+    tracker.close(folders.FAILED)
+    assert capsys.readouterr().err.count("tracking:") == 1
