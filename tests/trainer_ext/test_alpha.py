@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from trainer_ext.sampling import alpha as subject
-from trainer_ext.sampling.alpha import solve
+from trainer_ext.sampling.alpha import AlphaSolution, solve
 from trainer_ext.sampling.geometric import effective_sample_size, log_geometric_mean
 
 EPS = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
@@ -198,7 +198,28 @@ def test_alpha_is_the_root_over_a_whole_vocabulary(name):
 def test_alpha_is_the_root_of_thousands_of_rows(name, kind):
     for size, rows in ((2, 1500), (3, 1500), (5, 1500), (50, 500), (1000, 200), (50257, 8)):
         theta, target = pair(name, rows, size, kind, seed=size + 1)
-        check(theta, target, solve(theta, target, initial=torch.rand(rows)))
+        starts = torch.rand(rows, generator=torch.Generator().manual_seed(size))
+        check(theta, target, solve(theta, target, initial=starts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_hundreds_of_starts_lead_to_the_same_alpha(name):
+    for size, rows in ((3, 1500), (5, 1500), (50, 200)):
+        theta, target = pair(name, rows, size, torch.float32, seed=size + 1)
+        expected = solve(theta.double(), target.double())
+        for seed in range(40):
+            starts = torch.rand(rows, generator=torch.Generator().manual_seed(seed))
+            found = solve(theta, target, initial=starts)
+            far = (found.alpha.double() - expected.alpha).abs() > 1e-5
+            check(theta[far], target[far], AlphaSolution(**{k: v[far] for k, v in vars(found).items()}))
+
+
+def test_a_step_that_is_short_because_its_terms_cancel_is_not_taken_for_the_last():
+    """Found by a random start: 1 + c2 h near 0 made a step of 0.01 half an interval away from the root."""
+    theta = torch.tensor([[-0.04462388530373573, -9.624740600585938, -3.1332316398620605]])
+    target = torch.tensor([[-6.020648956298828, -1.573440670967102, -0.2354169636964798]])
+    assert check(theta, target, solve(theta, target, initial=0.078652024269104)) == 1
 
 
 @BOTH

@@ -77,13 +77,15 @@ def find_root(
             fourth = np.abs(c3) + slope / 2  # of E[s^4] / (6 slope), E[s^4] = third + 3 slope^2
             # an error of alpha that also leaves the value at its own rounding
             enough = np.minimum(tol, 8 * rounding / np.sqrt(slope))
-            error = (np.abs(c2) ** 3 + 2 * np.abs(c2 * c3) + most * fourth) * step**4
+            # the longer of the two: where its terms cancel, the bent step says nothing of how far the root is
+            reach = np.where(value == 0, 0.0, np.maximum(np.abs(step), np.abs(straight)))
+            error = (np.abs(c2) ** 3 + 2 * np.abs(c2 * c3) + most * fourth) * reach**4
         step = np.where(value == 0, 0.0, step)
         left = low[active] = np.where(value < 0, a, low[active])
         right = high[active] = np.where(value > 0, a, high[active])
         guess = a + step
         inside = (guess >= np.maximum(left, 0)) & (guess <= np.minimum(right, 1))
-        close = ((tame & (error <= enough)) | (np.abs(step) <= enough)) & (np.abs(step) * most <= 1)
+        close = ((tame & (error <= enough)) | (reach <= enough)) & (reach * most <= 1)
         beyond = ((a == 0) & (value > 0)) | ((a == 1) & (value < 0))
         settled = beyond | (inside & close) | (right - left <= 0.1 * tol)
         alpha[active] = np.where(inside & close & ~beyond, guess, a)
