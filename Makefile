@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: quickstart setup test test-slow torture lint benchmark clean
+.PHONY: quickstart setup test test-slow test-cluster cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -22,7 +22,20 @@ test: setup
 	$(BIN)/python -m pytest -q -n auto -m "not slow"
 
 test-slow: setup
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m "slow and not cluster"
+
+# On a SLURM and a Ray that they start, and stop, themselves (root; Debian's packages).
+test-cluster: setup
+	bash tests/cluster/lab/install.sh
+	CI=1 $(BIN)/python -m pytest -q -m cluster
+
+# A throw-away SLURM on this machine: `source tests/cluster/lab/lab.env` makes it the one that sbatch speaks to.
+cluster-up:
+	bash tests/cluster/lab/install.sh
+	bash tests/cluster/lab/start.sh
+
+cluster-down:
+	bash tests/cluster/lab/stop.sh --wipe
 
 torture: setup
 	$(BIN)/python -m tests.torture --rounds 200
@@ -38,8 +51,11 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.speculative
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.pool
+	$(BIN)/python -m benchmarks.ray
 	$(BIN)/python -m benchmarks.status
 	$(BIN)/python -m benchmarks.plan
+	$(BIN)/python -m benchmarks.analysis
+	$(BIN)/python -m benchmarks.validity
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

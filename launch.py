@@ -1,8 +1,8 @@
 """The entry: python launch.py -m experiment=NAME [overrides]
 
 Hydra reads the command line (--help, --cfg job, --info ... are its own); the experiment's overrides go unread to our
-sweeper, which plans them all at once (launcher/sweeper.py says why). Exit codes: 0 fine, 1 some runs failed, 2 usage or
-invalid plan.
+sweeper, which plans them all at once (launcher/sweeper.py says why). Exit codes: 0 fine, 1 some runs are not done, 2
+usage or invalid plan; 130 after Ctrl-C while it plans or reports.
 """
 
 from __future__ import annotations
@@ -18,17 +18,27 @@ def hand_over(words: list[str]) -> list[str]:
     """The command line with the experiment's overrides packed into `hydra.sweeper.arguments`."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
-    from launcher.arguments import is_override
+    from launcher.arguments import is_hydras, is_override
 
     if any(word.partition("=")[0] in SHOWING for word in words):
         return words
-    ours = [word for word in words if is_override(word) and not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    ours = [word for word in words if is_override(word) and not is_hydras(word)]
     quoted = ",".join(QuotedString(word, Quote.single).with_quotes() for word in ours)
     return [*(word for word in words if word not in ours), f"hydra.sweeper.arguments=[{quoted}]"]
 
 
 def main() -> int:
     """Run Hydra's application around our sweeper, and return the exit code."""
+    from launcher.sweeper import EXIT_INTERRUPTED
+
+    try:
+        return _main()
+    except KeyboardInterrupt:  # while it plans or reports; a sweep counts them
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _main() -> int:
     import hydra
 
     from launcher.sweeper import EXIT_USAGE, SweepExit

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from launcher.problem import Usage, nearest, shown
 from launcher.run import BadRunFolder
-from launcher.sweeper import EXIT_FINE, EXIT_USAGE, ROOT
+from launcher.sweeper import EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 
 COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "reproduce", "sync", "gc", "completion")
-EXIT_INTERRUPTED = 130  # as shells count: 128 and the signal's number
 # The overrides of `plan` say where its runs are (multirun=FOLDER); `completion` asks no run.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 

@@ -37,6 +37,12 @@ def is_override(argument: str) -> bool:
     return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
 
 
+def is_hydras(word: str) -> bool:
+    """Whether an override, or its key, is Hydra's own."""
+    key = word.lstrip("+~").partition("=")[0]
+    return key == "hydra" or key.startswith(("hydra.", "hydra/"))
+
+
 def parse(composer: Composer, arguments: Sequence[str], problems: list[Problem]) -> Arguments:
     """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are passed over."""
     parsed = Arguments()
@@ -48,7 +54,7 @@ def parse(composer: Composer, arguments: Sequence[str], problems: list[Problem])
             problems.append(Problem(COMMAND_LINE, argument, None, rule, "write key=value; quote special characters"))
             continue
         key = override.key_or_group
-        if key == "hydra" or key.startswith(("hydra.", "hydra/")):
+        if is_hydras(key):
             continue
         if override.is_delete() or override.package is not None:
             rule = "a plan's keys can be set, not deleted or moved to another package"

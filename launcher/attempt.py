@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,9 @@ class Attempt:
         self.stop_kind = failure.PREEMPTED
         self.stop_cause: str | None = None
         self.tracker: Tracker | None = None
-        self._stop = threading.Event()
+        # No Event: a second signal in the middle of the first one's `set` would wait for it forever.
+        self._stop = False
+        self._asked = False
         self._heartbeat = heartbeat
         self._metrics = _Lines(folders.metrics_path(folder))
         self._histograms = _Lines(folders.histograms_path(folder))
@@ -89,19 +90,23 @@ class Attempt:
 
     def stop_requested(self) -> bool:
         """Whether to checkpoint and raise Preempted: a signal came, the launcher is gone, or the claim is lost."""
-        return self._stop.is_set() or self._heartbeat.lost.is_set()
+        return self._stop or self._heartbeat.lost.is_set()
 
     def heed(self) -> None:
         """Stop if another process left a request in the run's folder."""
         asked = stop.asked(self.folder, self._heartbeat.claim.token)
         if asked is not None:
-            self.request_stop(asked.cause, asked.kind)
+            self.request_stop(asked.cause, asked.kind, asked=True)
 
-    def request_stop(self, cause: str, kind: str = failure.PREEMPTED) -> None:
-        """Ask the trainer to stop after its current step; the first cause counts, and a user's over any other."""
-        if self.stop_cause is None or kind == failure.CANCELLED:
+    def request_stop(self, cause: str, kind: str = failure.PREEMPTED, asked: bool = False) -> None:
+        """Ask the trainer to stop after its current step; the first cause counts, and a user's over any other.
+
+        `asked`: it says why, as a signal that came earlier, perhaps with it, could not.
+        """
+        if self.stop_cause is None or kind == failure.CANCELLED or (asked and not self._asked):
             self.stop_kind, self.stop_cause = kind, cause
-        self._stop.set()
+        self._asked |= asked
+        self._stop = True
 
     def sync(self) -> None:
         """Make every line logged so far survive a power cut."""

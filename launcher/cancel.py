@@ -7,6 +7,7 @@ from pathlib import Path
 
 from launcher import claim, failure, stop
 from launcher import run as folders
+from launcher.run import State
 
 ASKED = "asked"
 
@@ -14,13 +15,14 @@ ASKED = "asked"
 def cancel(multirun: Path, run_id: str) -> str:
     """Cancel a run; what happened: "cancelled", "asked", or the terminal state that the run already had.
 
-    "asked": its worker, on whatever host, saves a checkpoint and ends as `cancelled`. FileNotFoundError: no such run.
+    "asked": its worker, on whatever host, saves a checkpoint and ends as `cancelled`. FileNotFoundError: no such run;
+    claim.Locked: another process, perhaps a stopped one, holds the run's lock.
     """
     folder = folders.run_folder(multirun, run_id)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such run")
     cause = f"cancelled by process {os.getpid()} on {claim.hostname()}"
-    with claim.locked(folder):
+    with claim.locked(folder, claim.PATIENCE_S):
         state = folders.read_state(folder)
         if state.state not in folders.RESUMABLE:
             return state.state
@@ -31,3 +33,15 @@ def cancel(multirun: Path, run_id: str) -> str:
             return folders.CANCELLED
         stop.send(folder, owner, failure.CANCELLED, cause)
     return ASKED
+
+
+def unheeded(folder: Path, state: State) -> State | None:
+    """The state of a run that was to be cancelled and whose owner died, or ended otherwise, before it could heed that.
+
+    None: nobody asked for it. The caller holds the folder's lock, and has not removed the claim.
+    """
+    owner = claim.read_claim(folder)
+    asked = stop.asked(folder, owner.token) if owner is not None else None
+    if asked is None or asked.kind != failure.CANCELLED or state.state not in folders.RESUMABLE:
+        return None
+    return failure.ended(state, failure.CANCELLED, asked.cause, {}, progressed=False, error=state.error)

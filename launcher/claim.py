@@ -25,6 +25,8 @@ from launcher.run import create_atomic
 
 HEARTBEAT_S = 5.0
 SILENCE_S = 3 * HEARTBEAT_S
+# How long a command waits for the lock of a run; its holder may be stopped.
+PATIENCE_S = 2.0
 
 
 class ClaimLost(RuntimeError):
@@ -132,8 +134,12 @@ def is_alive(folder: Path, claim: Claim) -> bool:
         return False
     # The file system's own clock: that of another host may differ from ours.
     clock = folder / ".lock"
-    clock.touch()
-    return clock.stat().st_mtime - beat < SILENCE_S
+    try:
+        clock.touch()
+        now = clock.stat().st_mtime
+    except OSError:  # a reader who may not write here has no better clock than this host's
+        now = time.time()
+    return now - beat < SILENCE_S
 
 
 def live_claim(folder: Path) -> Claim | None:

@@ -24,16 +24,25 @@ DIVERGED = "diverged"
 PREEMPTED = "preempted"
 TIME_OUT = "time_out"
 LOST = "lost"
+NODE_FAILURE = "node_failure"
+REVOKED = "revoked"
 DISK_FULL = "disk_full"
 CANCELLED = "cancelled"
-CAUSES = (EXCEPTION, OUT_OF_MEMORY, DIVERGED, PREEMPTED, TIME_OUT, LOST, DISK_FULL, CANCELLED)
+CAUSES = (EXCEPTION, OUT_OF_MEMORY, DIVERGED, PREEMPTED, TIME_OUT, LOST, NODE_FAILURE, REVOKED, DISK_FULL, CANCELLED)
 
 Rules = Mapping[str, int | None]
 
 # Without a rule: what is no fault of the run is taken up again, the rest is not.
-_UNRULED: Rules = {PREEMPTED: None, LOST: None, TIME_OUT: None}
+_UNRULED: Rules = {PREEMPTED: None, LOST: None, NODE_FAILURE: None, REVOKED: None, TIME_OUT: None}
 # How a run waits to be taken up again; the others wait as planned ones do.
-_WAITS = {PREEMPTED: folders.PREEMPTED, TIME_OUT: folders.PREEMPTED, DISK_FULL: folders.PREEMPTED, LOST: folders.LOST}
+_WAITS = {
+    PREEMPTED: folders.PREEMPTED,
+    TIME_OUT: folders.PREEMPTED,
+    REVOKED: folders.PREEMPTED,
+    DISK_FULL: folders.PREEMPTED,
+    LOST: folders.LOST,
+    NODE_FAILURE: folders.LOST,
+}
 _ENDS = {DIVERGED: folders.DIVERGED, CANCELLED: folders.CANCELLED}
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

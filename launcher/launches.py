@@ -1,6 +1,8 @@
 """What every run of one launch shares: provenance, tracking, retry rules.
 
 multirun/launches/<token>.json       one file a launch, for workers that a scheduler starts as processes
+multirun/launches/<token>.closed     no run of it is to begin any more
+multirun/launches/<token>/           what a scheduler keeps: the code, lists of runs, logs
 multirun/launches/<hash>.patch       the uncommitted changes of the tree, once however many launches had them
 """
 
@@ -42,6 +44,11 @@ class Launch:
 def launches_folder(multirun: Path) -> Path:
     """Where the launches' records lie."""
     return multirun / "launches"
+
+
+def closed(record: Path) -> Path:
+    """A mark beside a launch's record: no run of it is to begin any more."""
+    return record.with_suffix(".closed")
 
 
 def read(path: Path) -> Launch:

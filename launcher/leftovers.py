@@ -12,6 +12,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +68,8 @@ def delete(multirun: Path, found: list[Leftover], policy: Policy) -> list[Leftov
     planned = planned_ids(multirun)
     for run_id in dict.fromkeys(one.run for one in found if one.run is not None):
         wanted = {one.path for one in found if one.run == run_id}
-        with claim.locked(folders.run_folder(multirun, run_id)):
+        # A run that somebody is at stays as it is.
+        with suppress(claim.Locked), claim.locked(folders.run_folder(multirun, run_id), claim.PATIENCE_S):
             now = [one for one in of_run(multirun, run_id, planned, policy) if one.path in wanted]
             gone += [one for one in now if _remove(one.path)]
     shared = {one.path for one in found if one.run is None}

@@ -90,7 +90,10 @@ def find_run(multirun: Path, beginning: str) -> Path:
     if beginning in found:
         found = [beginning]
     if len(found) == 1:
-        return folders.run_folder(multirun, found[0])
+        folder = folders.run_folder(multirun, found[0])
+        if not (folder / "state.json").exists():
+            raise Usage(f"{folder}: no state.json, for the launch that made this folder was cut short; say it again")
+        return folder
     if found:
         listed = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
         raise Usage(f"RUN = {shown(beginning)}: {len(found)} runs begin so: {listed}. Give more of the id")

@@ -7,21 +7,22 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from launcher import claim, failure, stop, worker
+from launcher import cancel, claim, failure, stop, worker
 from launcher import run as folders
 from launcher.launches import Launch
 from launcher.progress import Display
 from launcher.run import State
-from launcher.schedulers import Ended, Scheduler
+from launcher.schedulers import Ended, Scheduler, SchedulerError
 from launcher.schedulers.memory import oom_kills
 
 _POLL_S = 0.2
 _WAITING_EVERY_S = 1.0
+_STOPPING = "stopping: running runs save a checkpoint; once more kills them"
 # How long all runs wait for the lock of one; its holder may be stopped.
 _PATIENCE_S = 2.0
 # What says something about a whole sweep when it happens again and again.
@@ -30,9 +31,10 @@ _FAILURES = frozenset({failure.EXCEPTION, failure.OUT_OF_MEMORY, failure.LOST})
 
 @dataclass
 class Interruption:
-    """Ctrl-C, or a request to end: once asks the runs to checkpoint, twice kills them."""
+    """Ctrl-C, or a request to end: once asks the runs to checkpoint, twice kills them. `said`: the user was told."""
 
     count: int = 0
+    said: bool = False
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Outcome:
     wall: float = 0.0
     tripped: str | None = None
     interrupted: bool = False
+    detached: bool = False
 
 
 @contextmanager
@@ -54,7 +57,9 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         seen.count += 1
         if seen.count == 1:
-            tell("stopping: running runs save a checkpoint; once more kills them")
+            with suppress(RuntimeError):  # in the middle of another line, which files refuse
+                tell(_STOPPING)
+                seen.said = True
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -85,7 +90,7 @@ class Reconciler:
         self._witness = claim.Witness()
         self._queue: deque[str] = deque()
         self._running: set[str] = set()
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, Ended | None] = {}  # with what the scheduler said, where it was our job
         self._said: set[str] = set()
         self._streak: tuple[str, set[str]] = ("", set())
         self._interruption = Interruption()
@@ -101,12 +106,16 @@ class Reconciler:
         cancelled = 0
         while self._queue or self._running or self._waiting:
             if interruption.count > cancelled:
+                if not interruption.said:
+                    interruption.said = True
+                    self._display.say(_STOPPING)
                 cancelled = interruption.count
                 self._scheduler.cancel(kill=cancelled > 1)
             if self._stopping():
                 self._queue.clear()
-                self._waiting.clear()
-            while self._queue and not self._stopping() and self._scheduler.capacity() > 0:
+                ours = {} if cancelled > 1 else self._waiting
+                self._waiting = {run_id: ended for run_id, ended in ours.items() if ended is not None}
+            while self._queue and not self._stopping() and self._has_room():
                 run_id = self._queue.popleft()
                 with self._guarded(run_id):
                     self._dispatch(run_id)
@@ -120,11 +129,28 @@ class Reconciler:
         self.outcome.interrupted = interruption.count > 0
         return self.outcome
 
+    def hand_over(self, ids: Sequence[str]) -> Outcome:
+        """Give them all to the scheduler, and wait for none."""
+        for run_id in ids:
+            with self._guarded(run_id):
+                self._dispatch(run_id)
+        self.outcome.detached = True
+        return self.outcome
+
     @contextmanager
     def _guarded(self, run_id: str) -> Iterator[None]:
-        """Around changes of a run's files. A full disk stops the submission; what is locked is looked at again."""
+        """Around changes of a run's files. A full disk stops the submission; what is locked is looked at again.
+
+        A run whose folder was removed is none of this launch any more.
+        """
         try:
             yield
+        except FileNotFoundError:
+            folder = self._folder(run_id)
+            if folder.exists():
+                raise
+            self._display.released(run_id)
+            self._display.say(f"{folder} was removed; the same command makes it again")
         except OSError as error:
             if not failure.is_disk_full(error):
                 raise
@@ -133,7 +159,7 @@ class Reconciler:
         except claim.Locked as error:
             self._display.released(run_id)
             self._display.say(f"{error}; waiting for it")
-            self._waiting.add(run_id)
+            self._waiting.setdefault(run_id, None)
 
     def _stopping(self) -> bool:
         return self._interruption.count > 0 or self.outcome.tripped is not None
@@ -141,8 +167,16 @@ class Reconciler:
     def _trip(self, why: str) -> None:
         """Submit nothing more."""
         if self.outcome.tripped is None:
-            self.outcome.tripped = f"{why}: {len(self._queue) + len(self._waiting)} runs were not submitted"
+            count = len(self._queue) + len(self._waiting) + self._scheduler.withdraw()
+            self.outcome.tripped = f"{why}: {count} runs were not submitted"
             self._display.say(self.outcome.tripped)
+
+    def _has_room(self) -> bool:
+        try:
+            return self._scheduler.capacity() > 0
+        except SchedulerError as error:
+            self._trip(str(error))
+            return False
 
     def _folder(self, run_id: str) -> Path:
         return folders.run_folder(self._multirun, run_id)
@@ -153,7 +187,11 @@ class Reconciler:
         with claim.locked(folder, _PATIENCE_S):
             state = folders.read_state(folder)
             owner = self._witness.owner(folder)
-            if state.state in folders.RESUMABLE and owner is None:
+            if owner is None and (cancelled := cancel.unheeded(folder, state)) is not None:
+                state = cancelled
+                folders.write_state(folder, state)
+                claim.discard(folder)
+            elif state.state in folders.RESUMABLE and owner is None:
                 claim.discard(folder)
                 submitted = state.but(state=folders.SUBMITTED, started=None, finished=None, job=self._launch.token)
                 folders.write_state(folder, submitted.but(kind=None, cause=None, error=None))
@@ -168,22 +206,27 @@ class Reconciler:
             newest = folders.latest_checkpoint(folder)
             self._display.started(run_id, f"{title}, from step {newest[0]}" if newest else title, steps, folder)
 
-    def _wait_for(self, run_id: str, owner: claim.Claim | None) -> None:
-        self._waiting.add(run_id)
+    def _wait_for(self, run_id: str, owner: claim.Claim | None, ended: Ended | None = None) -> None:
+        self._waiting[run_id] = ended
         if owner is not None and run_id not in self._said:
             self._said.add(run_id)
             stopped = ", which is stopped (SIGCONT wakes it)" if claim.is_stopped(owner) else ""
             self._display.say(f"{run_id} is being run by process {owner.pid} on {owner.host}{stopped}; waiting for it")
 
     def _look_again(self) -> None:
-        """Take up the runs whose other owner has let go."""
+        """Take up the runs whose other owner, or whose process that outlived its job, has let go."""
         if not self._waiting or time.monotonic() < self._look:
             return
         self._look = time.monotonic() + _WAITING_EVERY_S
         for run_id in sorted(self._waiting):
-            if self._witness.owner(self._folder(run_id)) is None:
-                self._waiting.discard(run_id)
+            if self._witness.owner(self._folder(run_id)) is not None:
+                continue
+            ended = self._waiting.pop(run_id)
+            if ended is None:
                 self._queue.append(run_id)
+            else:
+                with self._guarded(run_id):
+                    self._settle(run_id, ended)
 
     def _settle(self, run_id: str, ended: Ended) -> None:
         """Read what a job came to, and take the run up again where its state says that it may be."""
@@ -191,23 +234,23 @@ class Reconciler:
         with claim.locked(folder, _PATIENCE_S):
             state = folders.read_state(folder)
             owner = self._witness.owner(folder)
-            ours = state.job == self._launch.token
+            ours = state.job in (self._launch.token, ended.job)
             open_ = state.state in (folders.RUNNING, folders.SUBMITTED)
             if owner is None and ours and open_ and ended.exit_code != worker.EXIT_BUSY:
-                state = self._without_a_word(folder, state, ended.exit_code)
+                state = self._without_a_word(folder, state, ended)
                 folders.write_state(folder, state)
                 claim.discard(folder)
                 open_ = False
         if owner is not None or open_:  # another launcher's worker has it, had it, or is about to
             self._display.released(run_id)
-            self._wait_for(run_id, owner)
+            self._wait_for(run_id, owner, ended if owner is not None and ours else None)
             return
         if ours and run_id not in self.outcome.ran:
             self.outcome.ran.append(run_id)
         if state.kind == failure.DISK_FULL:
             self._end(run_id, state)
             self._trip(f"{run_id}: {state.cause}")
-        elif state.state in folders.RESUMABLE and not self._stopping():
+        elif state.state in folders.RESUMABLE and state.kind != failure.REVOKED and not self._stopping():
             self.outcome.states[run_id] = state
             self._display.released(run_id)
             self._display.say(f"{run_id} {state.kind or state.state}: {state.cause}; it is taken up again")
@@ -217,15 +260,17 @@ class Reconciler:
         if ours:
             self._count_failures(run_id, state)
 
-    def _without_a_word(self, folder: Path, state: State, exit_code: int | None) -> State:
+    def _without_a_word(self, folder: Path, state: State, ended: Ended) -> State:
         """The state of a run whose worker died before it could write one."""
         killed, self._oom_kills = self._oom_kills, oom_kills()
-        kind, cause = failure.of_exit(exit_code, self._oom_kills > killed)
+        kind, cause = failure.of_exit(ended.exit_code, self._oom_kills > killed)
+        if ended.kind is not None:
+            kind, cause = ended.kind, ended.cause or cause
         owner = claim.read_claim(folder)
         asked = stop.asked(folder, owner.token) if owner else None
         if asked is not None:
             kind, cause = asked.kind, f"{asked.cause}; {cause}"
-        elif exit_code == worker.EXIT_DISK_FULL:
+        elif ended.exit_code == worker.EXIT_DISK_FULL:
             kind, cause = failure.DISK_FULL, "no space left, not even for the run's state"
         elif self._interruption.count:
             often = "twice" if self._interruption.count > 1 else "once, and did not stop in time"
@@ -236,6 +281,12 @@ class Reconciler:
         self.outcome.states[run_id] = state
         self._display.ended(run_id, state.state, state.cause)
 
+    def _some_wait(self) -> bool:
+        """Whether any run has yet to begin, here or in the scheduler's own queue."""
+        return bool(self._queue) or any(
+            folders.read_state(self._folder(run_id)).state == folders.SUBMITTED for run_id in self._running
+        )
+
     def _count_failures(self, run_id: str, state: State) -> None:
         """Stop submitting after the failures of several runs, one after another, with one cause."""
         if state.kind not in _FAILURES:
@@ -244,5 +295,5 @@ class Reconciler:
         # Numbers (addresses, sizes, steps) do not make another cause.
         cause = re.sub(r"0x[0-9a-f]+|\d+", "#", f"{state.kind}: {state.cause}")
         self._streak = (cause, {*self._streak[1], run_id} if self._streak[0] == cause else {run_id})
-        if self._breaker is not None and len(self._streak[1]) >= self._breaker and self._queue:
+        if self._breaker is not None and len(self._streak[1]) >= self._breaker and self._some_wait():
             self._trip(f"{self._breaker} failures in a row with one cause ({state.cause})")

@@ -211,7 +211,7 @@ def mark_used(path: Path) -> bool:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # or no UTF-8
         raise BadRunFolder(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise BadRunFolder(f"{path}: an object is expected, not {type(value).__name__}")
@@ -228,6 +228,8 @@ def read_state(folder: Path) -> State:
     path = folder / "state.json"
     value = _read_json(path)
     _check_format(path, value)
+    if not isinstance(value.get("id"), str) or value.get("state") not in STATES:
+        raise BadRunFolder(f"{path}: `id` must be a string and `state` one of {', '.join(STATES)}")
     return State(**{name: value[name] for name in _FIELDS if name in value})
 
 

@@ -12,43 +12,63 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import failure, launches, progress, worker
+from launcher import failure, launches, lookup, observe, progress, worker
 from launcher import plan as plans
 from launcher import run as folders
 from launcher.launches import Launch
 from launcher.plan import Plan
+from launcher.problem import InvalidPlan, Problem
 from launcher.reconciler import Outcome, Reconciler, interruptible
 from launcher.run import State
-from launcher.schedulers import Scheduler, SchedulerError
-from launcher.schedulers.guard import limits
+from launcher.schedulers import SchedulerError, clusters
+from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.hydra_launcher import HydraLauncher
-from launcher.schedulers.pool import Pool, slots, visible_devices
+
+# Failed runs that are told one by one.
+_LISTED = 5
 
 
 def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None) -> int:
     """Freeze a plan, run what is missing, wait, report; the exit code (0, or 1 with runs not done).
 
-    The runs go to a pool on this machine, or to `plugin`, a launcher that Hydra has set up.
+    The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. Raises
+    InvalidPlan, before it submits anything, when the cluster cannot run them or multirun cannot be written.
     """
-    wanted = plans.missing(plan)
-    outcome = Outcome()
-    if wanted:
-        outcome = launch(root, plan, wanted, train, plugin)
-    else:
-        plans.freeze(plan)
+    _check_writable(plan.multirun)
+    outcome = launch(root, plan, plans.missing(plan), train, plugin)
+    if outcome.detached:
+        return 0
     states = {run_id: folders.find_state(folders.run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     not_done = [run_id for run_id, state in states.items() if state is None or state.state != folders.DONE]
     _explain(plan, states, not_done)
-    if outcome.interrupted:
+    if outcome.interrupted or not any(states.values()):  # it stopped before the plan was frozen
         return 1
     reported = [report(root, plan.multirun / experiment.name) for experiment in plan.experiments]
     return 1 if not_done or outcome.tripped or any(reported) else 0
 
 
-def launch(root: Path, plan: Plan, wanted: Sequence[str], train: str = worker.TRAIN, plugin: Any = None) -> Outcome:
-    """Run the wanted runs of a plan; freezes the plan while the pool warms up."""
+def _check_writable(multirun: Path) -> None:
+    why = "is not yours to write"
     try:
-        return _launch(root, plan, wanted, train, plugin)
+        multirun.mkdir(parents=True, exist_ok=True)
+        if os.access(multirun, os.W_OK | os.X_OK):
+            return
+    except OSError as error:
+        if failure.is_disk_full(error):
+            return  # the launch says so
+        why = f"cannot be made ({error.strerror})"
+    raise InvalidPlan(
+        [Problem("configuration", "multirun", str(multirun), f"this folder {why}", "name another: multirun=FOLDER")]
+    )
+
+
+def launch(root: Path, plan: Plan, wanted: Sequence[str], train: str = worker.TRAIN, plugin: Any = None) -> Outcome:
+    """Freeze a plan and run the wanted ones of its runs, if any; freezes while the pool warms up."""
+    try:
+        if wanted:
+            return _launch(root, plan, wanted, train, plugin)
+        plans.freeze(plan)
+        return Outcome()
     except KeyboardInterrupt:  # while nothing runs yet; later the reconciler counts it
         print("interrupted before the first run started", file=sys.stderr, flush=True)
         return Outcome(interrupted=True)
@@ -66,24 +86,23 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
     from launcher import provenance
 
     began, started = time.time(), time.monotonic()
+    cluster = clusters.find(plan) if plugin is None else None
+    if cluster is not None:
+        cluster.check(plan, wanted)
     command = plan.experiments[0].command
     collected = provenance.collect(root, command, plan.multirun)
     patch = launches.keep_patch(plan.multirun, collected.patch) if collected.patch else None
     launched = Launch(collected.record, plan.tracking, plan.cluster.get("retry") or {}, patch)
     record = launched.write(plan.multirun)
-    scheduler: Scheduler
-    workers: int | None = None
-    if plugin is None:
-        places = _slots(plan, wanted)
-        workers, where = len(places), f"{len(places)} workers"
-        # The server's imports take seconds: they go on while the plan is frozen.
-        scheduler = Pool(places, root, train, launched, limits(plan.cluster))
+    if cluster is not None:
+        # The imports of a pool's server take seconds: they go on while the plan is frozen.
+        place = cluster.start(Order(root, plan, wanted, train, launched, record))
     else:
-        scheduler, where = HydraLauncher(plugin, record), type(plugin).__name__
+        place = Place(HydraLauncher(plugin, record), type(plugin).__name__)
     entries = {entry.id: entry for experiment in reversed(plan.experiments) for entry in experiment.entries}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     settled = len(plan.runs) - len(wanted)
-    print(f"{names}: {len(plan.runs)} runs, {settled} settled, {len(wanted)} to run on {where}", flush=True)
+    print(f"{names}: {len(plan.runs)} runs, {settled} settled, {len(wanted)} to run on {place.where}", flush=True)
 
     def describe(run_id: str) -> tuple[str, int]:
         entry, run = entries[run_id], plan.runs[run_id]
@@ -94,18 +113,16 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
         plans.freeze(plan)
         with progress.display(len(wanted)) as display, interruptible(display.say) as interruption:
             breaker = plan.cluster.get("breaker")
-            reconciler = Reconciler(plan.multirun, scheduler, display, describe, launched, breaker)
-            outcome = reconciler.run(wanted, interruption)
+            reconciler = Reconciler(plan.multirun, place.scheduler, display, describe, launched, breaker)
+            if place.detached is None:
+                outcome = reconciler.run(wanted, interruption)
+            else:
+                outcome = reconciler.hand_over(wanted)
+                print(place.detached(), flush=True)
     finally:
-        scheduler.close()
-    _record(plan, outcome, began, time.monotonic() - started, workers, command)
+        place.scheduler.close()
+    _record(plan, outcome, began, time.monotonic() - started, place.workers, command)
     return outcome
-
-
-def _slots(plan: Plan, wanted: Sequence[str]) -> list[str | None]:
-    """The pool's slots: no more than there are runs."""
-    asked = [(plan.runs[run_id].config["model"].get("resources") or {}).get("devices") or 0 for run_id in wanted]
-    return slots(plan.cluster.get("slots"), max(asked, default=0), visible_devices())[: len(wanted)]
 
 
 def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: int | None, command: str) -> None:
@@ -157,13 +174,20 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
             continue
         said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         print(f"{experiment.name}: not done: {said}", file=sys.stderr)
-        for run_id in not_done:
-            state = states[run_id]
-            if run_id in own and state is not None and state.state in folders.RETRYABLE:
-                stderr = folders.attempt_folder(folders.run_folder(plan.multirun, run_id), state.attempt) / "stderr.log"
-                print(f"  {run_id} {state.state}: {state.cause}; see {stderr}", file=sys.stderr)
+        failed = [
+            state
+            for run_id in not_done
+            if run_id in own and (state := states[run_id]) is not None and state.state in observe.FAILURES
+        ]
+        for state in failed[:_LISTED]:
+            stderr = folders.attempt_folder(folders.run_folder(plan.multirun, state.id), state.attempt) / "stderr.log"
+            print(f"  {state.id} {state.state}: {state.cause}; see {stderr}", file=sys.stderr)
+        if len(failed) > _LISTED:
+            logs = lookup.command(plan.multirun, "logs", experiment.name)
+            print(f"  and {len(failed) - _LISTED} more: {logs}", file=sys.stderr)
         if set(kinds) & folders.RETRYABLE:
-            print(f"to take failed runs again: python -m launcher retry {experiment.name}", file=sys.stderr)
+            retry = lookup.command(plan.multirun, "retry", experiment.name)
+            print(f"to take failed runs again: {retry}", file=sys.stderr)
         if set(kinds) & folders.RESUMABLE:
             print("to take up the others: the same command", file=sys.stderr)
         sys.stderr.flush()

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXIT_FINE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # as shells count: 128 and the signal's number
 
 
 class SweepExit(SystemExit):
@@ -32,6 +33,7 @@ class ReconcilingSweeper:
         self._arguments = list(arguments)
         self._conf = ROOT / "conf"
         self._plugin: Any = None
+        self._words: list[str] = []
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         """Called by Hydra: find the folder of configurations that it was started with, and the chosen launcher."""
@@ -44,10 +46,13 @@ class ReconcilingSweeper:
             self._plugin = Plugins.instance().instantiate_launcher(
                 hydra_context=hydra_context, task_function=task_function, config=config
             )
+            # They belong to the command, for `retry` and for whoever reads it.
+            said = config.hydra.overrides.hydra
+            self._words = [word for word in said if word.lstrip("+~").startswith(("hydra/launcher", "hydra.launcher"))]
 
     def sweep(self, arguments: list[str]) -> Any:
         """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
-        raise SweepExit(run_sweep([*arguments, *self._arguments], self._conf, self._plugin))
+        raise SweepExit(run_sweep([*arguments, *self._arguments, *self._words], self._conf, self._plugin))
 
 
 def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None) -> int:

@@ -18,7 +18,9 @@ failure: str | None = None
 
 if os.environ.get(MODULES):  # in the server alone
     # A signal to the whole process group stops the runs, which know how to; the server must outlive them to say how.
+    # While it imports, too: that is when one sees a mistake in the command and presses Ctrl-C.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 for name in filter(None, os.environ.get(MODULES, "").split(",")):
     try:

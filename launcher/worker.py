@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from launcher import claim, failure, identity, launches, stop, tracking
+from launcher import cancel, claim, failure, identity, launches, stop, tracking
 from launcher import run as folders
 from launcher.attempt import Attempt, prepare
 from launcher.launches import Launch
@@ -43,6 +43,7 @@ EXIT_PREEMPTED = 75
 ORPHAN_S = 60.0
 
 Train = Callable[[Any, Attempt], Mapping[str, Any]]
+Gone = Callable[[], tuple[str, str]]
 _EXITS = {
     folders.DONE: EXIT_DONE,
     folders.FAILED: EXIT_FAILED,
@@ -53,12 +54,24 @@ _EXITS = {
 }
 
 
-def execute(folder: Path, train: str = TRAIN, launch: Launch | None = None, job: str | None = None) -> int:
+def launcher_gone() -> tuple[str, str]:
+    """The kind and cause of a stop because the process that started this one ended before it."""
+    return failure.PREEMPTED, "launcher gone"
+
+
+def execute(
+    folder: Path,
+    train: str = TRAIN,
+    launch: Launch | None = None,
+    job: str | None = None,
+    gone: Gone = launcher_gone,
+) -> int:
     """Run one frozen run to the end of one attempt in this process, and return the exit code.
 
     EXIT_BUSY: another process owns the run, or it needs no work; nothing was touched. EXIT_DISK_FULL: not even the
     run's state could be written; the same command takes the run up again. `train` names the function as
-    module:function. The process's standard output and error go to the attempt's folder from here on.
+    module:function; `gone` says what it means when the starting process ends first. The process's standard output and
+    error go to the attempt's folder from here on.
     """
     folder = folder.resolve()
     launch = launch or Launch()
@@ -66,7 +79,7 @@ def execute(folder: Path, train: str = TRAIN, launch: Launch | None = None, job:
         owned = _take(folder, job)
         if owned is None:
             return EXIT_BUSY
-        return _owned(folder, *owned, train, launch)
+        return _owned(folder, *owned, train, launch, gone)
     except claim.ClaimLost as error:
         _say(str(error))
         return EXIT_BUSY
@@ -77,12 +90,12 @@ def execute(folder: Path, train: str = TRAIN, launch: Launch | None = None, job:
         return EXIT_DISK_FULL
 
 
-def _owned(folder: Path, mine: claim.Claim, state: State, train: str, launch: Launch) -> int:
+def _owned(folder: Path, mine: claim.Claim, state: State, train: str, launch: Launch, gone: Gone) -> int:
     heartbeat = claim.Heartbeat(folder, mine)
     attempt = Attempt(folder, state.attempt, heartbeat)
     heartbeat.look = attempt.heed
     try:
-        _watch(attempt)
+        _watch(attempt, gone)
         ended = _attempt(folder, state, attempt, train, launch)
         with suppress(OSError):  # what a done run logged was synced before
             attempt.close()
@@ -93,6 +106,7 @@ def _owned(folder: Path, mine: claim.Claim, state: State, train: str, launch: La
     with claim.locked(folder):
         if not claim.owns(folder, mine):
             return EXIT_BUSY
+        ended = cancel.unheeded(folder, ended) or ended  # asked for too late, and yet not to be taken up again
         try:
             folders.write_state(folder, ended)
         finally:
@@ -110,6 +124,11 @@ def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
     with claim.locked(folder):
         state = folders.read_state(folder)
         if state.state not in folders.RESUMABLE:
+            return None
+        cancelled = cancel.unheeded(folder, state) if witness.owner(folder) is None else None
+        if cancelled is not None:
+            folders.write_state(folder, cancelled)
+            claim.discard(folder)
             return None
         mine = claim.acquire(folder, state.attempt + 1, witness)
         if mine is None:
@@ -225,7 +244,7 @@ def _redirect(folder: Path) -> None:
         os.close(handle)
 
 
-def _watch(attempt: Attempt) -> None:
+def _watch(attempt: Attempt, gone: Gone) -> None:
     """Ask the trainer to stop on SIGTERM, SIGINT, or when the launcher that started this process is gone."""
 
     def on_signal(number: int, _frame: object) -> None:
@@ -241,7 +260,8 @@ def _watch(attempt: Attempt) -> None:
 
     def wait() -> None:
         multiprocessing.connection.wait([sentinel])
-        attempt.request_stop("launcher gone")
+        kind, cause = gone()
+        attempt.request_stop(cause, kind)
         time.sleep(ORPHAN_S)
         os.kill(os.getpid(), signal.SIGKILL)  # a trainer that does not stop: nobody else is left to end it
 
@@ -259,15 +279,16 @@ def leave(code: int) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """`python -m launcher.worker RUN_FOLDER [--launch FILE]`."""
+    """`python -m launcher.worker RUN_FOLDER [--launch FILE] [--job TOKEN] [--train MODULE:FUNCTION]`."""
     parser = argparse.ArgumentParser(prog="python -m launcher.worker", description="Do one attempt at a frozen run.")
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="multirun/runs/ID, a folder with config.yaml")
     parser.add_argument("--launch", type=Path, metavar="FILE", help="multirun/launches/TOKEN.json")
     parser.add_argument("--job", help="the scheduler's name for it")
+    parser.add_argument("--train", default=TRAIN, metavar="MODULE:FUNCTION", help="what trains (default: %(default)s)")
     given = parser.parse_args(arguments)
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: a run's folder has a config.yaml")
-    leave(execute(given.run, launch=launches.read(given.launch) if given.launch else None, job=given.job))
+    leave(execute(given.run, given.train, launches.read(given.launch) if given.launch else None, given.job))
 
 
 if __name__ == "__main__":

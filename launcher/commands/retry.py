@@ -1,7 +1,8 @@
 """python -m launcher retry: failed, diverged and cancelled runs again, from their newest checkpoint.
 
-They become planned, and then the experiment's own command runs, with whatever else it has to run. Exit codes: that
-command's: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan.
+They become planned, and then the experiment's own command runs, with whatever else it has to run. A run that this
+command plans no more, for conf/ has changed, stays as it is. Exit codes: that command's: 0 fine, 1 some runs failed, 2
+no such run or experiment, or an invalid plan: nothing was changed.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ import contextlib
 import json
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launcher import claim, completion, failure, lookup
 from launcher import run as folders
-from launcher.problem import Usage
-from launcher.sweeper import EXIT_FINE, ROOT, run_sweep
+from launcher.masking import MASK
+from launcher.problem import InvalidPlan, Usage
+from launcher.run import State
+from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_USAGE, ROOT, print_problems
+
+if TYPE_CHECKING:
+    from launcher.plan import Plan
 
 HELP = "take failed, diverged and cancelled runs again, then run the experiment's own command"
 
@@ -35,14 +43,55 @@ def run(given: argparse.Namespace) -> int:
     found = [lookup.named(given.multirun, word) for word in given.names]
     ids = list(dict.fromkeys(run_id for named in found for run_id in named.ids))
     commands = _commands(given.multirun, [named.experiment for named in found if named.experiment], ids)
-    taken = [run_id for run_id in ids if reset(given.multirun, run_id, given.kind)]
+    wanted = [run_id for run_id in ids if _is_wanted(given.multirun, run_id, given.kind)]
+    taken: list[str] = []
     with _aside() if given.json else contextlib.nullcontext():
-        print(f"{', '.join(given.names)}: {len(taken)} runs to retry", flush=True)
-        code = max((run_sweep(words) for words in commands), default=EXIT_FINE) if taken else EXIT_FINE
+        try:
+            plans = _plans(commands) if wanted else []
+            taken = _reset_planned(given.multirun, wanted, plans, given.kind)
+            print(f"{', '.join(given.names)}: {len(taken)} runs to retry", flush=True)
+            code = EXIT_FINE if len(taken) == len(wanted) else EXIT_FAILED
+            if taken:
+                code = max(code, *(_sweep(words, plan) for words, plan in zip(commands, plans, strict=True)))
+        except InvalidPlan as invalid:
+            print_problems(invalid)
+            code = EXIT_USAGE
     if given.json:
         spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
         print(json.dumps({"retried": taken, "commands": spelled if taken else [], "exit_code": code}, indent=1))
     return code
+
+
+def _plans(commands: Sequence[Sequence[str]]) -> list[Plan]:
+    """What the commands plan today. Raises InvalidPlan before any run was touched."""
+    from launcher import plan
+
+    return [plan.make(ROOT, words) for words in commands]
+
+
+def _reset_planned(multirun: Path, ids: Sequence[str], plans: Sequence[Plan], kind: str | None) -> list[str]:
+    """Reset the runs that the plans hold, and return their ids; of each other one, say why not."""
+    taken = []
+    for run_id in ids:
+        if not any(run_id in plan.runs for plan in plans):
+            print(f"{run_id} stays as it is: conf/ has changed, and its experiment plans it no more", file=sys.stderr)
+            continue
+        try:
+            if reset(multirun, run_id, kind):
+                taken.append(run_id)
+        except claim.Locked as error:
+            print(f"{run_id} stays as it is: {error}; say it again", file=sys.stderr)
+    return taken
+
+
+def _sweep(words: Sequence[str], plan: Plan) -> int:
+    """Run an experiment's command: here, or, with another launcher of Hydra's, as it was said."""
+    from launcher import sweep
+    from launcher.arguments import is_hydras
+
+    if any(is_hydras(word) for word in words):
+        return subprocess.run([sys.executable, str(ROOT / "launch.py"), "-m", *words], check=False).returncode
+    return sweep.reconcile(ROOT, plan)
 
 
 def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) -> list[list[str]]:
@@ -65,7 +114,9 @@ def _overrides(multirun: Path, name: str, command: str) -> list[str]:
     words = shlex.split(command)
     if "-m" not in words:
         raise Usage(f"{multirun / name / 'plan.json'}: command = {command}: no `launch.py -m ...`; plan it again")
-    words = words[words.index("-m") + 1 :]
+    if MASK in command:
+        raise Usage(f"{multirun / name / 'plan.json'}: command = {command}: {MASK} hides a secret; say it yourself")
+    words = [word for word in words[words.index("-m") + 1 :] if not word.startswith("multirun=")]
     if multirun.resolve() == (ROOT / "multirun").resolve():
         return words
     from hydra.core.override_parser.types import Quote, QuotedString
@@ -91,14 +142,23 @@ def _aside() -> Iterator[None]:
 def reset(multirun: Path, run_id: str, kind: str | None = None) -> bool:
     """Make a failed, diverged or cancelled run planned again, or only one that ended for that cause.
 
-    Its attempts and checkpoints stay.
+    Its attempts and checkpoints stay. claim.Locked: another process, perhaps a stopped one, holds the run's lock.
     """
     folder = folders.run_folder(multirun, run_id)
     if not folder.is_dir():
         return False
-    with claim.locked(folder):
+    with claim.locked(folder, claim.PATIENCE_S):
         state = folders.find_state(folder)
-        if state is None or state.state not in folders.RETRYABLE or (kind is not None and state.kind != kind):
+        if state is None or not _is_over(state, kind):
             return False
         folders.write_state(folder, failure.planned_again(state))
     return True
+
+
+def _is_wanted(multirun: Path, run_id: str, kind: str | None) -> bool:
+    state = folders.find_state(folders.run_folder(multirun, run_id))
+    return state is not None and _is_over(state, kind)
+
+
+def _is_over(state: State, kind: str | None) -> bool:
+    return state.state in folders.RETRYABLE and kind in (None, state.kind)

@@ -12,11 +12,16 @@ from typing import Protocol
 class Ended:
     """A job that ended: the run's folder and its exit code; -9 means killed by signal 9.
 
-    The exit code is not the result: what the run came to stands in its state file.
+    The exit code is not the result: what the run came to stands in its state file. Where that says nothing, because
+    the worker died without a word, `kind` (one of failure.CAUSES) and `cause` are the scheduler's own account, if it
+    has one. `job` is the token that the worker wrote into its state, where that is another launch's: of an adopted job.
     """
 
     folder: Path
     exit_code: int | None
+    kind: str | None = None
+    cause: str | None = None
+    job: str | None = None
 
 
 class SchedulerError(RuntimeError):
@@ -36,6 +41,10 @@ class Scheduler(Protocol):
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """The jobs that ended since the last call; waits at most `timeout` seconds for one."""
+        ...
+
+    def withdraw(self) -> int:
+        """Take back the jobs that have not begun, and tell how many; their runs wait for another launch."""
         ...
 
     def cancel(self, kill: bool = False) -> None:

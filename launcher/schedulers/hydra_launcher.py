@@ -9,11 +9,9 @@ the runs are looked at as they end.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,15 +19,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from launcher import claim, failure, stop
+from launcher import claim, failure, launches, stop
 from launcher import run as folders
-from launcher.schedulers import Ended, SchedulerError
+from launcher.schedulers import Ended, SchedulerError, child
 
 #: The key under which a job finds what it is to do; no key of the root configuration.
 KEY = "rlsweep_job"
 _BATCH = 100_000
 _LOOK_S = 1.0
-_PR_SET_PDEATHSIG = 1
 
 
 class HydraLauncher:
@@ -77,23 +74,33 @@ class HydraLauncher:
             raise SchedulerError(f"the launcher {type(self._plugin).__name__} failed: {error!r}") from error
         return [Ended(folder, None) for folder in ended]
 
+    def withdraw(self) -> int:
+        """Keep the waiting runs of the batch from beginning."""
+        launches.closed(self._record).touch()
+        count = 0
+        for folder in self._running:
+            with suppress(claim.Locked), claim.locked(folder, claim.PATIENCE_S):
+                state = folders.read_state(folder)
+                if state.state == folders.SUBMITTED and claim.live_claim(folder) is None:
+                    folders.write_state(folder, state.but(state=folders.PLANNED))
+                    count += 1
+        return count
+
     def cancel(self, kill: bool = False) -> None:
         """Ask the running runs to checkpoint and stop, on whatever host they are, and keep the waiting ones from it.
 
         Killed are only those on this host: of others the plugin gives no handle.
         """
-        _closed(self._record).touch()
+        self.withdraw()
         for folder in self._running:
-            with claim.locked(folder):
+            with suppress(claim.Locked), claim.locked(folder, claim.PATIENCE_S):
                 owner = claim.live_claim(folder)
-                state = folders.read_state(folder)
-                if owner is not None:
-                    stop.send(folder, owner, failure.PREEMPTED, "interrupted")
-                    if kill and claim.is_here(owner):
-                        with suppress(ProcessLookupError):
-                            os.kill(owner.pid, signal.SIGKILL)
-                elif state.state == folders.SUBMITTED:
-                    folders.write_state(folder, state.but(state=folders.PLANNED))
+                if owner is None:
+                    continue
+                stop.send(folder, owner, failure.PREEMPTED, "interrupted")
+                if kill and claim.is_here(owner):
+                    with suppress(ProcessLookupError):
+                        os.kill(owner.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Ask what still runs to stop, and wait for the plugin's return."""
@@ -102,7 +109,7 @@ class HydraLauncher:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        _closed(self._record).unlink(missing_ok=True)
+        launches.closed(self._record).unlink(missing_ok=True)
 
     def _overrides(self, folder: Path, job: str) -> list[str]:
         from hydra.core.override_parser.types import Quote, QuotedString
@@ -116,11 +123,6 @@ class HydraLauncher:
         except BaseException as error:  # whatever a plugin raises ends the batch
             self._error = error
         self._launched += len(batch)
-
-
-def _closed(record: Path) -> Path:
-    """A mark that no run of a launch is to begin any more."""
-    return record.with_suffix(".closed")
 
 
 def _is_over(folder: Path) -> bool:
@@ -137,23 +139,15 @@ def work(config: Mapping[str, Any]) -> int:
     if wanted is None:
         raise SystemExit("hydra.mode must stay MULTIRUN: one run is a plan of one run")
     record = Path(wanted["record"])
-    if _closed(record).exists():
+    if launches.closed(record).exists():
         return 0
     folder = folders.run_folder(record.parent.parent, wanted["run"])
-    command = [sys.executable, "-m", "launcher.worker", str(folder), "--launch", str(record), "--job", wanted["job"]]
-    root = Path(__file__).resolve().parents[2]
-    environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
-    process = subprocess.Popen(command, cwd=root, env=environment, preexec_fn=_end_with_parent)
+    process = child.start(folder, record, wanted["job"])
     with _forwarding(process):
         code = process.wait()
     if code:
         raise RuntimeError(f"{folder}: the worker's exit code is {code}; see state.json there")
     return code
-
-
-def _end_with_parent() -> None:
-    """In the worker, before it begins: SIGTERM, so checkpoint and stop, when the job's process is gone (Linux)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager

@@ -89,11 +89,13 @@ class Pool:
         train: str = worker.TRAIN,
         launch: Launch | None = None,
         limits: Limits | None = None,
+        gone: worker.Gone = worker.launcher_gone,
     ) -> None:
         self._slots = list(slots)
         self._train = train
         self._launch = launch
         self._limits = limits or Limits()
+        self._gone = gone
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
         for name in _THREADS:
@@ -120,7 +122,9 @@ class Pool:
         """Fork a worker for a run; the first call waits until the server has imported its modules."""
         slot = min(set(range(len(self._slots))) - {one.slot for one in self._running.values()})
         process = self._context.Process(
-            target=_work, args=(folder, self._train, self._launch, job, self._slots[slot]), name=folder.name
+            target=_work,
+            args=(folder, self._train, self._launch, job, self._slots[slot], self._gone),
+            name=folder.name,
         )
         try:
             with without_main():
@@ -144,6 +148,10 @@ class Pool:
             ended.append(Ended(one.folder, one.process.exitcode))
             one.process.close()
         return ended
+
+    def withdraw(self) -> int:
+        """None: a worker begins at once."""
+        return 0
 
     def cancel(self, kill: bool = False) -> None:
         """SIGTERM (checkpoint and stop) or SIGKILL to every worker."""
@@ -189,9 +197,10 @@ class Pool:
             owner = claim.read_claim(one.folder)
             if owner is None or owner.pid != one.process.pid:
                 continue  # not begun yet, or over
-            with claim.locked(one.folder):
-                stop.ask(one.folder, owner, verdict.kind, verdict.cause)
-            self._ask(one)
+            with suppress(claim.Locked):  # the next look asks again
+                with claim.locked(one.folder, claim.PATIENCE_S):
+                    stop.ask(one.folder, owner, verdict.kind, verdict.cause)
+                self._ask(one)
 
     def _held(self, one: _Running) -> int:
         """The run's memory; not looked up where nothing depends on it."""
@@ -210,7 +219,7 @@ def _end_group(process: ForkServerProcess) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _work(folder: Path, train: str, launch: Launch | None, job: str, devices: str | None) -> None:
+def _work(folder: Path, train: str, launch: Launch | None, job: str, devices: str | None, gone: worker.Gone) -> None:
     """In the fork: execute one run and leave with its exit code."""
     # Ctrl-C is the launcher's to handle, and what the run starts ends with it.
     os.setsid()
@@ -222,4 +231,4 @@ def _work(folder: Path, train: str, launch: Launch | None, job: str, devices: st
             f"the warm server could not import a module, so this worker imports it again:\n{warm.failure}",
             file=sys.stderr,
         )
-    worker.leave(worker.execute(folder, train, launch, job))
+    worker.leave(worker.execute(folder, train, launch, job, gone))

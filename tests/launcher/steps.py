@@ -9,8 +9,10 @@ import subprocess
 import time
 from typing import Any
 
+from launcher import claim, failure, stop
+
 PACE = "STEPS_SECONDS"  # seconds a step
-# {seed: "raise" | "diverge" | "exit" | "hang" | "grow" | "orphan"}: what happens to that seed's run at its third step
+# {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "grow" | "orphan" | "late"}: what happens at the third step
 END = "STEPS_END"
 LEDGER = "STEPS_LEDGER"  # a file that gets a line for each logged step of any run, in the order that they happened
 
@@ -37,10 +39,15 @@ def train(config: Any, run: Any) -> dict[str, Any]:
         value = (value * 1103515245 + 12345) % 2**31
         if step == 3 and end == "raise":
             raise ValueError(f"seed {config['seed']} ends here")
+        if step == 3 and end == "late":  # cancelled when it has no eyes for that any more
+            owner = claim.read_claim(run.folder)
+            assert owner is not None
+            stop.ask(run.folder, owner, failure.CANCELLED, "too late")
+            raise ValueError("of another reason")
         if step == 3 and end == "diverge":
             raise Diverged("value is not finite")
-        if step == 3 and end == "exit":
-            os._exit(7)
+        if step == 3 and end in ("exit", "quit"):
+            os._exit(7 if end == "exit" else 0)
         while step == 3 and end == "hang":
             time.sleep(0.05)
         if step == 3 and end == "grow":

@@ -96,3 +96,22 @@ def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps
     cancel.stop.ask(victim, replace(owner, token="earlier"), failure.CANCELLED, "long ago")
     launcher.communicate()
     assert sweeps.states()[victim.name]["state"] == "done"
+
+
+def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_again(sweeps):
+    code, output = sweeps.run(*SMALL, "seed=0", "cluster.retry.exception=3", STEPS_END=json.dumps({"0": "late"}))
+    assert code == 1, output
+    (state,) = sweeps.states().values()
+    assert (state["state"], state["cause"], state["attempt"]) == ("cancelled", "too late", 1)
+
+
+def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
+    sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
+    (folder,) = (sweeps.multirun / "runs").iterdir()
+    dead = claim.Claim(claim.hostname(), 2**30, 1, claim.boot_id(), "dead", 1)
+    cancel.stop.ask(folder, dead, failure.CANCELLED, "nobody wants it")
+    for state in (run.RUNNING, run.PREEMPTED):
+        run.create_atomic(folder / "claim.json", json.dumps(vars(dead)))
+        run.write_state(folder, State(folder.name, state, attempt=1))
+        assert sweeps.run(*SMALL, "seed=0")[0] == 1
+        assert (sweeps.states()[folder.name]["state"], sweeps.states()[folder.name]["attempt"]) == ("cancelled", 1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
 import pytest
 
-from launcher import run
+from launcher import claim, run
 from launcher.__main__ import main
+from launcher.commands.retry import _overrides, reset
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_checkpoint, make_plan, make_run
 from tests.waiting import until
@@ -81,14 +83,56 @@ def retry(multirun, *words):
 
 
 def test_only_runs_of_the_given_cause_are_taken_again(multirun):
-    # The command is refused as a plan, so that nothing runs here.
-    make_plan(multirun, "study", {"A": ["done", "wait", "fail", "memo"]}, "python launch.py -m method=nosuch")
-    done = retry(multirun, "study", "--kind", "exception")
-    assert done.returncode == 2 and done.stdout == "study: 1 runs to retry\n"
-    assert "method = nosuch" in done.stderr and "invalid plan: 1 problem" in done.stderr
+    assert [name for name in states(multirun) if reset(multirun, name, "exception")] == ["fail"]
     again = run.read_state(run.run_folder(multirun, "fail"))
     assert (again.state, again.kind, again.cause, again.ends) == (run.PLANNED, None, None, {})
     assert states(multirun)["memo"] == run.FAILED
+
+
+def test_a_command_that_is_no_sound_plan_any_more_changes_nothing(multirun):
+    make_plan(multirun, "study", {"A": ["done", "wait", "fail", "memo"]}, "python launch.py -m method=nosuch")
+    done = retry(multirun, "study")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "method = nosuch" in done.stderr and "invalid plan: 1 problem; nothing was written" in done.stderr
+    assert run.read_state(run.run_folder(multirun, "fail")).cause == "ValueError: x"
+
+
+def test_a_run_that_the_command_plans_no_more_stays_as_it_is(multirun):
+    make_plan(multirun, "study", {"A": ["fail"]}, "python launch.py -m method=c0_grpo")
+    done = retry(multirun, "study")
+    assert (done.returncode, done.stdout) == (1, "study: 0 runs to retry\n")
+    assert done.stderr == "fail stays as it is: conf/ has changed, and its experiment plans it no more\n"
+    assert run.read_state(run.run_folder(multirun, "fail")).cause == "ValueError: x"
+
+
+def test_a_command_that_was_masked_is_not_run(multirun):
+    make_plan(multirun, "study", {"A": ["fail"]}, "python launch.py -m method=c0_grpo 'task=***'")
+    done = retry(multirun, "study")
+    assert done.returncode == 2 and "hides a secret" in done.stderr and states(multirun)["fail"] == run.FAILED
+
+
+def test_the_folder_of_a_command_is_named_once(multirun):
+    command = "python launch.py -m seed=0"
+    for _ in range(3):
+        words = _overrides(multirun, "study", command)
+        command = shlex.join(["python", "launch.py", "-m", *words])
+    assert words == ["seed=0", f"multirun='{multirun.resolve()}'"]
+
+
+def test_a_stopped_process_that_holds_a_lock_keeps_no_other_run_from_its_end(multirun, capsys):
+    with claim.locked(run.run_folder(multirun, "wait")), claim.locked(run.run_folder(multirun, "fail")):
+        assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 1
+        answers = json.loads(capsys.readouterr().out)
+        with pytest.raises(claim.Locked):
+            reset(multirun, "fail")
+    assert (answers["wait"], answers["half"]) == ("locked", "cancelled")
+    assert states(multirun) | {"half": ""} == {
+        "done": run.DONE,
+        "wait": run.PLANNED,
+        "half": "",
+        "fail": run.FAILED,
+        "memo": run.FAILED,
+    }
 
 
 def test_with_nothing_to_retry_nothing_runs(multirun):

@@ -189,3 +189,12 @@ def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, capsys):
     plan.freeze(planned)
     (tmp_path / "adhoc/plan.json").unlink()
     assert gc(tmp_path, capsys)["items"] == []
+
+
+def test_a_run_whose_lock_somebody_holds_is_left_as_it_is(multirun, capsys):
+    place = run.checkpoints_folder(run.run_folder(multirun, "done"))
+    before = sorted(path.name for path in place.iterdir())
+    with claim.locked(run.run_folder(multirun, "done")):
+        gone = paths(multirun, gc(multirun, capsys, "--delete"))
+    assert gone and not any(path.startswith("runs/done/") for path in gone)
+    assert sorted(path.name for path in place.iterdir()) == before

@@ -120,6 +120,15 @@ def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, said
     assert (code, out) == (2, "") and all(text in err for text in said), err
 
 
+@pytest.mark.parametrize("command", ["logs", "show", "cancel", "retry", "reproduce"])
+def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command):
+    (tmp_path / "runs/cc33").mkdir(parents=True)
+    make_plan(tmp_path, "study", {"A": ["cc33"]})
+    code, out, err = call(tmp_path, capsys, command, "cc3")
+    assert (code, out) == (2, "") and f"{tmp_path}/runs/cc33: no state.json" in err
+    assert call(tmp_path, capsys, "cancel", "study") == (0, "0 runs: none is there\n", "")
+
+
 def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path):
     make_run(tmp_path, "dd44", run.FAILED)
     code, _, err = call(tmp_path, capsys, "retry", "dd44")

@@ -82,6 +82,9 @@ def test_an_exit_without_a_word_has_its_cause(code, killed, kind):
     assert failure.of_exit(code, killed)[0] == kind
 
 
+UNLIMITED = ("preempted", "lost", "node_failure", "revoked", "time_out")
+
+
 @given(
     kinds=st.lists(st.sampled_from(failure.CAUSES), max_size=12),
     rules=st.dictionaries(st.sampled_from(failure.CAUSES), st.none() | st.integers(0, 4)),
@@ -94,7 +97,7 @@ def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
         again = state.state in run.RESUMABLE
         assert again != (state.state in run.RETRYABLE)
         assert state.kind == kind and state.ends[kind] == kinds[: sum(state.ends.values())].count(kind)
-        limit = rules.get(kind, None if kind in ("preempted", "lost", "time_out") else 0)
+        limit = rules.get(kind, None if kind in UNLIMITED else 0)
         allowed = limit is None or state.ends[kind] <= limit
         if kind == "time_out":
             allowed = allowed and further

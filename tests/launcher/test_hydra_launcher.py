@@ -55,6 +55,8 @@ def test_a_plugin_runs_the_same_runs_to_the_same_numbers(plugin: list[str], tmp_
     theirs = launch(tmp_path / "plugin", *plugin)
     said, _ = theirs.communicate(timeout=280)
     assert theirs.returncode == 0 and "2 done" in said, said
+    command = json.loads((tmp_path / "plugin/adhoc/plan.json").read_text())["command"]
+    assert command.endswith(" ".join(plugin))  # `retry` says it again
     assert learned(tmp_path / "plugin") == learned(tmp_path / "pool")
     again = launch(tmp_path / "plugin", *plugin)
     said, _ = again.communicate(timeout=280)

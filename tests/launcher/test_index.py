@@ -172,3 +172,12 @@ def test_one_unreadable_state_does_not_hide_the_others(multirun):
     (run.run_folder(multirun, "bb") / "state.json").write_text('{"format": 1, "id"')
     found = rows(multirun)
     assert found["bb"].state == "unreadable" and "not JSON" in found["bb"].cause and found["aa"].state == "done"
+
+
+@pytest.mark.parametrize("content", [b'{"format": 1}', b"\xff\xfe{", b'{"format": 1, "id": "a1", "state": "odd"}', b""])
+def test_a_state_that_cannot_be_read_hides_no_other_run(tmp_path, content):
+    for run_id in ("a1", "a2"):
+        make_run(tmp_path, run_id, run.DONE)
+    (run.run_folder(tmp_path, "a1") / "state.json").write_bytes(content)
+    rows = Index(tmp_path).refresh(["a1", "a2"])
+    assert (rows["a1"].state, rows["a2"].state) == (index.UNREADABLE, run.DONE)

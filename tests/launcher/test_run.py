@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +200,24 @@ def test_a_clock_that_was_set_does_not_make_an_owner_look_dead(folder, elsewhere
     os.utime(elsewhere, (0, 0))
     with claim.locked(folder):
         assert claim.acquire(folder, 2) is None
+
+
+@pytest.mark.parametrize("age", [0, 60])
+def test_who_may_not_write_still_learns_of_an_owner_on_another_host(mine, age):
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders let nobody else in
+        place = Path(name)
+        other = replace(mine, host="elsewhere")
+        run.write_json(place / "claim.json", asdict(other))
+        os.utime(place / "claim.json", (time.time() - age,) * 2)
+        place.chmod(0o555)
+        user = os.geteuid()
+        os.seteuid(65534 if user == 0 else user)
+        try:
+            assert claim.is_alive(place, other) == (age == 0)
+        finally:
+            os.seteuid(user)
+            place.chmod(0o755)
+        assert not (place / ".lock").exists()
 
 
 def test_a_zombie_is_gone():

@@ -190,3 +190,15 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
     assert "5 failures in a row with one cause" in output and "7 runs were not submitted" in output
     kinds = [state["state"] for state in sweeps.states().values()]
     assert (kinds.count("failed"), kinds.count("planned")) == (5, 7)
+
+
+def test_a_folder_that_is_removed_meanwhile_ends_no_other_run(sweeps):
+    launcher = sweeps.start(*SMALL, "cluster.slots=1", **SLOW)
+    until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))
+    waiting = [name for name, state in sweeps.states().items() if state["state"] == run.PLANNED]
+    shutil.rmtree(sweeps.multirun / "runs" / waiting[-1])
+    output, _ = launcher.communicate()
+    assert f"{waiting[-1]} was removed; the same command makes it again" in output
+    assert [state["state"] for state in sweeps.states().values()] == ["done"] * 3
+    code, output = sweeps.run(*SMALL)
+    assert code == 0 and f"RAN {waiting[-1]}\n" in output

@@ -1,0 +1,105 @@
+"""1000 no-op runs through `cluster=ray`, beside 1000 no-op tasks of plain Ray, in one run.
+
+    python -m benchmarks.ray
+
+Each run is a frozen one of the project's: submitted, claimed on its node, its states written there, settled here. Its
+task computes nothing and starts no process: what a real run takes beside that, a fork of a warm server and the reading
+of its configuration, is what `python -m benchmarks.pool` measures. Both go to a Ray started here, as many at a time as
+it has cores; counted is from the first submission to the last state, after Ray's start and a first task on each core.
+Prints the seconds; exit code 1 where ours take 10 s or more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from launcher import claim, plan, progress, run, worker
+from launcher.launches import Launch
+from launcher.reconciler import Interruption, Reconciler
+from launcher.schedulers import ray_driver, ray_fit
+from launcher.schedulers.clusters import Order
+from launcher.schedulers.pool import cores
+from launcher.schedulers.ray_cluster import RayCluster, own
+from launcher.schedulers.ray_job import Work
+
+ROOT = Path(__file__).parents[1]
+RUNS = 1000
+LIMIT_S = 10.0
+
+
+def nothing(name: str, job: str, work: Work) -> int:
+    """A task whose run ends as soon as it has begun."""
+    folder = Path(name)
+    with claim.locked(folder):
+        mine = claim.acquire(folder, 1)
+        assert mine is not None
+        state = run.read_state(folder).but(state=run.RUNNING, attempt=1, started=time.time(), pid=os.getpid(), job=job)
+        run.write_state(folder, state)
+    with claim.locked(folder):
+        run.write_state(folder, state.but(state=run.DONE, finished=time.time()))
+        claim.release(folder, mine)
+    return worker.EXIT_DONE
+
+
+def ours(multirun: str) -> float:
+    """The seconds of 1000 runs."""
+    first = cores()
+    seeds = ",".join(map(str, range(first + RUNS)))
+    planned = plan.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster=ray", f"multirun={multirun}"])
+    plan.freeze(planned)
+    ids, launch = list(planned.runs), Launch()
+    order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch.write(planned.multirun))
+    shapes = {run_id: ray_fit.shape(planned.runs[run_id].config) for run_id in ids}
+    scheduler = RayCluster(order, shapes, "benchmarks.ray:nothing")
+    try:
+        scheduler.wait(120.0)
+        with contextlib.redirect_stdout(io.StringIO()), progress.display(len(ids)) as display:
+            reconciler = Reconciler(planned.multirun, scheduler, display, lambda _: ("", 0), launch)
+            reconciler.run(ids[:first], Interruption())
+            began = time.perf_counter()
+            outcome = reconciler.run(ids[first:], Interruption())
+            seconds = time.perf_counter() - began
+    finally:
+        scheduler.close()
+    assert [outcome.states[run_id].state for run_id in ids] == [run.DONE] * len(ids)
+    return seconds
+
+
+def theirs() -> float:
+    """The seconds of 1000 tasks."""
+    settings = {"address": None}
+    with ray_driver.connected(settings, str(ROOT), own({"cpus": None})):
+        import ray
+
+        task = ray.remote(abs_of)
+        ray.get([task.remote(0) for _ in range(cores())])
+        began = time.perf_counter()
+        ray.get([task.remote(number) for number in range(RUNS)])
+        return time.perf_counter() - began
+
+
+def abs_of(number: int) -> int:
+    """A task's nothing."""
+    return abs(number)
+
+
+def main() -> int:
+    """Measure both, print, compare with the limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = ours(folder)
+    peer = theirs()
+    print(f"rlsweep on Ray  {seconds:6.2f} s for {RUNS} no-op runs (limit {LIMIT_S:g} s)")
+    print(
+        f"plain Ray       {peer:6.2f} s for {RUNS} no-op tasks, which keep no state on disk; {seconds / peer:.1f} times"
+    )
+    return int(seconds >= LIMIT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

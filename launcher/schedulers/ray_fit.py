@@ -1,0 +1,106 @@
+"""What runs ask of a Ray cluster, how many fit into it, and the refusal of those that never will.
+
+Ray itself lets a request that no node can meet wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.plan import Plan
+from launcher.problem import InvalidPlan, Problem, shown
+from launcher.schedulers.memory import GB
+
+#: Bytes of the object store of a Ray started here: nothing of a run goes through it.
+OBJECTS = 100_000_000
+
+#: A node's resources by Ray's names: CPU, GPU, memory (bytes).
+Node = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a run asks for on each of its nodes; memory in bytes."""
+
+    cpus: float = 1.0
+    devices: float = 0.0
+    memory: int = 0
+    nodes: int = 1
+
+    def bundle(self) -> dict[str, float]:
+        """The request of one node by Ray's names."""
+        named = {"CPU": float(self.cpus), "GPU": float(self.devices), "memory": float(self.memory)}
+        return {name: amount for name, amount in named.items() if amount}
+
+
+def shape(config: Mapping[str, Any]) -> Shape:
+    """The shape of a frozen run, from `model.resources`."""
+    asked = config["model"].get("resources") or {}
+    return Shape(
+        cpus=asked.get("cpus") or 1,
+        devices=asked.get("devices") or 0,
+        memory=round((asked.get("memory_gb") or 0) * GB),
+        nodes=asked.get("nodes") or 1,
+    )
+
+
+def room(shape: Shape, nodes: Sequence[Node]) -> int:
+    """How many runs of a shape an otherwise empty cluster holds at once; the parts of a run are on different nodes."""
+    bundle = shape.bundle()
+    each = [min(int(node.get(name, 0.0) // amount) for name, amount in bundle.items()) for node in nodes]
+    if shape.nodes == 1:
+        return sum(each)
+    count = 0
+    while sum(min(count + 1, held) for held in each) >= (count + 1) * shape.nodes:
+        count += 1
+    return count
+
+
+def refuse(plan: Plan, wanted: Sequence[str], nodes: Sequence[Node], cluster: str) -> None:
+    """Raise InvalidPlan, with a line for each model whose runs can never be placed. `cluster`: what to call it."""
+    models = {(one["name"], shape(plan.runs[run_id].config)) for run_id in wanted for one in [_model(plan, run_id)]}
+    lacking = [
+        Problem(
+            f"conf/model/{name}.yaml",
+            "model.resources",
+            shown(_said(asked)),
+            f"{cluster} has {_offer(nodes)}; no placement there can ever meet this",
+            f"ask for less, such as model.resources.{_key(asked, nodes)}, or choose a cluster that has it",
+        )
+        for name, asked in sorted(models, key=lambda model: (model[0], str(model[1])))
+        if room(asked, nodes) == 0
+    ]
+    if lacking:
+        raise InvalidPlan(lacking)
+
+
+def _model(plan: Plan, run_id: str) -> Mapping[str, Any]:
+    model: Mapping[str, Any] = plan.runs[run_id].config["model"]
+    return model
+
+
+def _said(asked: Shape) -> dict[str, float]:
+    said = {"nodes": asked.nodes, "cpus": asked.cpus, "devices": asked.devices, "memory_gb": asked.memory / GB}
+    return {name: amount for name, amount in said.items() if amount}
+
+
+def _key(asked: Shape, nodes: Sequence[Node]) -> str:
+    """An override that takes the first obstacle away: the most that one node has."""
+    for key, name, unit in (("cpus", "CPU", 1), ("devices", "GPU", 1), ("memory_gb", "memory", GB)):
+        most = max((node.get(name, 0.0) for node in nodes), default=0.0)
+        if asked.bundle().get(name, 0.0) > most:
+            return f"{key}={int(most // unit)}"
+    return f"nodes={max(1, len(nodes))}"
+
+
+def _offer(nodes: Sequence[Node]) -> str:
+    """The nodes in words, equal ones together."""
+    words = [
+        f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs, {node.get('memory', 0) / GB:.1f} GB of memory"
+        for node in nodes
+    ]
+    counts = {one: words.count(one) for one in words}
+    said = "; ".join(f"{count} of {one}" for one, count in counts.items())
+    return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'} ({said})" if nodes else "no node"

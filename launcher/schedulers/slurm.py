@@ -1,0 +1,109 @@
+"""`cluster=slurm`: what is asked of SLURM, checked before anything is written, and the launch that leaves it there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.plan import Plan
+from launcher.problem import InvalidPlan, Problem
+from launcher.schedulers import SchedulerError, slurm_arrays, slurm_queue, snapshot
+from launcher.schedulers.clusters import Order, Place
+from launcher.schedulers.slurm_arrays import OURS, REFUSED, Arrays, Shape
+from launcher.schedulers.slurm_scheduler import Slurm
+
+_FILE = "conf/cluster/slurm.yaml"
+_COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
+_REPORT = Shape(nodes=1, devices=0, cpus=1, memory_gb=8, time_s=3600)
+
+
+def check(plan: Plan, wanted: Sequence[str]) -> None:
+    """Ask sbatch whether it would take every shape of run. Raises InvalidPlan."""
+    problems = list(_problems(plan, wanted))
+    if problems:
+        raise InvalidPlan(problems)
+
+
+def _problems(plan: Plan, wanted: Sequence[str]) -> Iterator[Problem]:
+    absent = [name for name in _COMMANDS if shutil.which(name) is None]
+    if absent:
+        rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
+        yield Problem(_FILE, "cluster.name", "slurm", rule, "start it where sbatch works, or choose cluster=local")
+        return
+    for key in sorted(OURS & set(plan.cluster["sbatch"] or {})):
+        rule = "the launcher sets this option itself"
+        fix = "remove it; resources are model.resources.*, the warning is cluster.signal_delay_s"
+        yield Problem(_FILE, f"cluster.sbatch.{key}", str(plan.cluster["sbatch"][key]), rule, fix)
+    try:
+        shapes = slurm_arrays.shapes(plan, wanted)
+    except ValueError as error:
+        yield Problem("conf/model", "model.resources", None, str(error), "correct the model's file or override the key")
+        return
+    if plan.cluster["detach"] and len(shapes) > (plan.cluster["max_running"] or len(shapes)):
+        rule = (
+            f"there are {len(shapes)} arrays, one for each shape of resources, and nobody waits to submit the last ones"
+        )
+        yield Problem(
+            _FILE, "cluster.max_running", str(plan.cluster["max_running"]), rule, f"give {len(shapes)} or more"
+        )
+    for shape in shapes:
+        yield from _refusals(plan.cluster, shape)
+
+
+def _refusals(settings: Mapping[str, Any], shape: Shape) -> Iterator[Problem]:
+    if settings["signal_delay_s"] >= shape.time_s:
+        rule = f"the time limit is {shape.time_s} s, and no time would be left to run in"
+        fix = "give fewer seconds, or more model.resources.time"
+        yield Problem(_FILE, "cluster.signal_delay_s", str(settings["signal_delay_s"]), rule, fix)
+    with tempfile.TemporaryDirectory() as folder:
+        said = slurm_arrays.refusal(slurm_arrays.parameters(settings, shape, Path(folder)), Path(folder))
+    if said is not None:
+        fix = "change model.resources.*, or cluster.partition and the other options"
+        yield Problem(_FILE, "model.resources", str(shape), f"sbatch would refuse it: {said}", fix)
+
+
+def start(order: Order) -> Place:
+    """Copy the code, and get ready to submit."""
+    settings = order.plan.cluster
+    code = snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun)
+    shape_of = {
+        run_id: shape for shape, runs in slurm_arrays.shapes(order.plan, order.wanted).items() for run_id in runs
+    }
+    scheduler = Slurm(
+        order.record.resolve(),
+        settings,
+        shape_of,
+        lambda shape: slurm_arrays.parameters(settings, shape, code.resolve()),
+        order.train,
+        _largest(settings["max_array"]),
+    )
+    detached = (lambda: _detach(scheduler, order, code.resolve())) if settings["detach"] else None
+    return Place(scheduler, f"SLURM, {len(set(shape_of.values()))} shapes of resources", detached=detached)
+
+
+def _largest(wanted: int | None) -> int:
+    """The runs of an array. SLURM's MaxArraySize is one more than the largest index, and ours begin at 0."""
+    said = re.match(r"\d+", slurm_queue.limits().get("MaxArraySize", ""))
+    return min(wanted or 1_000_000, max(1, int(said.group())) if said else 1000)
+
+
+def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
+    """Submit everything and the reports after it; what to tell. SchedulerError: nothing could be submitted."""
+    scheduler.poll(0)
+    left = scheduler.give_up()
+    jobs = scheduler.jobs
+    if not jobs:
+        raise SchedulerError("nothing could be submitted now; the same command tries again")
+    given = slurm_arrays.parameters(order.plan.cluster, _REPORT, code)
+    given.pop("gpus_per_node", None)
+    experiments = [(order.plan.multirun / experiment.name).resolve() for experiment in order.plan.experiments]
+    try:
+        report = Arrays(order.record.resolve()).report(experiments, given, jobs)
+    except REFUSED as error:
+        raise SchedulerError(f"the runs are in the queue, but sbatch refused their report: {error}") from error
+    more = f"; SLURM took {left} runs fewer than there are: the same command submits them later" if left else ""
+    return f"submitted as {', '.join(jobs)}; the report follows them as job {report}{more}"

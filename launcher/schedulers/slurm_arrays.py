@@ -1,0 +1,192 @@
+"""Job arrays: runs of one resource shape, submitted together through submitit.
+
+    multirun/launches/<token>/arrays/<n>.json    the runs of array n in their order, written before sbatch
+
+An array's name holds the launch's token and n, so whoever sees a job in the queue knows its run, whether or not the
+launcher that submitted it lived to write its number down.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from submitit.core.utils import (
+    DelayedSubmission,
+    FailedJobError,
+    FailedSubmissionError,
+    JobPaths,
+    temporary_save_path,
+)
+from submitit.helpers import clean_env
+from submitit.slurm.slurm import SlurmExecutor
+
+from launcher import launches
+from launcher import run as folders
+from launcher.plan import Plan
+from launcher.schedulers.slurm_task import Report, Task
+
+PREFIX = "rlsweep-"
+#: What submitit raises when sbatch refuses.
+REFUSED = (FailedJobError, FailedSubmissionError, OSError)
+_NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
+# We set these; another value would take a job's array, logs or warnings from us.
+OURS = frozenset(
+    {
+        *("array", "chdir", "cpus-per-task", "dependency", "error", "export", "gpus-per-node", "job-name", "mem"),
+        *("no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "signal"),
+        *("test-only", "time", "wait", "wrap"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a run asks for: nodes, devices (of all nodes together), CPUs and memory (10^9 bytes) a node, seconds."""
+
+    nodes: int
+    devices: int
+    cpus: int
+    memory_gb: float
+    time_s: int
+
+    def __str__(self) -> str:
+        devices = f"{self.devices} devices, " if self.devices else ""
+        return f"{self.nodes} nodes, {devices}{self.cpus} CPUs and {self.memory_gb:g} GB a node, {self.time_s} s"
+
+
+def seconds(time: str) -> int | None:
+    """The seconds of a time as SLURM writes it, HH:MM:SS or D-HH:MM:SS; None when it is not written so."""
+    match = _TIME.fullmatch(time)
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def shape(resources: Mapping[str, Any]) -> Shape:
+    """The shape of a model file's `resources`. ValueError: a value that SLURM cannot be asked for."""
+    nodes, devices = int(resources.get("nodes") or 1), int(resources.get("devices") or 0)
+    if devices % nodes:
+        raise ValueError(f"{devices} devices do not spread evenly over {nodes} nodes")
+    time = seconds(str(resources.get("time") or ""))
+    if not time:
+        raise ValueError(f"time = {resources.get('time')!r} is no time limit such as 24:00:00 or 2-00:00:00")
+    return Shape(nodes, devices, int(resources.get("cpus") or 1), float(resources.get("memory_gb") or 1), time)
+
+
+def shapes(plan: Plan, wanted: Sequence[str]) -> dict[Shape, list[str]]:
+    """The wanted runs by what they ask for, in the plan's order."""
+    found: dict[Shape, list[str]] = {}
+    for run_id in wanted:
+        found.setdefault(shape(plan.runs[run_id].config["model"].get("resources") or {}), []).append(run_id)
+    return found
+
+
+def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[str, Any]:
+    """submitit's parameters for one shape; `settings` is the plan's section `cluster`."""
+    extras = {key: value for key, value in (settings["sbatch"] or {}).items() if value is not False}
+    given = {key: settings[key] for key in ("partition", "account", "qos", "constraint") if settings[key] is not None}
+    if shape.devices:
+        kind = f"{settings['gpu_type']}:" if settings["gpu_type"] else ""
+        given["gpus_per_node"] = f"{kind}{shape.devices // shape.nodes}"
+    return {
+        **given,
+        "nodes": shape.nodes,
+        "ntasks_per_node": 1,
+        "cpus_per_task": shape.cpus,
+        "mem": f"{math.ceil(shape.memory_gb * 1e9 / 2**20)}M",
+        "time": math.ceil(shape.time_s / 60),
+        "signal_delay_s": settings["signal_delay_s"],
+        "stderr_to_stdout": True,
+        "setup": [*settings["setup"], "export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}"],
+        # One process begins a run, on the first node; what it starts on the others shares its devices.
+        "srun_args": ["--nodes=1", "--ntasks=1", "--overlap"],
+        "additional_parameters": {**extras, "chdir": str(code), "requeue": True},
+    }
+
+
+def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
+    """What sbatch says against a request, or None where it would take it. Submits nothing."""
+    executor = SlurmExecutor(folder)
+    executor.update_parameters(**given, job_name=f"{PREFIX}test")
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+        file.write(executor._make_submission_file_text("true", "test"))
+        file.flush()
+        done = subprocess.run(["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else " ".join(done.stderr.split())
+
+
+class Arrays:
+    """The arrays of one launch. `place` is multirun/launches/<token>."""
+
+    def __init__(self, record: Path) -> None:
+        self._record, self._place = record, record.with_suffix("")
+
+    def submit(
+        self, runs: Sequence[Path], given: Mapping[str, Any], throttle: int, task: Mapping[str, Any]
+    ) -> list[str]:
+        """Submit run folders as one array, `throttle` at a time; each run's job id. One of REFUSED: sbatch did not."""
+        lists = self._place / "arrays"
+        lists.mkdir(parents=True, exist_ok=True)
+        number = len(list(lists.iterdir()))
+        folders.write_json(lists / f"{number}.json", [folder.name for folder in runs])
+        executor = SlurmExecutor(self._place / "jobs")
+        name = f"{PREFIX}{self._record.stem}-{number}"
+        executor.update_parameters(**given, job_name=name, array_parallelism=throttle)
+        tasks = [Task(folder=str(folder.resolve()), record=str(self._record), **task) for folder in runs]
+        with _outside():
+            return [str(job.job_id) for job in executor.submit_array(tasks)]
+
+    def complete(self, token: str, job: str, task: Task) -> None:
+        """Give an adopted job what a launcher that was killed just after sbatch owes it: what it is to do."""
+        place = launches.launches_folder(self._record.parent.parent) / token / "jobs"
+        path = JobPaths(place, job_id=job).submitted_pickle
+        if not path.exists():
+            owed = DelayedSubmission(task)
+            owed.set_timeout(math.ceil(task.limit_s / 60), 0)
+            with temporary_save_path(path) as aside:
+                owed.dump(aside)
+
+    def report(self, experiments: Sequence[Path], given: Mapping[str, Any], after: Sequence[str]) -> str:
+        """Submit the reports of experiments' folders as a job that begins when others have ended; its id."""
+        executor = SlurmExecutor(self._place / "jobs")
+        executor.update_parameters(**given, job_name=f"{PREFIX}report", dependency=f"afterany:{':'.join(after)}")
+        with _outside():
+            return str(executor.submit(Report([str(folder) for folder in experiments])).job_id)
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    """A launcher that runs in a job of SLURM's own hands nothing of it down to the jobs that it submits."""
+    if "SLURM_JOB_ID" not in os.environ:
+        yield
+        return
+    configuration = os.environ.get("SLURM_CONF")
+    with clean_env():
+        if configuration:
+            os.environ["SLURM_CONF"] = configuration
+        yield
+
+
+def run_of(multirun: Path, name: str, index: int) -> tuple[str, str] | None:
+    """The token and the run of a job, by its name and its place in its array; None when it is none of this folder's."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    path = launches.launches_folder(multirun) / match.group(1) / "arrays" / f"{match.group(2)}.json"
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return (match.group(1), str(runs[index])) if index < len(runs) else None

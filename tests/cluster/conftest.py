@@ -1,0 +1,43 @@
+"""Real clusters for the tests: started for them, on loopback, and stopped after them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.slurm import ROOT, Lab, installed
+
+
+def start(name: str, **settings: str) -> Iterator[Lab]:
+    if not installed():
+        assert "CI" not in os.environ, "SLURM is not installed: make cluster-up installs it"
+        pytest.skip("needs root and SLURM's packages: make test-cluster installs them")
+    # Not in a private folder: munge wants its socket to be within everybody's reach.
+    lab = Lab(ROOT / "build" / f"{name}-{os.getpid()}", {"LAB_ARRAY": "6", **settings})
+    try:
+        lab.script("start.sh")
+        yield lab
+    finally:
+        lab.script("stop.sh", "--wipe")
+
+
+@pytest.fixture(scope="session")
+def accounted() -> Iterator[Lab]:
+    """A SLURM with slurmdbd; its arrays take 6 tasks at most."""
+    yield from start("slurm-accounted", LAB_DBD="1")
+
+
+@pytest.fixture(scope="session")
+def plain() -> Iterator[Lab]:
+    """A SLURM without slurmdbd."""
+    yield from start("slurm-plain", LAB_DBD="0")
+
+
+@pytest.fixture
+def slurm(accounted: Lab) -> Iterator[Lab]:
+    """The SLURM with slurmdbd, with all its nodes and nothing in its queue."""
+    yield accounted
+    accounted.script("start.sh")
+    accounted.ask("scancel", "--user=root")

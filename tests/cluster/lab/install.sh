@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# SLURM from Debian's packages, as root. Nothing is started: start.sh does that.
+set -euo pipefail
+if command -v slurmctld slurmd slurmdbd munged mariadbd ip unshare >/dev/null; then exit 0; fi
+[ "$(id -u)" = 0 ] || { echo "the throw-away cluster needs root (or SLURM's packages installed)" >&2; exit 1; }
+# Debian's scripts would start the daemons as services.
+printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d.rlsweep
+chmod 755 /usr/sbin/policy-rc.d.rlsweep
+kept=
+if [ ! -e /usr/sbin/policy-rc.d ]; then mv /usr/sbin/policy-rc.d.rlsweep /usr/sbin/policy-rc.d; kept=1; else rm /usr/sbin/policy-rc.d.rlsweep; fi
+trap '[ -z "$kept" ] || rm -f /usr/sbin/policy-rc.d' EXIT
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends slurm-wlm slurm-client slurmdbd munge mariadb-server iproute2 util-linux >/dev/null

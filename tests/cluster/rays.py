@@ -1,0 +1,152 @@
+"""Real Ray clusters in a network namespace that has only a loopback device: nothing outside can reach them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.waiting import DEADLINE, until
+
+ROOT = Path(__file__).parents[2]
+PORT = 6399  # below Ray's own range of workers' ports
+
+
+class Rays:
+    """A namespace, and the Ray nodes and launchers in it; `environment` is what all of them get."""
+
+    def __init__(self) -> None:
+        self.environment = {
+            **os.environ,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        self.address = f"127.0.0.1:{PORT}"
+        self._folder = tempfile.mkdtemp(prefix="rl-")  # short: the paths of Ray's sockets are limited
+        self._started: list[subprocess.Popen[str]] = []
+        user = [] if os.geteuid() == 0 else ["-r"]
+        self._holder = subprocess.Popen(
+            ["unshare", "-n", *user, "sh", "-c", "ip link set lo up && echo up && exec sleep infinity"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != "up\n":
+            _, why = self._holder.communicate()
+            raise OSError(f"a network namespace with a loopback device cannot be made here: {why.strip()}")
+        self._space = os.readlink(f"/proc/{self._holder.pid}/ns/net")
+        self._enter = [
+            "nsenter",
+            "-t",
+            str(self._holder.pid),
+            "-n",
+            *(["-U", "--preserve-credentials"] if user else []),
+        ]
+
+    def run(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+        """A process in the namespace."""
+        process = subprocess.Popen(
+            [*self._enter, *command],
+            cwd=ROOT,
+            env={**self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def head(self, *options: str) -> subprocess.Popen[str]:
+        """Start a head, and wait until it answers."""
+        return self._node(
+            "--head", "--port", str(PORT), "--include-dashboard=false", "--temp-dir", self._folder, *options
+        )
+
+    def node(self, *options: str) -> subprocess.Popen[str]:
+        """Start another node of the same cluster."""
+        return self._node("--address", self.address, *options)
+
+    def _node(self, *options: str) -> subprocess.Popen[str]:
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address", "127.0.0.1"]
+        process = self.run(*ray, *options)
+        assert process.stdout is not None
+        said = ""
+        while "Ray runtime started" not in said:
+            line = process.stdout.readline()
+            assert line, f"Ray did not start: {said}"
+            said += line
+        return process
+
+    def launcher(self, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
+        """A launcher over the small training of tests/launcher/steps.py."""
+        where = ["cluster=ray", f"cluster.address={self.address}"]
+        return self.run(sys.executable, "-m", "tests.launcher.drive", str(multirun), *where, *overrides)
+
+    def stop(self) -> None:
+        """End every process of the namespace: all are ours."""
+        for process in self._started:
+            with suppress(ProcessLookupError):
+                process.terminate()
+        for process in self._started:
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=20)
+        self._holder.kill()
+        until(lambda: not self._kill_all())
+        for process in [*self._started, self._holder]:
+            process.communicate(timeout=DEADLINE)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _kill_all(self) -> list[int]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.readlink(entry / "ns/net") == self._space and (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """A process and all below it."""
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def kill(pid: int) -> None:
+    """Kill a node: Ray's processes, the Ray workers, and the runs below them."""
+    for process in tree(pid):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def ray_worker(node: subprocess.Popen[str], run_id: str) -> psutil.Process:
+    """The Ray worker of a node that has a run as its task."""
+    (found,) = [one for one in tree(node.pid) if one.cmdline() and one.cmdline()[0] == f"ray::{run_id}"]
+    return found
+
+
+def made() -> Rays:
+    """A namespace, or the reason why the test is skipped; with CI set that is a failure."""
+    missing = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
+    try:
+        if missing:
+            raise OSError(f"not installed: {', '.join(missing)} (Debian: util-linux, iproute2)")
+        return Rays()
+    except OSError as error:
+        if "CI" in os.environ:
+            raise
+        pytest.skip(str(error))

@@ -1,0 +1,221 @@
+"""`cluster=ray` on real Ray: the same runs as the pool's, refusals, and whatever may be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import claim
+from launcher import run as folders
+from launcher.cancel import cancel
+from tests.cluster import rays
+from tests.cluster.rays import ROOT, Rays
+from tests.waiting import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+LIMIT_S = 600
+SWEEP = ("method=c0_grpo", "seed=0,1", "trainer.steps=60", "trainer.checkpoint_every=5")
+PACE = {"STEPS_SECONDS": "0.1"}
+
+
+@pytest.fixture
+def ray() -> Iterator[Rays]:
+    started = rays.made()
+    yield started
+    started.stop()
+
+
+def over(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code of a launcher, and what it said."""
+    said, _ = process.communicate(timeout=LIMIT_S)
+    return process.returncode, said
+
+
+def states(multirun: Path) -> dict[str, dict[str, Any]]:
+    return {path.parent.name: json.loads(path.read_text()) for path in sorted(multirun.glob("runs/*/state.json"))}
+
+
+def walked(multirun: Path) -> dict[str, list[tuple[int, int]]]:
+    """id -> (step, value) of every line, torn or doubled ones too."""
+    lines = {path.parent.name: path.read_text().splitlines() for path in multirun.glob("runs/*/metrics.jsonl")}
+    read = {name: [json.loads(line) for line in own] for name, own in lines.items()}
+    return {name: [(line["step"], line["value"]) for line in own] for name, own in sorted(read.items())}
+
+
+def past_a_checkpoint(multirun: Path, count: int = 2) -> list[Path]:
+    """The folders of the runs, once so many run and have a checkpoint."""
+
+    def found() -> list[Path]:
+        runs = [path for path in multirun.glob("runs/*") if folders.latest_checkpoint(path) and claim.live_claim(path)]
+        return runs if len(runs) >= count else []
+
+    return sorted(until(found))
+
+
+def assert_whole(multirun: Path, expected: dict[str, list[tuple[int, int]]]) -> None:
+    """Every run is done, with every step once, and nobody owns it."""
+    assert {state["state"] for state in states(multirun).values()} == {"done"}
+    assert walked(multirun) == expected
+    assert not [path for path in multirun.glob("runs/*") if claim.read_claim(path)]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, int]]]:
+    """What an undisturbed sweep of the pool logs."""
+    multirun = tmp_path_factory.mktemp("pool")
+    command = [sys.executable, "-m", "tests.launcher.drive", str(multirun), *SWEEP]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=LIMIT_S)
+    return walked(multirun)
+
+
+def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
+    """id -> what every step logged, without what a clock or the machine decides."""
+    return {
+        path.parent.name: [
+            {key: value for key, value in json.loads(line).items() if key != "time" and not key.startswith("cost/")}
+            for line in path.read_text().splitlines()
+        ]
+        for path in multirun.glob("runs/*/metrics.jsonl")
+    }
+
+
+def test_the_quickstart_sweep_has_the_pools_identities_and_numbers(ray: Rays, tmp_path: Path) -> None:
+    small = ["experiment=quickstart", "seed=0", "trainer.steps=6", "trainer.eval_every=3", "task.warm_start.steps=20"]
+    launch = [sys.executable, "launch.py", "-m", *small]
+    pool = subprocess.run([*launch, f"multirun={tmp_path / 'pool'}"], cwd=ROOT, capture_output=True, text=True)
+    assert pool.returncode == 0, pool.stdout + pool.stderr
+    ray.head("--num-cpus", "2")
+    there = [*launch, "cluster=ray", f"cluster.address={ray.address}", f"multirun={tmp_path / 'ray'}"]
+    code, said = over(ray.run(*there))
+    assert code == 0 and "5 done" in said, said
+    assert science(tmp_path / "ray") == science(tmp_path / "pool")
+    assert len(science(tmp_path / "pool")) == 5
+    code, said = over(ray.run(*there))
+    assert code == 0 and "started" not in said, said
+    over_the_top = ["model.resources.cpus=3", f"multirun={tmp_path / 'none'}"]
+    code, said = over(ray.run(*there[:-1], *over_the_top))
+    assert code == 2 and "1 node (1 of 2 CPUs" in said and "Fix: " in said, said
+    assert not list(tmp_path.glob("none/runs/*/state.json"))
+
+
+def test_a_run_of_two_nodes_takes_both(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.head("--num-cpus", "1", "--num-gpus", "1")
+    ray.node("--num-cpus", "1", "--num-gpus", "1")
+    asked = ("model.resources.nodes=2", "model.resources.devices=1")
+    code, said = over(ray.launcher(tmp_path, *SWEEP, *asked))
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+    first, second = sorted(states(tmp_path).values(), key=lambda state: float(state["started"]))
+    assert first["finished"] <= second["started"]
+
+
+def test_a_ray_started_for_the_launch_ends_with_it(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    before = set(Path("/tmp").glob("rlsweep-ray-*"))
+    code, said = over(ray.run(sys.executable, "-m", "tests.launcher.drive", str(tmp_path), "cluster=ray", *SWEEP))
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+    assert set(Path("/tmp").glob("rlsweep-ray-*")) == before
+
+
+def test_a_killed_ray_worker_costs_an_attempt(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.environment |= PACE
+    head = ray.head("--num-cpus", "2")
+    launcher = ray.launcher(tmp_path, *SWEEP)
+    victim, other = past_a_checkpoint(tmp_path)
+    rays.ray_worker(head, victim.name).kill()
+    code, said = over(launcher)
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+    ended = states(tmp_path)
+    assert ended[victim.name]["ends"] == {"lost": 1} and ended[victim.name]["attempt"] == 2
+    assert ended[other.name]["ends"] == {} and ended[other.name]["attempt"] == 1
+    assert "the Ray worker" in said
+
+
+@pytest.mark.parametrize("runs_too", [False, True], ids=["raylet", "node"])
+def test_a_lost_node_is_named_and_its_runs_go_on_elsewhere(
+    runs_too: bool, ray: Rays, tmp_path: Path, expected: Any
+) -> None:
+    ray.environment |= PACE
+    ray.head("--num-cpus", "0")
+    node = ray.node("--num-cpus", "2")
+    launcher = ray.launcher(tmp_path, *SWEEP)
+    past_a_checkpoint(tmp_path)
+    if runs_too:
+        rays.kill(node.pid)
+    else:
+        (raylet,) = [one for one in rays.tree(node.pid) if one.name() == "raylet"]
+        raylet.kill()
+    ray.node("--num-cpus", "2")
+    code, said = over(launcher)
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+    assert {json.dumps(state["ends"]) for state in states(tmp_path).values()} == {'{"node_failure": 1}'}
+
+
+def test_a_killed_head_ends_the_launch_and_the_same_command_goes_on(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.environment |= PACE
+    head = ray.head("--num-cpus", "2")
+    launcher = ray.launcher(tmp_path, *SWEEP)
+    past_a_checkpoint(tmp_path)
+    rays.kill(head.pid)
+    code, said = over(launcher)
+    assert code == 1 and "the Ray cluster is gone" in said, said
+    assert {(state["state"], state["kind"]) for state in states(tmp_path).values()} == {("lost", "node_failure")}
+    ray.head("--num-cpus", "2")
+    code, said = over(ray.launcher(tmp_path, *SWEEP))
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+    assert {state["attempt"] for state in states(tmp_path).values()} == {2}
+
+
+def test_a_killed_launchers_runs_are_saved_and_taken_up(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.environment |= PACE
+    ray.head("--num-cpus", "2")
+    launcher = ray.launcher(tmp_path, *SWEEP)
+    past_a_checkpoint(tmp_path)
+    os.kill(launcher.pid, signal.SIGKILL)
+    until(
+        lambda: (
+            {(state["state"], state["cause"]) for state in states(tmp_path).values()}
+            == {("preempted", "launcher gone")}
+        )
+    )
+    code, said = over(ray.launcher(tmp_path, *SWEEP))
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+
+
+def test_ctrl_c_saves_what_runs_and_keeps_the_rest_from_starting(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.environment |= PACE
+    ray.head("--num-cpus", "1")
+    launcher = ray.launcher(tmp_path, *SWEEP, "cluster.max_running=2")  # one runs, one waits in Ray
+    past_a_checkpoint(tmp_path, 1)
+    os.kill(launcher.pid, signal.SIGINT)
+    code, said = over(launcher)
+    assert code == 1, said
+    assert sorted(state["state"] for state in states(tmp_path).values()) == ["planned", "preempted"], said
+    code, said = over(ray.launcher(tmp_path, *SWEEP))
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+    assert sorted(state["attempt"] for state in states(tmp_path).values()) == [1, 2]
+
+
+def test_two_launchers_and_a_cancelled_run(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.environment |= PACE
+    ray.head("--num-cpus", "4")
+    first, second = ray.launcher(tmp_path, *SWEEP), ray.launcher(tmp_path, *SWEEP)
+    victim, other = past_a_checkpoint(tmp_path)
+    assert cancel(tmp_path, victim.name) == "asked"
+    assert [over(first)[0], over(second)[0]] == [1, 1]
+    ended = states(tmp_path)
+    assert ended[victim.name]["state"] == "cancelled" and ended[other.name]["state"] == "done"
+    assert ended[other.name]["attempt"] == 1 and walked(tmp_path)[other.name] == expected[other.name]

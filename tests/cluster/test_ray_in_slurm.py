@@ -1,0 +1,136 @@
+"""Ray inside jobs of a real SLURM: two at once on the same nodes, a head that dies, nodes that do not join."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launcher.schedulers import ray_in_slurm
+from tests.cluster import rays
+from tests.cluster.rays import ROOT, Rays
+from tests.waiting import DEADLINE, until
+
+LAB = Path(__file__).parent / "lab"
+
+
+@pytest.fixture
+def ray(tmp_path: Path) -> Iterator[Rays]:
+    """A namespace with a SLURM of three nodes."""
+    if not all(map(shutil.which, ("slurmctld", "slurmd", "munged"))) or os.geteuid() != 0:
+        if "CI" in os.environ:
+            raise AssertionError("SLURM is not installed: tests/cluster/lab/install.sh, as root")
+        pytest.skip("no SLURM, or not root: tests/cluster/lab/install.sh")
+    space = rays.made()
+    state = Path(tempfile.mkdtemp(prefix="rls-"))  # SLURM's users must reach it
+    state.chmod(0o755)
+    lab = {"LAB_STATE": str(state), "LAB_DBD": "0", "LAB_NODES": "3", "LAB_PORT": "30400"}
+    space.environment |= {**lab, "SLURM_CONF": str(state / "etc" / "slurm.conf"), "TMPDIR": str(state)}
+    del space.environment["RAY_AUTH_MODE"], space.environment["RAY_AUTH_TOKEN"]
+    try:
+        # SLURM resolves no address on a host that has only 127.0.0.1.
+        assert space.run("ip", "address", "add", "10.255.255.1/32", "dev", "lo").wait(timeout=DEADLINE) == 0
+        up = space.run("bash", "-c", f"{LAB / 'start.sh'} > {tmp_path / 'start.log'} 2>&1")
+        assert up.wait(timeout=DEADLINE) == 0, (tmp_path / "start.log").read_text()
+        yield space
+        space.run("bash", str(LAB / "stop.sh")).communicate(timeout=DEADLINE)
+    finally:
+        space.stop()
+        shutil.rmtree(state)
+
+
+def submit(space: Rays, output: Path, *arguments: str) -> str:
+    """Submit a job over three nodes; its number."""
+    script = output.with_suffix(".sh")
+    program = [sys.executable, "-m", "launcher.schedulers.ray_in_slurm", *arguments]
+    script.write_text(f"#!/bin/bash\ncd {ROOT}\nexec {' '.join(program)}\n")
+    options = [
+        "--parsable",
+        "--nodes=3",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=2",
+        "--mem=4000",
+        f"--output={output}",
+    ]
+    sbatch = space.run("sbatch", *options, str(script))
+    said, _ = sbatch.communicate(timeout=DEADLINE)
+    assert sbatch.returncode == 0, said
+    return said.strip()
+
+
+def ended(space: Rays, job: str) -> str:
+    """State and exit code of a job that is over."""
+
+    def found() -> str | None:
+        shown, _ = space.run("scontrol", "show", "job", job, "--oneliner").communicate(timeout=DEADLINE)
+        words = dict(word.split("=", 1) for word in shown.split() if "=" in word)
+        over = words["JobState"] not in ("PENDING", "RUNNING", "COMPLETING")
+        return f"{words['JobState']} {words['ExitCode']}" if over else None
+
+    return str(until(found))
+
+
+def ray_processes(job: str) -> list[int]:
+    """What is left of a job's Ray."""
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("SLURM_JOB_ID") == job and "ray" in " ".join(process.cmdline()):
+                left.append(process.pid)
+        except psutil.Error:
+            continue
+    return left
+
+
+PROGRAM = (sys.executable, "-m", "tests.cluster.over_nodes")
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path: Path) -> None:
+    outputs = [tmp_path / "first.out", tmp_path / "second.out"]
+    jobs = [submit(ray, output, *PROGRAM, "5") for output in outputs]
+    assert [ended(ray, job) for job in jobs] == ["COMPLETED 0:0"] * 2, [output.read_text() for output in outputs]
+    said = [output.read_text() for output in outputs]
+    found = [line.split()[1:] for text in said for line in text.splitlines() if line.startswith("CLUSTER")]
+    assert [nodes for _, nodes in found] == ["3", "3"] and found[0][0] != found[1][0]
+    assert all("WORKED" in text for text in said)
+    assert not [pid for job in jobs for pid in ray_processes(job)]
+
+    output = tmp_path / "third.out"
+    job = submit(ray, output, *PROGRAM, "600")
+    until(lambda: output.exists() and "CLUSTER" in output.read_text())
+    (head,) = [pid for pid in ray_processes(job) if psutil.Process(pid).name() == "gcs_server"]
+    psutil.Process(head).kill()
+    assert ended(ray, job) == f"FAILED {ray_in_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
+    assert "the Ray head" in output.read_text()
+    until(lambda: not ray_processes(job))
+
+    output = tmp_path / "fourth.out"
+    job = submit(ray, output, "--join-s", "0.1", *PROGRAM, "0")
+    assert ended(ray, job) == f"FAILED {ray_in_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
+    assert "in time (--join-s)" in output.read_text() and "CLUSTER" not in output.read_text()
+    until(lambda: not ray_processes(job))
+
+
+def test_slurms_short_numbers_of_cpus() -> None:
+    assert ray_in_slurm.per_node("4(x2),8") == [4, 4, 8]
+    with pytest.raises(ValueError, match="4\\(x2\\),8"):
+        ray_in_slurm.per_node("four")
+
+
+def test_ports_come_from_the_job_and_are_free(tmp_path: Path) -> None:
+    import socket
+
+    first = next(ray_in_slurm.blocks(7))
+    assert first == next(ray_in_slurm.blocks(7)) != next(ray_in_slurm.blocks(8))
+    with socket.socket() as taken:
+        taken.bind(("", first + 5))
+        assert next(ray_in_slurm.blocks(7)) > first

@@ -1,0 +1,151 @@
+"""Sweeps on a real SLURM: the same runs and numbers as in the pool, asked for as the models say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.schedulers import snapshot
+from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
+from tests.launcher.test_hydra_launcher import RUNS, learned
+from tests.waiting import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+def real(lab: Lab, multirun: Path, *arguments: str) -> str:
+    """launch.py with real training; what it said."""
+    command = [sys.executable, "launch.py", *RUNS, "trainer.steps=3", f"multirun={multirun}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=lab.environment, text=True, capture_output=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path) -> None:
+    real(slurm, tmp_path / "pool")
+    assert "2 done" in real(slurm, tmp_path / "slurm", "cluster=slurm", "cluster.poll_s=1")
+    assert learned(tmp_path / "slurm") == learned(tmp_path / "pool")
+    assert "started" not in real(slurm, tmp_path / "slurm", "cluster=slurm")
+    again = real(slurm, tmp_path / "slurm", "cluster=slurm", "trainer.steps=4", "seed=0")  # a longer one is another run
+    assert "1 to run" in again
+
+
+def test_each_model_gets_what_it_asks_for(slurm: Lab, tmp_path: Path) -> None:
+    said = slurm.finish(tmp_path / "m", "model=tiny,qwen2_5_1_5b", "seed=0,1", "trainer.steps=4")
+    assert "4 done" in said, said
+    asked = {}
+    for job in slurm.jobs(tmp_path / "m"):
+        shown = slurm.ask("scontrol", "-o", "show", "job", job)
+        tres = re.search(r" (?:ReqTRES|TRES)=(\S+)", shown).group(1)
+        limit = re.search(r"TimeLimit=(\S+)", shown).group(1)
+        config = (tmp_path / "m" / "runs" / run_on(slurm, tmp_path / "m", job) / "config.yaml").read_text()
+        asked.setdefault("qwen2_5_1_5b" if "qwen2_5_1_5b" in config else "tiny", set()).add((tres, limit))
+    assert asked == {
+        "tiny": {("cpu=1,mem=1908M,node=1,billing=1", "00:30:00")},
+        "qwen2_5_1_5b": {("cpu=8,mem=61036M,node=1,billing=8,gres/gpu=1", "2-00:00:00")},
+    }
+    whole(tmp_path / "m", 4, 4)
+
+
+def test_arrays_keep_to_the_sites_size_and_to_ours(slurm: Lab, tmp_path: Path) -> None:
+    def sizes(multirun: Path) -> list[int]:
+        arrays = [job.partition("_")[0] for job in slurm.jobs(multirun)]
+        return sorted(arrays.count(one) for one in set(arrays))
+
+    assert "13 done" in slurm.finish(tmp_path / "site", f"seed={','.join(map(str, range(13)))}", "trainer.steps=2")
+    assert sizes(tmp_path / "site") == [1, 6, 6]
+    said = slurm.finish(tmp_path / "ours", "cluster.max_array=2", "seed=0,1,2,3,4", "trainer.steps=2")
+    assert "5 done" in said and sizes(tmp_path / "ours") == [1, 2, 2], said
+    whole(tmp_path / "site", 13, 2)
+
+
+def test_a_submit_limit_is_waited_for(slurm: Lab, tmp_path: Path) -> None:
+    slurm.ask("sacctmgr", "-i", "modify", "user", "root", "set", "maxsubmitjobs=4")
+    try:
+        said = slurm.finish(tmp_path / "m", "seed=0,1,2,3,4,5,6,7,8,9", "trainer.steps=2")
+    finally:
+        slurm.ask("sacctmgr", "-i", "modify", "user", "root", "set", "maxsubmitjobs=-1")
+    assert "10 done" in said and "sbatch takes no more now" in said, said
+    assert {state.attempt for state in whole(tmp_path / "m", 10, 2).values()} == {1}
+
+
+def test_no_more_run_at_a_time_than_wanted(slurm: Lab, tmp_path: Path) -> None:
+    wanted = ["seed=0,1,2,3", "model=tiny,qwen2_5_1_5b", "cluster.max_running=3", "trainer.steps=4"]
+    assert "8 done" in slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.2")
+    times = [(state.started, state.finished) for state in whole(tmp_path / "m", 8, 4).values()]
+    most = max(sum(start <= moment < end for start, end in times) for moment, _ in times)
+    assert 2 <= most <= 3
+
+
+def test_what_is_edited_later_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:
+    tree = snapshot.copy(ROOT, tmp_path / "tree", ROOT / "multirun")
+    slurm.ask("git", "-C", str(tree), "init", "-q")
+    slurm.ask("git", "-C", str(tree), "add", "-A")
+    slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3", cwd=tree)
+        until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
+        (tree / "tests" / "launcher" / "steps.py").write_text("raise SystemExit('edited')\n")
+        (tree / "launcher" / "worker.py").write_text("raise SystemExit('edited')\n")
+    finally:
+        slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
+    said, _ = launcher.communicate(timeout=120)
+    assert "2 done" in said, said
+    whole(tmp_path / "m", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("model.resources.devices=9", "9 devices"),
+        ("cluster.partition=nowhere", "invalid partition"),
+        ("cluster.sbatch={array: 5}", "cluster.sbatch.array = 5: the launcher sets this option itself"),
+        ("cluster.sbatch={comment: 'a\\nb'}", "cluster.sbatch"),
+        ("cluster.partition='main; reboot'", "cluster.partition"),
+        ("model.resources.time=soon", "no time limit such as 24:00:00"),
+        ("model.resources.time='00:01:00' cluster.signal_delay_s=60", "cluster.signal_delay_s = 60"),
+    ],
+)
+def test_what_slurm_would_refuse_is_refused_before_anything_is_written(
+    slurm: Lab, tmp_path: Path, override: str, told: str
+) -> None:
+    words = re.findall(r"(?:[^\s{']|\{[^}]*\}|'[^']*')+", override)
+    command = [
+        sys.executable,
+        "launch.py",
+        "-m",
+        "method=c0_grpo",
+        "cluster=slurm",
+        f"multirun={tmp_path / 'm'}",
+        *words,
+    ]
+    done = subprocess.run(command, cwd=ROOT, env=slurm.environment, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 2 and told in done.stderr and "Fix:" in done.stderr, done.stdout + done.stderr
+    assert not list((tmp_path / "m").glob("*")) and not slurm.ask("squeue", "-h")
+
+
+def test_options_of_sbatch_reach_it(slurm: Lab, tmp_path: Path) -> None:
+    options = [
+        "cluster.sbatch={exclude: 'n[1-3]', comment: 'two words'}",
+        "cluster.setup=['export STEPS_SECONDS=0.01']",
+    ]
+    assert "1 done" in slurm.finish(tmp_path / "m", "seed=0", "trainer.steps=2", *options)
+    ((job, (_, node)),) = slurm.jobs(tmp_path / "m").items()
+    assert node == "n4" and "Comment=two words" in slurm.ask("scontrol", "show", "job", job)
+
+
+def test_detached_runs_go_on_and_report(slurm: Lab, tmp_path: Path) -> None:
+    said = real(slurm, tmp_path, "cluster=slurm", "cluster.detach=true")
+    assert re.search(r"submitted as \d+; the report follows them as job \d+", said)
+    until(lambda: (tmp_path / "adhoc" / "report.html").exists() or _files(tmp_path / "adhoc"))
+    assert {state.state for state in states(tmp_path).values()} == {"done"}
+    assert json.loads((tmp_path / "adhoc" / "plan.json").read_text())["runs"]
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.rglob("report*"))

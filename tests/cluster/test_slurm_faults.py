@@ -1,0 +1,262 @@
+"""What may go wrong on SLURM: afterwards the same command finishes the sweep, and the states say what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher import claim
+from launcher import run as folders
+from tests.cluster.slurm import Lab, begun, run_on, states, steps_of, whole
+from tests.waiting import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+SLOW = {"STEPS_SECONDS": "0.4"}
+
+
+def running(lab: Lab, multirun: Path) -> dict[str, str]:
+    """The run that each running job does."""
+    return {job: run_on(lab, multirun, job) for job in lab.jobs(multirun, "RUNNING")}
+
+
+def test_scancel_of_one_task(slurm: Lab, tmp_path: Path) -> None:
+    wanted = ["seed=0,1,2", "trainer.steps=20"]
+    launcher = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+    begun(tmp_path / "m", 3)
+    job, run_id = next(iter(running(slurm, tmp_path / "m").items()))
+    slurm.ask("scancel", job)
+    said, _ = launcher.communicate(timeout=120)
+    state = states(tmp_path / "m")[run_id]
+    assert launcher.returncode == 1 and "2 done" in said, said
+    assert (state.state, state.kind) == ("preempted", "revoked") and job in state.cause and "scancel" in state.cause
+    saved = folders.latest_checkpoint(folders.run_folder(tmp_path / "m", run_id))
+    assert saved is not None and saved[0] >= 3
+    slurm.finish(tmp_path / "m", *wanted)
+    assert sorted(one.attempt for one in whole(tmp_path / "m", 3, 20).values()) == [1, 1, 2]
+
+
+def test_scancel_of_a_waiting_task(slurm: Lab, tmp_path: Path) -> None:
+    slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3")
+    until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
+    slurm.ask("scancel", next(iter(slurm.jobs(tmp_path / "m"))))
+    until(lambda: "revoked" in {state.kind for state in states(tmp_path / "m").values()})
+    slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
+    said, _ = launcher.communicate(timeout=120)
+    assert "1 done, 1 preempted" in said, said
+    slurm.finish(tmp_path / "m", "seed=0,1", "trainer.steps=3")
+    whole(tmp_path / "m", 2, 3)
+
+
+def test_preemption(slurm: Lab, tmp_path: Path) -> None:
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=20", "cluster.partition=preempt", **SLOW)
+    begun(tmp_path / "m", 2)
+    slurm.ask("sbatch", "-p", "high", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 5")
+    until(lambda: {state.kind for state in states(tmp_path / "m").values()} == {"preempted"})
+    for state in states(tmp_path / "m").values():
+        assert state.state == "preempted" and "SLURM preempted its job" in state.cause, state
+    said, _ = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, said
+    ends = [(state.attempt, dict(state.ends)) for state in whole(tmp_path / "m", 2, 20).values()]
+    assert ends == [(2, {"preempted": 1})] * 2
+    assert len(slurm.jobs(tmp_path / "m")) == 2  # the same jobs, requeued: the launcher submitted nothing again
+
+
+def test_time_limit(slurm: Lab, tmp_path: Path) -> None:
+    limit = ["model.resources.time='00:01:00'", "cluster.signal_delay_s=20"]
+    launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=60", *limit, STEPS_SECONDS="0.8")
+    until(lambda: {state.kind for state in states(tmp_path / "m").values()} == {"time_out"})
+    (state,) = states(tmp_path / "m").values()
+    assert state.state == "preempted" and "time limit of 60 s" in state.cause, state
+    said, _ = launcher.communicate(timeout=250)
+    assert launcher.returncode == 0, said
+    (state,) = whole(tmp_path / "m", 1, 60).values()
+    assert set(state.ends) == {"time_out"} and state.attempt == 1 + state.ends["time_out"]
+    assert len(slurm.jobs(tmp_path / "m")) == 1
+
+
+def fail_node(lab: Lab, multirun: Path, *how: str) -> str:
+    """Kill the node of a running job, and tell SLURM; the run that it did."""
+    job, run_id = next(iter(running(lab, multirun).items()))
+    node = lab.jobs(multirun)[job][1]
+    lab.script("kill_node.sh", node, *how)
+    lab.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=killed")
+    return run_id
+
+
+@pytest.mark.parametrize("lab", ["accounted", "plain"])
+def test_a_node_dies(lab: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    slurm: Lab = request.getfixturevalue(lab)
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=20", "model.resources.cpus=40", **SLOW)
+    begun(tmp_path / "m", 2)
+    hit = fail_node(slurm, tmp_path / "m")
+    said, _ = launcher.communicate(timeout=200)
+    slurm.script("start.sh")
+    assert launcher.returncode == 0, said
+    for run_id, state in whole(tmp_path / "m", 2, 20).items():
+        assert (state.attempt, dict(state.ends)) == ((2, {"node_failure": 1}) if run_id == hit else (1, {})), state
+
+
+def test_a_node_dies_and_its_step_lives_on(slurm: Lab, tmp_path: Path) -> None:
+    launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=60", STEPS_SECONDS="0.4")
+    begun(tmp_path / "m", 1)
+    hit = fail_node(slurm, tmp_path / "m", "--keep-jobs")
+    orphan = claim.read_claim(folders.run_folder(tmp_path / "m", hit))
+    time.sleep(3)
+    assert orphan is not None and claim.process_start(orphan.pid) == orphan.process_start
+    said, _ = launcher.communicate(timeout=200)
+    slurm.script("start.sh")
+    assert launcher.returncode == 0, said
+    (state,) = whole(tmp_path / "m", 1, 60).values()
+    assert (state.attempt, dict(state.ends)) == (2, {"node_failure": 1}), state
+    assert state.from_step is not None and state.from_step >= 3  # nothing of the orphan's work is lost
+
+
+def test_slurmctld_dies_and_comes_back(slurm: Lab, tmp_path: Path) -> None:
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1,2", "trainer.steps=20", STEPS_SECONDS="0.3")
+    begun(tmp_path / "m", 3)
+    os.kill(int((slurm.state / "run" / "slurmctld.pid").read_text()), signal.SIGKILL)
+    until(lambda: "done" in {state.state for state in states(tmp_path / "m").values()})
+    slurm.script("start.sh")
+    said, _ = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, said
+    assert {state.attempt for state in whole(tmp_path / "m", 3, 20).values()} == {1}
+
+
+def test_slurmctld_is_away_when_runs_are_to_be_submitted(slurm: Lab, tmp_path: Path) -> None:
+    path = wrapper(tmp_path, KILL_CONTROLLER, slurm)
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3", path=path)
+    until(lambda: (tmp_path / "killed").exists())
+    until(lambda: not slurm.alive("slurmctld"))
+    slurm.script("start.sh")
+    said, _ = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, said
+    assert {state.attempt for state in whole(tmp_path / "m", 2, 3).values()} == {1}
+
+
+def test_without_slurmdbd(plain: Lab, tmp_path: Path) -> None:
+    assert subprocess.run(["sacct"], env=plain.environment, capture_output=True).returncode != 0
+    wanted = ["seed=0,1,2", "trainer.steps=15"]
+    launcher = plain.launch(tmp_path / "m", *wanted, **SLOW)
+    begun(tmp_path / "m", 3)
+    run_id = next(iter(states(tmp_path / "m")))
+    owner = claim.read_claim(folders.run_folder(tmp_path / "m", run_id))
+    assert owner is not None
+    task = int(Path(f"/proc/{owner.pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
+    for pid in (task, owner.pid):  # dies without a word, and so does what speaks for it
+        os.kill(pid, signal.SIGKILL)
+    said, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, said
+    found = whole(tmp_path / "m", 3, 15)
+    assert found[run_id].attempt == 2 and sum(found[run_id].ends.values()) == 1, found[run_id]
+
+
+# Stands before sbatch on PATH: the second call (the first is --test-only) kills the launcher, before or after sbatch.
+KILL_BEFORE = 'case "$1" in --test-only) exec {sbatch} "$@";; esac\ntouch {done}\nkill -9 $PPID'
+KILL_AFTER = 'case "$1" in --test-only) exec {sbatch} "$@";; esac\n{sbatch} "$@"\ntouch {done}\nkill -9 $PPID'
+KILL_CONTROLLER = (
+    'case "$1" in --test-only) exec {sbatch} "$@";; esac\n'
+    '[ -e {done} ] || {{ kill -9 $(cat {state}/run/slurmctld.pid); touch {done}; }}\nexec {sbatch} "$@"'
+)
+
+
+def wrapper(folder: Path, text: str, lab: Lab) -> Path:
+    """A folder with an sbatch that does this."""
+    place = folder / "bin"
+    place.mkdir()
+    script = place / "sbatch"
+    does = text.format(sbatch="/usr/bin/sbatch", done=folder / "killed", state=lab.state)
+    script.write_text(f"#!/bin/sh\n{does}\n")
+    script.chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize("when", [KILL_BEFORE, KILL_AFTER], ids=["before", "after"])
+def test_the_launcher_is_killed_around_sbatch(slurm: Lab, tmp_path: Path, when: str) -> None:
+    wanted = ["seed=0,1,2", "trainer.steps=10"]
+    first = slurm.launch(tmp_path / "m", *wanted, path=wrapper(tmp_path, when, slurm), STEPS_SECONDS="0.5")
+    first.communicate(timeout=60)
+    assert first.returncode == -signal.SIGKILL
+    assert {state.state for state in states(tmp_path / "m").values()} <= {"submitted", "running"}
+    assert len(slurm.jobs(tmp_path / "m")) == (3 if when == KILL_AFTER else 0)
+    said = slurm.finish(tmp_path / "m", *wanted)
+    assert "3 done" in said and said.count("adopted") == (3 if when == KILL_AFTER else 0), said
+    assert {state.attempt for state in whole(tmp_path / "m", 3, 10).values()} == {1}
+    assert len(slurm.jobs(tmp_path / "m")) == 3
+
+
+def test_the_launcher_is_killed_while_runs_go_on(slurm: Lab, tmp_path: Path) -> None:
+    wanted = ["seed=0,1,2", "trainer.steps=20"]
+    first = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+    begun(tmp_path / "m", 3)
+    first.kill()
+    first.communicate()
+    said = slurm.finish(tmp_path / "m", *wanted)
+    assert "waiting for it" in said and len(slurm.jobs(tmp_path / "m")) == 3, said
+    assert {state.attempt for state in whole(tmp_path / "m", 3, 20).values()} == {1}
+
+
+def test_a_task_ends_well_without_a_word(slurm: Lab, tmp_path: Path) -> None:
+    ends = ["cluster.setup=['exit 0']", "cluster.retry.lost=1"]
+    launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=3", *ends)
+    said, _ = launcher.communicate(timeout=120)
+    (state,) = states(tmp_path / "m").values()
+    assert launcher.returncode == 1 and (state.state, state.kind) == ("failed", "lost"), said
+    assert "SLURM says COMPLETED" in state.cause and state.ends == {"lost": 2}, state
+
+
+def test_a_worker_ends_well_without_a_word(slurm: Lab, tmp_path: Path) -> None:
+    wanted = ["seed=0", "trainer.steps=4", "cluster.retry.lost=0"]
+    launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_END='{"0": "quit"}')
+    launcher.communicate(timeout=120)
+    (state,) = states(tmp_path / "m").values()
+    assert (state.state, state.kind, state.cause) == ("failed", "lost", "exit code 0 without a terminal state")
+
+
+def test_a_failing_run_is_told_as_it_is(slurm: Lab, tmp_path: Path) -> None:
+    said = slurm.finish(tmp_path / "m", "seed=0,1", "trainer.steps=4", STEPS_END='{"0": "raise"}')
+    assert "1 done, 1 failed" in said, said
+    failed = next(state for state in states(tmp_path / "m").values() if state.state == "failed")
+    assert failed.kind == "exception" and "seed 0 ends here" in failed.cause and failed.attempt == 1
+    assert "FAILED" in {state for state, _ in slurm.jobs(tmp_path / "m").values()}
+
+
+def test_a_node_on_which_nothing_begins_is_left_out(slurm: Lab, tmp_path: Path) -> None:
+    broken = """cluster.setup=['if [ "$SLURMD_NODENAME" = n1 ]; then exit 1; fi']"""
+    said = slurm.finish(tmp_path / "m", "seed=0,1,2,3,4,5", "trainer.steps=3", broken)
+    assert "6 done" in said and "on n1 before the run began" in said, said
+    assert {dict(state.ends).get("node_failure") for state in whole(tmp_path / "m", 6, 3).values()} <= {None, 1}
+
+
+def test_the_breaker_takes_back_what_waits(slurm: Lab, tmp_path: Path) -> None:
+    wanted = [f"seed={','.join(map(str, range(12)))}", "trainer.steps=4", "cluster.max_running=2", "cluster.breaker=3"]
+    ends = "{" + ", ".join(f'"{seed}": "raise"' for seed in range(12)) + "}"
+    launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_END=ends, STEPS_SECONDS="0.5")
+    said, _ = launcher.communicate(timeout=200)
+    kinds = [state.state for state in states(tmp_path / "m").values()]
+    assert launcher.returncode == 1 and "3 failures in a row" in said and "runs were not submitted" in said, said
+    assert set(kinds) == {"failed", "planned"} and kinds.count("failed") < 9
+    assert not slurm.jobs(tmp_path / "m", "PENDING")
+
+
+def test_an_interrupted_launcher_leaves_no_jobs(slurm: Lab, tmp_path: Path) -> None:
+    wanted = ["seed=0,1,2,3", "trainer.steps=30", "cluster.max_running=2"]
+    launcher = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+    begun(tmp_path / "m", 2)
+    launcher.send_signal(signal.SIGINT)
+    said, _ = launcher.communicate(timeout=60)
+    found = states(tmp_path / "m")
+    assert sorted(state.state for state in found.values()) == ["planned", "planned", "preempted", "preempted"], said
+    assert {state.cause for state in found.values()} == {None, "its launcher was interrupted"}
+    for run_id, state in found.items():
+        folder = folders.run_folder(tmp_path / "m", run_id)
+        newest = folders.latest_checkpoint(folder)
+        assert state.state == "planned" or (newest is not None and newest[0] == steps_of(folder)[-1])
+    until(lambda: not slurm.jobs(tmp_path / "m", "PENDING,RUNNING,COMPLETING"))
+    slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.05")
+    whole(tmp_path / "m", 4, 30)

@@ -1,0 +1,136 @@
+"""What a launch says when there is nothing to run, or nowhere to write; and Ctrl-C at awkward moments."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from launcher import plan, run, sweep
+from launcher.problem import InvalidPlan
+from launcher.progress import Plain
+from launcher.reconciler import interruptible
+from tests.launcher.conftest import ROOT
+from tests.launcher.test_pool import small_disk as small_disk
+from tests.waiting import DEADLINE
+
+
+def settled(multirun, **states):
+    """A frozen plan of as many seeds as there are states, in these."""
+    seeds = ",".join(map(str, range(len(states))))
+    planned = plan.make(ROOT, ["method=c0_grpo", f"seed={seeds}", f"multirun={multirun}"])
+    plan.freeze(planned)
+    for run_id, (cause, state) in zip(planned.runs, states.items(), strict=True):
+        folder = run.run_folder(multirun, run_id)
+        run.write_state(folder, run.read_state(folder).but(state=state, cause=cause))
+    return planned
+
+
+def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_path, capfd):
+    states = {f"cause_{number}": run.FAILED for number in range(7)} | {"not_wanted": run.CANCELLED}
+    assert sweep.reconcile(ROOT, settled(tmp_path, **states)) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert said[0] == "adhoc: not done: 1 cancelled, 7 failed"
+    assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{number}" for number in range(5)]
+    assert said[6:8] == [
+        f"  and 2 more: python -m launcher logs adhoc --multirun {tmp_path}",
+        f"to take failed runs again: python -m launcher retry adhoc --multirun {tmp_path}",
+    ]
+
+
+def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
+    multirun = small_disk / "multirun"
+    planned = settled(multirun, one=run.DONE)
+    (multirun / "adhoc/plan.json").unlink()
+    with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1024))
+    assert sweep.reconcile(ROOT, planned) == 1
+    assert f"error: {multirun}: OSError: [Errno 28] No space left on device" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["/proc/none", __file__])
+def test_a_folder_that_cannot_be_made_is_a_problem_of_the_plan(place):
+    planned = plan.make(ROOT, ["method=c0_grpo", "seed=0", f"multirun='{place}'"])
+    with pytest.raises(InvalidPlan, match="this folder cannot be made"):
+        sweep.reconcile(ROOT, planned)
+
+
+class InterruptedFile(io.RawIOBase):
+    """A file whose third writing is interrupted."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self._count = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:
+        self._count += 1
+        if self._count == 3:
+            signal.raise_signal(signal.SIGINT)
+        self.written += bytes(data)
+        return len(data)
+
+
+def test_an_interruption_in_the_middle_of_a_line_is_counted(monkeypatch):
+    file = InterruptedFile()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(file)))
+    display = Plain(1)
+    with interruptible(display.say) as interruption:
+        for _ in range(5):
+            display.say("a line")
+    assert (interruption.count, interruption.said) == (1, False)  # the reconciler says it in its next turn
+    assert file.written.decode() == "a line\n" * 5
+
+
+def test_an_interruption_while_it_plans_leaves_no_traceback():
+    script = """
+import runpy, signal, sys
+class Now:
+    def find_spec(self, name, path=None, target=None):
+        if name == "launcher.plan":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Now())
+sys.argv = ["launch.py", "-m", "experiment=quickstart"]
+runpy.run_path("launch.py", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_the_server_of_workers_outlives_an_interruption_of_its_imports():
+    script = """
+import os, signal
+os.environ["RLSWEEP_WARM"] = "json"
+import launcher.warm
+os.kill(os.getpid(), signal.SIGINT)
+print("lives")
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.returncode, done.stdout) == (0, "lives\n")
+
+
+def test_a_second_signal_in_the_middle_of_the_first_is_no_deadlock():
+    script = """
+import os, signal, sys
+from pathlib import Path
+from launcher.attempt import Attempt
+attempt = Attempt(Path("multirun/runs/0123"), 1, None)
+signal.signal(signal.SIGTERM, lambda *_: attempt.request_stop("signal"))
+def everywhere(frame, event, _):
+    sys.settrace(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    sys.settrace(everywhere)
+    return everywhere
+sys.settrace(everywhere)
+attempt.request_stop("signal")
+sys.settrace(None)
+print(attempt.stop_requested())
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.stdout == "True\n", done.stderr
