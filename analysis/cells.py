@@ -105,6 +105,14 @@ def pair(a: Kept, b: Kept, names: tuple[str, str]) -> Pairs:
     return Pairs(seeds, tuple(left), tuple(right), dict(sorted(lost.items())), tuple(notes))
 
 
+def leave_out(pairs: Pairs, without: Mapping[int, str]) -> Pairs:
+    """The same pairs but for these seeds, which are lost for the reason given."""
+    kept = [place for place, seed in enumerate(pairs.seeds) if seed not in without]
+    seeds = tuple(pairs.seeds[place] for place in kept)
+    a, b = (tuple(values[place] for place in kept) for values in (pairs.a, pairs.b))
+    return Pairs(seeds, a, b, dict(sorted({**pairs.lost, **without}.items())), pairs.notes)
+
+
 def _labels(kept: Kept) -> set[str]:
     return {label for cells in kept.seeds.values() for cell in cells for label, _ in cell}
 

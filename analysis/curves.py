@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _Y_LABEL = 40  # letters in a line of the y axis' label
+_MEAN = "mean over seeds"
 _FEW = 20  # points of a curve, up to which each is marked
 
 
@@ -47,7 +48,18 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
     caption = _caption(study, about, found)
-    return Sketch(picture.name, "; ".join(metric.axis for metric in about), caption, canvas)
+    intervals = {f"mean--{s.group}": span for s in found[0] if (span := _span(s, study.settings.alpha)) is not None}
+    names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
+    names |= {f"metric{place}": metric.axis for place, metric in enumerate(about)}
+    title = "; ".join(metric.axis for metric in about)
+    return Sketch(picture.name, title, caption, canvas, intervals, names)
+
+
+def _span(s: Series, alpha: float) -> tuple[Array, Array] | None:
+    if not s.whole.size:
+        return None
+    mean, half = band(s.whole, alpha)
+    return None if half is None else (mean - half, mean + half)
 
 
 def spread(study: Study, picture: Picture) -> Sketch | None:
@@ -68,8 +80,14 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
         fill: dict[str, Any] = {"color": look["color"], "alpha": 0.1, "linewidth": 0}
         axes.fill_between(x, mean - std, mean + std, gid=f"band--{centre.group}", **fill)
         for place, edge in enumerate((mean - std, mean + std)):
-            axes.plot(x, edge, gid=f"edge{place}--{centre.group}", **{**look, "linewidth": 0.7, "alpha": 0.7})
-        axes.plot(x, mean, linewidth=1.9, gid=f"mean--{centre.group}", **_marked(look, x.size))
+            side: dict[str, Any] = {
+                **look,
+                "linewidth": 0.7,
+                "alpha": 0.7,
+                "label": f"{'mean +' if place else 'mean -'} std",
+            }
+            axes.plot(x, edge, gid=f"edge{place}--{centre.group}", **side)
+        axes.plot(x, mean, linewidth=1.9, gid=f"mean--{centre.group}", label=_MEAN, **_marked(look, x.size))
         entries.append((_entry(centre), {**look, "linewidth": 1.9}))
         shown += [mean - std, mean + std]
     if not shown:
@@ -128,25 +146,26 @@ def _mean(axes: Axes, s: Series, place: int, look: Mapping[str, Any]) -> list[Ar
     style = {**_marked(look, s.steps.size), **({"linestyle": _dash(place)} if place else {})}
     name = f"metric{place}" if place else "mean"
     every = max(1, s.steps.size // 10)
-    axes.plot(s.axis, mean, linewidth=_width(place), gid=f"{name}--{s.group}", markevery=every, **style)
+    named: dict[str, Any] = {**style, "gid": f"{name}--{s.group}", "label": _MEAN}
+    axes.plot(s.axis, mean, linewidth=_width(place), markevery=every, **named)
     return [mean] if np.isfinite(mean).any() else []
 
 
 def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float) -> list[Array]:
     """Draw a group's seeds, interval, mean, and runs without full result; what the y axis must include."""
     if s.whole.size:
-        mean, half = band(s.whole, alpha)
-        if half is not None:
-            low, high = mean - half, mean + half
-            axes.fill_between(s.axis, low, high, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
-        for i, row in enumerate(s.whole):
-            thin = {**look, "linewidth": 0.6, "alpha": 0.35, "marker": None}
-            axes.plot(s.axis, row, gid=f"seed{i}--{s.group}", **thin)
+        if (span := _span(s, alpha)) is not None:
+            axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
+        for seed, row in zip(s.seeds, s.whole, strict=True):
+            thin = {**look, "linewidth": 0.6, "alpha": 0.35, "marker": None, "label": f"seed {seed}"}
+            axes.plot(s.axis, row, gid=f"seed.{seed}--{s.group}", **thin)
         _mean(axes, s, 0, look)
-    for i, (steps, values) in enumerate(s.partial):
-        axes.plot(steps, values, linewidth=0.9, gid=f"cut{i}--{s.group}", color=look["color"], linestyle=":")
-        axes.plot(steps[-1:], values[-1:], "x", markersize=6, color=look["color"], gid=f"end{i}--{s.group}")
-    return [values for values in (s.whole, *(values for _, values in s.partial)) if np.isfinite(values).any()]
+    for seed, (steps, values) in s.partial.items():
+        cut: dict[str, Any] = {"color": look["color"], "linestyle": ":", "label": f"seed {seed}, without full result"}
+        axes.plot(steps, values, linewidth=0.9, gid=f"cut.{seed}--{s.group}", **cut)
+        axes.plot(steps[-1:], values[-1:], "x", markersize=6, color=look["color"], gid=f"end.{seed}--{s.group}")
+    drawn = (s.whole, *(values for _, values in s.partial.values()))
+    return [values for values in drawn if np.isfinite(values).any()]
 
 
 def _y_label(about: Sequence[Metric]) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.traces import GID, NONE, Array, Traces, to_csv, traces_of
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B13A70")
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
+_DPI = 160  # of a PNG, and of what is an image in the other formats
 INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours where a figure stands in a page
 MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
@@ -33,19 +36,27 @@ STYLE: dict[str, object] = {
 
 
 class Sketch(NamedTuple):
-    """A figure as drawn, not yet in any format."""
+    """A figure as drawn, not yet in any format.
+
+    intervals[gid]: (low, high) of an artist's points. names[role]: what y shows, where that is not the axis' label.
+    steps[gid]: of its points, where x is no step.
+    """
 
     name: str
     title: str
     caption: str
     canvas: Canvas
+    intervals: Mapping[str, tuple[Array, Array]] | None = None
+    names: Mapping[str, str] | None = None
+    steps: Mapping[str, Array] | None = None
 
 
 @dataclass(frozen=True)
 class Figure:
     """A drawn figure.
 
-    files: suffix -> bytes; caption says what is drawn and what is missing; inline: SVG to stand in a page.
+    files: suffix -> bytes; caption says what is drawn and what is missing; inline: SVG to stand in a page; traces: the
+    values behind it.
     """
 
     name: str
@@ -53,6 +64,7 @@ class Figure:
     caption: str
     files: Mapping[str, bytes]
     inline: str
+    traces: Traces = NONE
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
@@ -104,17 +116,25 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
     return rows
 
 
-def save(name: str, title: str, caption: str, canvas: Canvas) -> Figure:
-    """The drawing in every format."""
+def save(sketch: Sketch) -> Figure:
+    """The drawing in every format, its values as CSV among them."""
+    name, title, caption, canvas = sketch[:4]
     canvas.canvas.draw()
     canvas.set_layout_engine("none")  # laid out once, not again for every format
     files = {}
     for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("pdf", {"CreationDate": None}), ("png", {})):
         out = io.BytesIO()
         canvas.patch.set_alpha(float(suffix == "png"))  # white paper: what shows a PNG may have a dark one
-        canvas.savefig(out, format=suffix, metadata=metadata, dpi=160 if suffix == "png" else "figure")
+        canvas.savefig(out, format=suffix, metadata=metadata, dpi=_DPI)
         files[suffix] = out.getvalue()
-    return Figure(name, title, caption, files, _inline(name, title, files["svg"].decode()))
+    found = traces_of(canvas, sketch.intervals or {}, sketch.names or {}, sketch.steps or {})
+    files["csv"] = to_csv(found).encode()
+    return Figure(name, title, caption, files, _inline(name, title, files["svg"].decode()), found)
+
+
+def _marked(found: re.Match[str]) -> str:
+    _, seed, group = found.groups()
+    return f'<g data-group="{group}"' + (f' data-seed="{seed}">' if seed else ">")
 
 
 def _inline(name: str, title: str, svg: str) -> str:
@@ -122,7 +142,7 @@ def _inline(name: str, title: str, svg: str) -> str:
     a reader."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    svg = re.sub(r'<g id="[a-z]+\d*--([^"]*)">', r'<g data-group="\1">', svg)
+    svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r"url\(#", f"url(#{name}-", svg)
     svg = re.sub(r'href="#', f'href="#{name}-', svg)

@@ -48,6 +48,7 @@ def to_text(table: Table) -> str:
 
 
 _LEFT = ("measure", "method", "verdict", "run", "factors", "state", "commit", "folder", "remark", "hypothesis")
+_WIDE = 30  # letters of a text, beyond which it is wrapped
 _WRAPPED = ("claim", "quantity", "decided by")  # sentences
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -85,17 +86,33 @@ def latex_escape(text: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A tabular with booktabs rules, to be read with \\input; text columns left, sentences wrapped, others right."""
-    kinds = dict.fromkeys(_LEFT, "l") | dict.fromkeys(_WRAPPED, "p{0.2\\linewidth}")
-    spec = "".join(kinds.get(column, "r") for column in table.columns)
+    """A tabular with booktabs rules, to be read with \\input; text columns left, sentences wrapped, others right.
+
+    Where rows belong to measures, each measure is a heading above its rows.
+    """
+    first = 1 if table.columns[0] == "measure" else 0
+    columns = table.columns[first:]
+    spec = "".join(_kind(column, [row[first + place] for row in table.rows]) for place, column in enumerate(columns))
     lines = [
         f"% {latex_escape(table.title)}; needs \\usepackage{{booktabs}}",
         *(f"% {latex_escape(note)}" for note in table.notes),
         f"\\begin{{tabular}}{{{spec}}}",
         "\\toprule",
-        " & ".join(map(latex_escape, table.columns)) + " \\\\",
-        "\\midrule",
+        " & ".join(map(latex_escape, columns)) + " \\\\",
     ]
-    # {} first, so that a cell beginning with [ is not taken for the optional argument of the \\ before it
-    lines += ["{}" + " & ".join(map(latex_escape, row)) + " \\\\" for row in table.rows]
+    before = None
+    for row in table.rows:
+        if first and row[0] != before:
+            lines += ["\\midrule", f"\\multicolumn{{{len(columns)}}}{{l}}{{\\textit{{{latex_escape(row[0])}}}}} \\\\"]
+        elif before is None:
+            lines.append("\\midrule")
+        before = row[0]
+        # {} first, so that a cell beginning with [ is not taken for the optional argument of the \\ before it
+        lines.append("{}" + " & ".join(map(latex_escape, row[first:])) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def _kind(column: str, cells: Sequence[str]) -> str:
+    if column in _WRAPPED or (column in _LEFT and max(map(len, cells), default=0) > _WIDE):
+        return "p{0.2\\linewidth}"
+    return "l" if column in _LEFT else "r"

@@ -11,7 +11,7 @@ from analysis.picture import ways_of
 from analysis.read import BadPlan
 from analysis.target import Target, threshold
 
-_SUMMARIES = ("final", "auc", "best", "mean")
+_SUMMARIES = ("final", "auc", "best", "mean", "early", "early_variance", "slope")
 _TIMES = {"ratio": ("time_to", "efficiency"), "greater": ("time_to",), "less": ("time_to",)}
 _ONE = ("group", "metric", "summary")
 _THRESHOLD = ("at", "baseline_final")
@@ -21,8 +21,8 @@ _KEYS = {
     "extreme": (*_ONE, "which"),
     "between": (*_ONE, "groups"),
     "pareto": ("group", "metrics", "summary", "directions"),
-    "greater": (*_ONE, "against", *_THRESHOLD),
-    "less": (*_ONE, "against", *_THRESHOLD),
+    "greater": (*_ONE, "against", "margin", *_THRESHOLD),
+    "less": (*_ONE, "against", "margin", *_THRESHOLD),
     "count": ("of", "at_least"),
 }
 _WAYS = {"least": ("lower",), "greatest": ("higher",)}
@@ -36,8 +36,10 @@ class Hypothesis:
               `against`; between: within the range that the two groups `against` span; extreme: of all groups the
               best by `ways`; pareto: no group is better by both `ways`; count: at least `low` of the hypotheses `of`
               are supported
-    summary   final, auc, best, mean, time_to, or efficiency: the time of `against` over that of the group
+    summary   final, auc, best, mean, early, early_variance, slope, time_to, or efficiency: the time of `against` over
+              that of the group
     target    the threshold of time_to and efficiency
+    margin    of greater and less: a difference surely smaller than this is none that matters, in the summary's unit
     """
 
     id: str
@@ -52,6 +54,7 @@ class Hypothesis:
     ways: tuple[str, ...] = ()
     target: Target | None = None
     of: tuple[str, ...] = ()
+    margin: float | None = None
 
 
 def hypotheses(
@@ -111,7 +114,7 @@ class _Section:
             raise checks.refuse(self._file, f"{self._key}.group", group, "a group other than those it is held against")
         return Hypothesis(
             self._name, claim, kind, group, metrics, summary, against, low, high, self._ways(kind, metrics),
-            self._target(summary, metrics[0]),
+            self._target(summary, metrics[0]), margin=self._margin(),
         )  # fmt: skip
 
     def _count(self, claim: str) -> Hypothesis:
@@ -162,6 +165,14 @@ class _Section:
         if low is not None and high is not None and low > high:
             raise checks.refuse(self._file, f"{self._key}.{names[0]}", low, f"a number up to {names[1]}, {high:g},")
         return low, high
+
+    def _margin(self) -> float | None:
+        if "margin" not in self._given:
+            return None
+        margin = checks.number(self._file, f"{self._key}.margin", self._given["margin"])
+        if margin <= 0:
+            raise checks.refuse(self._file, f"{self._key}.margin", margin, "a number above 0")
+        return margin
 
     def _ways(self, kind: str, metrics: Sequence[str]) -> tuple[str, ...]:
         if kind == "extreme":

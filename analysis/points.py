@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 _MARKS = ("o", "s", "^", "D")  # of groups of one colour
-_DOTS = 300  # a group, so that a page stays small: a run's points are averaged in stretches of steps
-_MOST = 40  # a run
+_MARKS_AT_MOST = 1000  # beyond that the points are drawn as an image, so that a page stays small
 _DECADES = 1e3
 
 
@@ -30,28 +29,32 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     about = [describe(key) for key in picture.metrics]
     sweep, ranges = study.sweep, [study.ranges[key] for key in picture.metrics]
     canvas, axes = canvas_of(7.0, 5.0 if picture.diagonal else 4.2)
-    entries, notes, widest = [], [], 1
+    entries, notes = [], []
     drawn: list[Array] = []
+    lines: list[Any] = []
+    steps: dict[str, Array] = {}
     for group in sweep.groups:
         runs = [run for run in sweep.runs if run.group == group]
         if any(group in common.absent for common in ranges):
             continue
-        of = {run.id: _shared(study, run, picture) for run in runs}
+        shared = {run.id: _shared(study, run, picture) for run in runs}
+        of = {run_id: points for run_id, (_, points) in shared.items()}
         usable = [run for run in runs if of[run.id].shape[1]]
         if not usable:
             continue
-        dots = max(1, min(_MOST, _DOTS // len(usable)))
         look = _look(study, group)
         for place, run in enumerate(usable):
-            thinned, width = _thin(of[run.id], dots)
-            widest = max(widest, width)
-            faint: dict[str, Any] = {**look, "markersize": 3, "alpha": 0.35}
-            axes.plot(*thinned, gid=f"dots{place}--{group}", zorder=2, **faint)
-            drawn.append(thinned)
+            faint: dict[str, Any] = {**look, "markersize": 3, "alpha": 0.35, "label": f"seed {run.seed}"}
+            gid = f"dots{place}.{run.seed}--{group}"
+            lines += axes.plot(*of[run.id], gid=gid, zorder=2, **faint)
+            steps[gid] = shared[run.id][0]
+            drawn.append(of[run.id])
         seeds = sorted({run.seed for run in usable})
-        means = np.array([np.mean([of[r.id].mean(axis=1) for r in usable if r.seed == s], axis=0) for s in seeds]).T
         edge: dict[str, Any] = {**look, "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.8}
-        axes.plot(*means, gid=f"means--{group}", zorder=3, **edge)
+        for seed in seeds:
+            mean = np.mean([of[run.id].mean(axis=1) for run in usable if run.seed == seed], axis=0)
+            named = {**edge, "gid": f"means.{seed}--{group}", "label": f"seed {seed}, mean over its steps"}
+            axes.plot(mean[:1], mean[1:], zorder=3, **named)
         planned = len({run.seed for run in runs})
         count = f", {len(seeds)} of {planned} seeds" if len(seeds) < planned else ""
         notes += [f"{sweep.label(group)}{count}"] if count else []
@@ -59,7 +62,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     if not drawn:
         return None
     if picture.diagonal:
-        points = np.concatenate([thinned.ravel() for thinned in drawn])
+        points = np.concatenate([own.ravel() for own in drawn])
         low, high = float(points.min()), float(points.max())
         margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
         ends = (low - margin, high + margin)
@@ -69,13 +72,19 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         axes.set_aspect("equal", adjustable="box")
     else:
         _scale(axes, np.concatenate(drawn, axis=1))
+    if sum(own.shape[1] for own in drawn) > _MARKS_AT_MOST:
+        from analysis.clouds import Cloud
+
+        for line in lines:
+            axes.add_artist(Cloud(line, line.get_gid()))
     _name(axes, [metric.axis for metric in about])
     canvas.set_figheight(canvas.get_figheight() + 0.2 * legend(canvas, "upper", entries))
-    texts = [f"{capital(about[1].axis)} against {about[0].axis}: the mean over each seed's steps, in front of"]
-    texts.append(f"each run's means over {widest} steps." if widest > 1 else "each of its steps.")
+    texts = [f"{capital(about[1].axis)} against {about[0].axis}: the mean over each seed's steps, in front of "
+             "each of its steps."]  # fmt: skip
     texts += ["The broken line is y = x."] if picture.diagonal else []
     texts += _gaps(study, picture, notes) + caveats(picture.metrics)
-    return Sketch(picture.name, f"{about[1].label} against {about[0].label}", " ".join(texts), canvas)
+    title = f"{about[1].label} against {about[0].label}"
+    return Sketch(picture.name, title, " ".join(texts), canvas, steps=steps)
 
 
 def pareto(study: Study, picture: Picture) -> Sketch | None:
@@ -93,16 +102,17 @@ def pareto(study: Study, picture: Picture) -> Sketch | None:
         if x.mean is None or y.mean is None:
             continue
         group, look = x.group, _look(study, x.group)
-        values = np.array([_both(blocks, run) for run in sweep.runs if run.group == group and _both(blocks, run)]).T
-        if values.size:
-            axes.plot(*values, gid=f"runs--{group}", zorder=2, **{**look, "markersize": 3.5, "alpha": 0.45})
+        for run in (run for run in sweep.runs if run.group == group):
+            if both := _both(blocks, run):
+                small = {**look, "markersize": 3.5, "alpha": 0.45, "label": f"seed {run.seed}"}
+                axes.plot(both[:1], both[1:], gid=f"runs.{run.seed}--{group}", zorder=2, **small)
         line: dict[str, Any] = {"color": look["color"], "linewidth": 1.3, "zorder": 3}
         if x.interval is not None:
             axes.plot(x.interval, (y.mean, y.mean), gid=f"wide--{group}", **line)
         if y.interval is not None:
             axes.plot((x.mean, x.mean), y.interval, gid=f"high--{group}", **line)
         edge: dict[str, Any] = {**look, "markersize": 8, "markeredgecolor": "white", "markeredgewidth": 0.8}
-        axes.plot([x.mean], [y.mean], gid=f"mean--{group}", zorder=5, **edge)
+        axes.plot([x.mean], [y.mean], gid=f"mean--{group}", zorder=5, label="mean over seeds", **edge)
         centres[group] = x.mean, y.mean
         n, planned = min(len(x.seeds), len(y.seeds)), x.planned
         count = f", {n} of {planned} seeds" if n < planned else ""
@@ -148,20 +158,13 @@ def _look(study: Study, group: str) -> dict[str, Any]:
     return {"color": colours(study.sweep.groups)[group][0], "linestyle": "none", "marker": marker, "markeredgewidth": 0}
 
 
-def _shared(study: Study, run: Run, picture: Picture) -> Array:
-    """Both metrics (2, steps) of a run, at the steps that have both; none where one is not usable."""
+def _shared(study: Study, run: Run, picture: Picture) -> tuple[Array, Array]:
+    """The steps of a run that have both metrics, and these (2, steps) there; none where one is not usable."""
     each = [study.ranges[key].curves.get(run.id) for key in picture.metrics]
     if each[0] is None or each[1] is None:
-        return np.empty((2, 0))
-    _, left, right = np.intersect1d(each[0][0], each[1][0], return_indices=True)
-    return np.array([each[0][1][left], each[1][1][right]])
-
-
-def _thin(points: Array, most: int) -> tuple[Array, int]:
-    """The means of (2, steps) over stretches of as many steps as leave at most so many points."""
-    width = -(-points.shape[1] // most)
-    starts = np.arange(0, points.shape[1], width)
-    return np.add.reduceat(points, starts, axis=1) / np.diff(np.append(starts, points.shape[1])), width
+        return np.empty(0), np.empty((2, 0))
+    steps, left, right = np.intersect1d(each[0][0], each[1][0], return_indices=True)
+    return steps, np.array([each[0][1][left], each[1][1][right]])
 
 
 def _both(blocks: Sequence[Block], run: Run) -> tuple[float, ...]:

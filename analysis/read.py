@@ -1,71 +1,27 @@
 """Tolerant reading of an experiment: its plan.json, and the folders of its runs.
 
-A sweep is read while it is written to, after power cuts and after resumes. So nothing here fails on a bad line: it is
-left out, counted, and named with its file and line number, and a run that cannot be read at all is a gap with a reason.
+A sweep is read while it is written to, after power cuts and after resumes. So a run that cannot be read at all is a gap
+with a reason.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import orjson
-from numpy.typing import NDArray
-
+from analysis import cache
+from analysis.log import EMPTY, Curves
 from launcher import run as folders
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Array = NDArray[np.float64]
 Cell = tuple[tuple[str, Any], ...]
-_NOT_METRICS = frozenset({"step", "attempt", "time"})
-_MOST_NAMED = 20  # bad lines named a file; the count is of all
 _FORMAT = 1
 
 
 class BadPlan(ValueError):
     """A folder that holds no plan to report on; the message names the file and the fix."""
-
-
-@dataclass(frozen=True)
-class BadLine:
-    """A line of a metrics file that was left out. `torn`: the last one, cut off while it was written."""
-
-    file: str
-    line: int
-    why: str
-    torn: bool
-
-
-@dataclass(frozen=True)
-class Curves:
-    """A run's metrics on its steps.
-
-    steps: (n,) increasing. values[name]: (n,), NaN where the step has no such metric or recorded NaN itself; the latter
-    are counted in not_finite[name], as are infinities, which stay in the values.
-    """
-
-    steps: Array
-    values: Mapping[str, Array]
-    not_finite: Mapping[str, int] = field(default_factory=dict)
-    bad: tuple[BadLine, ...] = ()
-    bad_count: int = 0
-    superseded: int = 0
-
-    def frame(self) -> pd.DataFrame:
-        """As a pandas frame: one row a step, one column a metric."""
-        import pandas as pd
-
-        return pd.DataFrame(dict(self.values), index=pd.Index(self.steps.astype(np.int64), name="step"))
-
-
-EMPTY = Curves(np.empty(0), {})
 
 
 @dataclass(frozen=True)
@@ -201,7 +157,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
             problem = _why(found)
     path = folders.metrics_path(folder)
     try:
-        curves = read_curves(path, f"{shown}/{path.name}")
+        curves = cache.curves(path, f"{shown}/{path.name}", folders.cache_folder(multirun) / "curves" / run_id)
     except FileNotFoundError:
         if state == folders.DONE:
             problem = f"done, but {path.name} is missing"
@@ -226,88 +182,3 @@ def _why(state: folders.State) -> str:
         first = message.splitlines()[0] if message else ""
         parts.append(f"{kind}: {first}" if kind and first else str(kind or first))
     return ": ".join(part for part in parts if part)
-
-
-def read_curves(path: Path, shown: str | None = None) -> Curves:
-    """Read a metrics.jsonl. Raises FileNotFoundError; anything else that is wrong with it is counted and left out.
-
-    Several lines of one step and attempt are merged. When an attempt begins at step k, what older attempts had written
-    from k on is superseded.
-    """
-    name = shown or str(path)
-    by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
-    bad: list[BadLine] = []
-    bad_count = 0
-    data = path.read_bytes()
-    whole = data.endswith(b"\n")
-    lines = data.split(b"\n")
-    if whole:
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        row = _parse(line)
-        why = row if isinstance(row, str) else _bad_row(row)
-        if why is None and isinstance(row, dict):
-            attempt = int(row.get("attempt") or 1)
-            by_attempt.setdefault(attempt, {}).setdefault(int(row["step"]), {}).update(row)
-            continue
-        bad_count += 1
-        torn = number == len(lines) and not whole
-        if len(bad) < _MOST_NAMED:
-            bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else str(why), torn))
-
-    rows: dict[int, dict[str, Any]] = {}
-    superseded = 0
-    for attempt in sorted(by_attempt):
-        begin = min(by_attempt[attempt])
-        old = [step for step in rows if step >= begin]
-        superseded += len(old)
-        for step in old:
-            del rows[step]
-        rows.update(by_attempt[attempt])
-    return _columns(rows, tuple(bad), bad_count, superseded)
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(line.decode("utf-8"))  # NaN, Infinity and -Infinity, which JSON does not have
-    except (ValueError, RecursionError) as error:
-        return f"not JSON: {error}"
-
-
-def _bad_row(row: Any) -> str | None:
-    if not isinstance(row, dict):
-        return f"an object is needed, not {type(row).__name__}"
-    for key, lowest in (("step", 0), ("attempt", 1)):
-        value = row.get(key, 1 if key == "attempt" else None)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return f"{key} = {value!r}: a whole number is needed"
-        if not math.isfinite(value) or value != int(value) or value < lowest:
-            return f"{key} = {value!r}: a whole number from {lowest} is needed"
-    return None
-
-
-def _columns(rows: Mapping[int, dict[str, Any]], bad: tuple[BadLine, ...], bad_count: int, superseded: int) -> Curves:
-    steps = sorted(rows)
-    values: dict[str, Array] = {}
-    not_finite: dict[str, int] = {}
-    for place, step in enumerate(steps):
-        for key, value in rows[step].items():
-            if key in _NOT_METRICS or not isinstance(value, (int, float)):
-                continue
-            if key not in values:
-                values[key] = np.full(len(steps), np.nan)
-            try:
-                number = float(value)
-            except OverflowError:  # an int of more than 308 digits
-                number = math.inf
-            if not math.isfinite(number):
-                not_finite[key] = not_finite.get(key, 0) + 1
-            values[key][place] = number
-    ordered = {key: values[key] for key in sorted(values)}
-    return Curves(np.array(steps, dtype=np.float64), ordered, not_finite, bad, bad_count, superseded)

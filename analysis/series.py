@@ -3,7 +3,7 @@ share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,9 @@ _POINTS = 400  # a curve of more points than that is averaged in bins: no screen
 class Series:
     """A group's curves, averaged over the cells of each seed.
 
-    whole: (seeds, steps), on the steps between the latest beginning and the earliest end of the seeds. axis: (steps,)
-    what the x axis shows there; partial: curves without full result, on it. recorded: False for a group that does not
-    have the metric. silent: seeds whose runs ended well without it, though others have it.
+    whole: (seeds, steps), of these `seeds`, on the steps between the latest beginning and the earliest end of them.
+    axis: (steps,) what the x axis shows there; partial[seed]: a curve without full result, on it. recorded: False for a
+    group that does not have the metric. silent: seeds whose runs ended well without it, though others have it.
     """
 
     group: str
@@ -32,7 +32,8 @@ class Series:
     steps: Array
     axis: Array
     whole: Array
-    partial: tuple[tuple[Array, Array], ...]
+    seeds: tuple[int, ...]
+    partial: Mapping[int, tuple[Array, Array]]
     planned: int
     silent: tuple[int, ...]
     smoothing: int
@@ -52,25 +53,28 @@ def series(study: Study, metric: str) -> list[Series]:
         recorded = group not in common.absent
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
         seeds = sorted({run.seed for run in runs})
-        curves, clocks, partial = [], [], []
+        curves, clocks, having = [], [], []
+        partial: dict[int, tuple[Array, Array]] = {}
         for seed in seeds:
             members = [run for run in runs if run.seed == seed]
             inside = [common.curves.get(run.id) for run in members]
             clocked = common.clocks is None or all(run.id in common.clocks for run in members)
             if clocked and all(curve is not None for curve in inside):
                 curves.append(_average([curve for curve in inside if curve is not None]))
+                having.append(seed)
                 clocks += [run.id for run in members]
             elif clocked and len(members) == 1 and (cut := _recorded(members[0], metric)) is not None:
-                partial.append((common.at(members[0].id, cut[0]), cut[1]))
+                partial[seed] = common.at(members[0].id, cut[0]), cut[1]
         steps = _shared([curve[0] for curve in curves])
         axis = np.mean([common.at(run_id, steps) for run_id in clocks], axis=0) if clocks else steps
         whole = np.array([_on(steps, curve) for curve in curves]).reshape(len(curves), steps.size)
         steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
         width = _smoothing(steps.size)
         whole = np.array([smooth(row, width) for row in whole]).reshape(whole.shape)
-        ends = tuple((x, smooth(y, _smoothing(y.size))) for x, y in partial)
+        ends = {seed: (x, smooth(y, _smoothing(y.size))) for seed, (x, y) in partial.items()}
         label = study.sweep.label(group)
-        found.append(Series(group, label, recorded, steps, axis, whole, ends, len(seeds), tuple(sorted(silent)), width))
+        drawn = steps, axis, whole, tuple(having), ends
+        found.append(Series(group, label, recorded, *drawn, len(seeds), tuple(sorted(silent)), width))
     return found
 
 

@@ -39,7 +39,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         members = [run for run in having if run.group == group]
         for axes, step in zip(panels, steps, strict=True):
             densities = [read[run.id].by_step[step].density(edges) for run in members]
-            line: dict[str, Any] = {"linewidth": 1.5, "gid": f"histogram--{group}", **look}
+            line: dict[str, Any] = {"linewidth": 1.5, "gid": f"histogram--{group}", "label": "mean over runs", **look}
             axes.step(edges, np.append(mean := np.mean(densities, axis=0), mean[-1]), where="post", **line)
         planned = sum(run.group == group for run in sweep.runs)
         count = f", {len(members)} of {planned} runs" if len(members) < planned else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import cells, compare
+from analysis import cells, compare, exact, student
 from analysis.compare import FamilyResult, PairedResult
 from analysis.metrics import describe
 from analysis.numbers import format_number, format_p
@@ -18,7 +18,15 @@ from analysis.summarize import restricted_mean
 from analysis.target import Target
 from analysis.values import CommonRange, Value, common_range, value_of
 
-SUMMARIES = {"final": "final value", "auc": "area under the curve", "best": "best value", "mean": "mean"}
+SUMMARIES = {
+    "final": "final value",
+    "auc": "area under the curve",
+    "best": "best value",
+    "mean": "mean",
+    "early": "mean of the first tenth",
+    "early_variance": "variance from step to step, in the first tenth,",
+    "slope": "slope a step",
+}
 AXES = {"steps": "steps", "samples": "responses"}  # what times are counted in
 
 
@@ -178,6 +186,22 @@ def _threshold(
 
 def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure, baseline: str | None) -> Block:
     """Summarise every group on one measure, and compare it with the baseline."""
+    others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
+    return versus(sweep, settings, common, measure, dict.fromkeys(others, baseline or ""))
+
+
+def versus(
+    sweep: Sweep,
+    settings: Settings,
+    common: CommonRange,
+    measure: Measure,
+    against: Mapping[str, str],
+    left_out: Mapping[str, Mapping[int, str]] | None = None,
+) -> Block:
+    """Summarise every group on one measure, and compare each group of `against` with the one it names there.
+
+    left_out[group]: seeds that its comparison leaves out, with the reason.
+    """
     values = {
         run.id: value_of(
             common,
@@ -195,16 +219,17 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
         runs = [run for run in sweep.runs if run.group == group]
         kept[group] = cells.keep({(run.seed, run.cell): values[run.id].value for run in runs})
         estimates.append(_estimate(group, runs, kept[group], values, measure, common, settings.alpha))
-    others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
-    pairs = {group: cells.pair(kept[group], kept[baseline], (group, baseline)) for group in others if baseline}
+    pairs = {
+        group: cells.leave_out(cells.pair(kept[group], kept[other], (group, other)), (left_out or {}).get(group, {}))
+        for group, other in against.items()
+    }
     matrix = _matrix(pairs)
     test = "signflip" if measure.summary == "time_to" else settings.test
-    adjusted = (
-        compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed) if others else None
-    )
+    adjusted = None
+    if against:
+        adjusted = compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
     comparisons = []
-    for place, group in enumerate(others):
-        assert baseline is not None
+    for place, (group, baseline) in enumerate(against.items()):
         runs = [run for run in sweep.runs if run.group in (group, baseline) and run.seed in pairs[group].seeds]
         reached = [values[run.id].reached for run in runs if values[run.id].value is not None]
         result = _compare(pairs[group], measure, settings, reached)
@@ -225,7 +250,7 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
                 result,
                 p,
                 q,
-                verdict or _verdict(result, q, adjusted, test, len(others), settings, measure, sweep.label(baseline)),
+                verdict or _verdict(result, q, adjusted, test, len(against), settings, measure, sweep.label(baseline)),
                 tuple(f"seed {seed}: {why}" for seed, why in lost.items()),
                 pairs[group].notes,
             )
@@ -261,7 +286,7 @@ def _estimate(
         return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
     means = cells.means(kept)
     mean = float(np.mean(list(means.values()))) if means else None
-    interval = compare.t_interval(list(means.values()), alpha) if means else None
+    interval = student.t_interval(list(means.values()), alpha) if means else None
     reached = None
     if measure.summary == "time_to":
         used = [v for v in (values[run.id] for run in runs) if v.value is not None]
@@ -284,7 +309,7 @@ def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
 
 
 def _difference(a: float, b: float) -> float:
-    return 0.0 if abs(a - b) <= compare.ROUNDING * max(abs(a), abs(b)) else a - b
+    return 0.0 if abs(a - b) <= student.ROUNDING * max(abs(a), abs(b)) else a - b
 
 
 def _compare(pairs: cells.Pairs, measure: Measure, settings: Settings, reached: Sequence[bool | None]) -> PairedResult:
@@ -325,8 +350,8 @@ def _verdict(
             return f"{'later' if above else 'earlier'} than {baseline}"
         word = {None: ("higher", "lower"), "higher": ("better", "worse"), "lower": ("worse", "better")}[measure.better]
         return f"{word[0] if above else word[1]} than {baseline}"
-    exact = (family is not None and family.method == "max_t") or test != "paired_t"
+    counted = (family is not None and family.method == "max_t") or test != "paired_t"
     times = size if family is not None and family.method == "holm" else 1
-    if exact and times * compare.floor(result.n - result.ties) > settings.alpha:
-        return compare.cannot_decide(result.n, compare.seeds_needed(settings.alpha, times), result.ties)
+    if counted and times * exact.floor(result.n - result.ties) > settings.alpha:
+        return exact.cannot_decide(result.n, exact.seeds_needed(settings.alpha, times), result.ties)
     return f"undecided with n = {result.n}: p = {format_p(p, settings.alpha)}"

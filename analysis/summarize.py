@@ -1,4 +1,4 @@
-"""One number from one curve: area, final value, best value, time to a threshold.
+"""One number from one curve: area, final value, best value, early phase, time to a threshold.
 
 A curve is two vectors of one length: the axis (steps from 1, or samples), increasing, and the metric's values. NaN
 means "not measured at this point" and is bridged; an infinity makes the curve unusable. What cannot be computed raises
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 _SLACK = 1e-9
 FINAL = 0.1  # the share of the budget at its end that a final value is the mean of
+EARLY = 0.1  # the share of the budget at its beginning that is the early phase
 
 
 class NotEvaluable(ValueError):
@@ -29,6 +30,16 @@ class TimeTo:
 
     time: float
     reached: bool
+
+
+@dataclass(frozen=True)
+class EarlyPhase:
+    """The first tenth of a curve's budget: n points, their mean, and the variance of the change from one point to the
+    next (None with fewer than 3 points), which is the noise of steps and not the rise."""
+
+    n: int
+    mean: float
+    step_variance: float | None
 
 
 def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: float | None = None) -> float:
@@ -59,6 +70,16 @@ def final(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, frac
     if not window.any():
         raise NotEvaluable(f"no value in the last {fraction:.0%} of {end:g}: the last is at {x[-1]:g}")
     return float(y[window].mean())
+
+
+def early(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, fraction: float = EARLY) -> EarlyPhase:
+    """The points in the first `fraction` of the budget: up to fraction * stop, by default of the curve's end."""
+    x, y = measured(axis, values)
+    end = float(x[-1]) if stop is None else stop
+    y = y[x <= fraction * end + _SLACK]
+    if y.size == 0:
+        raise NotEvaluable(f"no value in the first {fraction:.0%} of {end:g}: the first is at {x[0]:g}")
+    return EarlyPhase(int(y.size), float(y.mean()), float(np.diff(y).var(ddof=1)) if y.size > 2 else None)
 
 
 def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> float:

@@ -217,11 +217,12 @@ def hypotheses(judged: Sequence[Verdict]) -> Table:
              "declared": v.declared}
         )  # fmt: skip
     notes = (
-        "Supported: the whole interval over seeds is on the claim's side; refuted: it is wholly on the other; "
-        "undecided: neither, or fewer than two seeds. t intervals rest on normality; hypotheses are not adjusted for "
+        "Supported: the whole interval over seeds is on the claim's side; contradicted: it is wholly on the other; "
+        "equivalent: two one-sided t tests find the difference smaller than the declared margin; inconclusive: none of "
+        "these; not evaluable: there is no interval. t intervals rest on normality; hypotheses are not adjusted for "
         "one another.",
-        "Where one group of m is enough to refute, each is asked at the level alpha / m; where one of two metrics is "
-        "enough to be ahead, each at alpha / 2. Greater and less go by the adjusted p of their measure.",
+        "Where one group of m is enough to contradict, each is asked at the level alpha / m; where one of two metrics "
+        "is enough to be ahead, each at alpha / 2. Greater and less go by the adjusted p of their measure.",
     )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
     return Table("hypotheses", "Hypotheses", columns, tuple(rows), tuple(records), notes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import summarize
+from analysis import summarize, trend
 from analysis.read import Run
 from analysis.summarize import NotEvaluable, TimeTo
 
@@ -153,7 +153,8 @@ def _absent(runs: Sequence[Run], metric: str) -> frozenset[str]:
 def value_of(
     common: CommonRange, run_id: str, summary: str, *, window: int, direction: str, threshold: float | None = None
 ) -> Value:
-    """One run's summary (final, auc, best, mean or time_to) on the common range; `window` is in steps."""
+    """One run's summary (final, auc, best, mean, early, early_variance, slope or time_to) on the common range; `window`
+    is in steps."""
     if run_id not in common.curves:
         return Value(None, common.reasons.get(run_id, "not recorded"))
     steps, values = common.curves[run_id]
@@ -167,6 +168,15 @@ def value_of(
             spacing = float(np.median(np.diff(steps))) if steps.size > 1 else 1.0
             points = max(1, round(window / spacing))  # a metric of every tenth step has two points in twenty steps
             return Value(summarize.best(values[_inside(common, steps)], points, direction=direction), carried=carried)
+        if summary in ("early", "early_variance"):
+            phase = summarize.early(steps, values, common.stop)
+            if summary == "early":
+                return Value(phase.mean, carried=carried)
+            why = None if phase.step_variance is not None else f"{phase.n} values in the first tenth: three are needed"
+            return Value(phase.step_variance, why, carried=carried)
+        if summary == "slope":
+            inside = _inside(common, steps)
+            return Value(trend.theil_sen(steps[inside], values[inside]), carried=carried)
         if summary == "mean":
             return Value(float(values[_inside(common, steps)].mean()), carried=carried)
         if threshold is None:

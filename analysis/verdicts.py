@@ -1,7 +1,9 @@
-"""What the runs say of a declared hypothesis: supported, refuted or undecided, never more certain than the seeds allow.
+"""What the runs say of a declared hypothesis, never more certain than the seeds allow.
 
-Supported: the whole interval over seeds is on the claim's side. Refuted: it is wholly on the other. A verdict on all
-groups at once asks every comparison; one that a single group among m would settle asks it at the level alpha / m.
+Supported: the whole interval over seeds is on the claim's side. Contradicted: it is wholly on the other. Equivalent:
+the difference is surely smaller than the declared margin, on whichever side. Inconclusive: none of these, with the
+seeds that would decide. Not evaluable: there is no interval, with what is missing. A verdict on all groups at once asks
+every comparison; one that a single group among m would settle asks it at the level alpha / m.
 """
 
 from __future__ import annotations
@@ -10,21 +12,26 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis import compare
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import compare, student
 from analysis import ratio as ratios
 from analysis.declared import UNRECORDED
 from analysis.hypothesis import Hypothesis
 from analysis.numbers import format_estimate, format_p
 from analysis.study import Block, Comparison, Measure, Study, block, range_of, time_to
 
-SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+SUPPORTED, CONTRADICTED, EQUIVALENT = "supported", "contradicted", "equivalent"
+INCONCLUSIVE, NOT_EVALUABLE = "inconclusive", "not evaluable"
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """verdict: supported, refuted or undecided. quantity: what estimate and interval are of, n its seeds. decided: what
-    decided, or why nothing could. declared: when the hypothesis was, by what analysis.declared reads."""
+    """verdict: supported, contradicted, equivalent, inconclusive or not evaluable. quantity: what estimate and interval
+    are of, n its seeds. decided: what decided, or why nothing could. declared: when the hypothesis was, by what
+    analysis.declared reads."""
 
     id: str
     claim: str
@@ -49,11 +56,14 @@ def _range(h: Hypothesis, runs: Study) -> Verdict:
     quantity = f"{measured.measure.title} of {runs.sweep.label(h.group)}"
     n, shown = len(estimate.seeds), format_estimate(estimate.mean, estimate.interval)
     if not estimate.recorded:
-        verdict, decided = UNDECIDED, f"not recorded by {runs.sweep.label(h.group)}"
+        verdict, decided = NOT_EVALUABLE, f"not recorded by {runs.sweep.label(h.group)}"
     elif estimate.interval is None:
-        verdict, decided = UNDECIDED, _no_interval(n)
+        verdict, decided = NOT_EVALUABLE, _no_interval(n)
     else:
         verdict, decided = _within(estimate.interval, h, runs)
+        if verdict == INCONCLUSIVE:
+            bounds = [np.asarray(estimate.values) - bound for bound in (h.low, h.high) if bound is not None]
+            decided += _would_decide(bounds, runs.settings.alpha)
     return Verdict(h.id, h.claim, verdict, quantity, estimate.mean, estimate.interval, shown, n, decided)
 
 
@@ -68,9 +78,14 @@ def _ratio(h: Hypothesis, runs: Study) -> Verdict:
     quantity = f"{measured.measure.title}: {over} over {under}"
     without = _without(comparison, measured, runs)
     if without or found.interval is None:
-        verdict, decided = UNDECIDED, without or found.reason or _no_interval(found.n)
+        verdict, decided = NOT_EVALUABLE, without or found.reason or _no_interval(found.n)
     else:
         verdict, decided = _within(found.interval, h, runs)
+        if verdict == INCONCLUSIVE and not found.bound:
+            logs = np.log(comparison.a) - np.log(comparison.b)
+            logs = -logs if inverse else logs
+            bounds = [logs - math.log(bound) for bound in (h.low, h.high) if bound is not None and bound > 0]
+            decided += _would_decide(bounds, runs.settings.alpha)
         decided += f"; {found.reason}, so that the ratio is {found.bound} this" if found.bound else ""
     return Verdict(h.id, h.claim, verdict, quantity, found.value, found.interval, found.text, found.n, decided)
 
@@ -82,13 +97,25 @@ def _than(h: Hypothesis, runs: Study) -> Verdict:
     result, p = comparison.result, comparison.adjusted
     quantity = f"{measured.measure.title}: {runs.sweep.label(h.group)} minus {runs.sweep.label(against)}"
     decisive = p is not None and p <= runs.settings.alpha and result.mean_difference is not None
-    if decisive and result.n > 1 and (result.interval is None or _side(result.interval)):
-        verdict = SUPPORTED if ((result.mean_difference or 0.0) > 0) == (h.kind == "greater") else REFUTED
-    else:
-        verdict = UNDECIDED
+    told = decisive and result.n > 1 and (result.interval is None or bool(_side(result.interval)))
     said = comparison.verdict
     if p is not None and "p = " not in said:
         said += f" (adjusted p {'' if p < 0.001 else '= '}{format_p(p, runs.settings.alpha)})"
+    if p is None:
+        verdict = NOT_EVALUABLE
+    elif told:
+        verdict = SUPPORTED if ((result.mean_difference or 0.0) > 0) == (h.kind == "greater") else CONTRADICTED
+    else:
+        verdict = INCONCLUSIVE
+    # A t test of times that are cut at the budget would not hold.
+    if h.margin is not None and result.interval is not None and result.n > 1:
+        small = compare.equivalence(comparison.a, comparison.b, h.margin, runs.settings.alpha)
+        if small.equivalent and small.p is not None:
+            shown_p = format_p(small.p, runs.settings.alpha)
+            verdict = EQUIVALENT
+            said += f"; surely smaller than {h.margin:g} (p {'' if small.p < 0.001 else '= '}{shown_p})"
+    if verdict == INCONCLUSIVE and result.interval is not None and comparison.verdict.startswith("undecided"):
+        said += _would_decide([np.subtract(comparison.a, comparison.b)], runs.settings.alpha)
     shown = format_estimate(result.mean_difference, result.interval, signed=True)
     return Verdict(
         h.id, h.claim, verdict, quantity, result.mean_difference, result.interval, shown, result.n, said
@@ -101,9 +128,11 @@ def _between(h: Hypothesis, runs: Study) -> Verdict:
     sides = [_side(c.result.interval) for c in pair]
     estimate = next(e for e in measured.estimates if e.group == h.group)
     without = next(filter(None, (_without(c, measured, runs) or _few(c, runs) for c in pair)), None)
-    told = SUPPORTED if sides[0] != sides[1] else REFUTED
-    verdict = UNDECIDED if without or not all(sides) else told
+    told = SUPPORTED if sides[0] != sides[1] else CONTRADICTED
+    verdict = NOT_EVALUABLE if without else told if all(sides) else INCONCLUSIVE
     lines = [f"{runs.sweep.label(c.group)} minus it {_difference(c)}" for c in pair if c.result.n]
+    if verdict == INCONCLUSIVE:
+        lines[-1] += _open([c for c, side in zip(pair, sides, strict=True) if not side], runs)
     return Verdict(
         h.id, h.claim, verdict, f"{measured.measure.title} of {runs.sweep.label(h.group)}", estimate.mean,
         estimate.interval, format_estimate(estimate.mean, estimate.interval), min(c.result.n for c in pair),
@@ -119,18 +148,18 @@ def _extreme(h: Hypothesis, runs: Study) -> Verdict:
     usable = [c for c in rivals if c.result.mean_difference is not None]
     if not usable:
         why = next((_without(c, measured, runs) or _few(c, runs) for c in measured.comparisons), None)
-        return Verdict(h.id, h.claim, UNDECIDED, quantity, None, None, "", 0, why or "there is no other group")
+        return Verdict(h.id, h.claim, NOT_EVALUABLE, quantity, None, None, "", 0, why or "there is no other group")
     ahead = [c for c in rivals if _side(c.result.interval) == sign]
     behind = [c for c in usable if _side(_stricter(c, runs, len(rivals))) == -sign]
     closest = min(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
     lead = compare.paired(closest.b, closest.a, runs.settings.alpha)
     if behind:
-        verdict, decided = REFUTED, f"{_names(behind, runs)} surely {'below' if sign > 0 else 'above'} it"
+        verdict, decided = CONTRADICTED, f"{_names(behind, runs)} surely {'below' if sign > 0 else 'above'} it"
     elif len(ahead) == len(rivals):
         verdict, decided = SUPPORTED, f"every interval of a difference to the {len(rivals)} others is on its side"
     else:
         unsure = [c for c in rivals if c not in ahead]
-        verdict, decided = UNDECIDED, f"not told from {_names(unsure, runs)}"
+        verdict, decided = INCONCLUSIVE, f"not told from {_names(unsure, runs)}{_open(unsure, runs)}"
     best = "lowest" if sign > 0 else "highest"
     decided += f"; estimate: against {runs.sweep.label(closest.group)}, the {best} of the others"
     decided += _left_out(measured, rivals, runs)
@@ -150,7 +179,9 @@ def _pareto(h: Hypothesis, runs: Study) -> Verdict:
     quantity = " and ".join(found.measure.title for found in measured) + f" of {runs.sweep.label(h.group)}"
     if not each:
         why = next((_without(c, measured[0], runs) for c in measured[0].comparisons), None)
-        return Verdict(h.id, h.claim, UNDECIDED, quantity, None, None, "", 0, why or "no other group has both metrics")
+        return Verdict(
+            h.id, h.claim, NOT_EVALUABLE, quantity, None, None, "", 0, why or "no other group has both metrics"
+        )
 
     def leads(pair: Sequence[Comparison]) -> bool:
         return any(_side(_stricter(c, runs, 2)) == sign for c, sign in zip(pair, signs, strict=True))
@@ -165,11 +196,11 @@ def _pareto(h: Hypothesis, runs: Study) -> Verdict:
         if all(sign * (c.result.mean_difference or 0.0) < 0 for c, sign in zip(pair, signs, strict=True))
     ]  # fmt: skip
     if above:
-        verdict, decided = REFUTED, f"{_names(above, runs)} surely better by both"
+        verdict, decided = CONTRADICTED, f"{_names(above, runs)} surely better by both"
     elif not unsure:
         verdict, decided = SUPPORTED, f"surely ahead of each of {len(each)} others by one of the two"
     else:
-        verdict, decided = UNDECIDED, f"not surely ahead of {_names(unsure, runs)} by either"
+        verdict, decided = INCONCLUSIVE, f"not surely ahead of {_names(unsure, runs)} by either"
     decided += f"; by the means {f'behind {_names(by_mean, runs)} in both' if by_mean else 'on the front'}"
     decided += _left_out(measured[0], [pair[0] for pair in each], runs)
     n = min(c.result.n for pair in each for c in pair)
@@ -180,9 +211,9 @@ def _count(h: Hypothesis, runs: Study) -> Verdict:
     members = {member.id: member for member in runs.settings.hypotheses}
     verdicts = {name: judge(members[name], runs).verdict for name in h.of}
     supported = [name for name, verdict in verdicts.items() if verdict == SUPPORTED]
-    open_ = [name for name, verdict in verdicts.items() if verdict == UNDECIDED]
+    open_ = [name for name, verdict in verdicts.items() if verdict in (INCONCLUSIVE, NOT_EVALUABLE)]
     least = int(h.low or 0)
-    short = REFUTED if len(supported) + len(open_) < least else UNDECIDED
+    short = CONTRADICTED if len(supported) + len(open_) < least else INCONCLUSIVE
     verdict = SUPPORTED if len(supported) >= least else short
     decided = "; ".join(f"{name} {found}" for name, found in verdicts.items())
     shown = f"{len(supported)} of {len(h.of)}"
@@ -224,8 +255,26 @@ def _within(interval: Interval, h: Hypothesis, runs: Study) -> tuple[str, str]:
     if low <= interval[0] and interval[1] <= high:
         return SUPPORTED, f"all of {level} is {claimed}"
     if interval[1] < low or high < interval[0]:
-        return REFUTED, f"no part of {level} is {claimed}"
-    return UNDECIDED, f"a part of {level} is {claimed}, a part is not"
+        return CONTRADICTED, f"no part of {level} is {claimed}"
+    return INCONCLUSIVE, f"a part of {level} is {claimed}, a part is not"
+
+
+def _would_decide(distances: Sequence[NDArray[np.float64]], alpha: float) -> str:
+    """How many seeds would decide, if mean and spread stay as they are: distances[i], (n,), is of each seed to a
+    bound, of which the nearest counts."""
+    found = [abs(mean.value) / mean.sd for d in distances if (mean := student.mean(d)) is not None and mean.sd]
+    seeds = student.seeds_to_find(min(found), alpha) if found else None
+    if not found or (seeds is not None and seeds <= max(d.size for d in distances)):
+        return ""  # what is in the way is not the number of seeds: a stricter level, or another metric
+    if seeds is None:
+        return f"; more than {student.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
+    return f"; about {seeds} seeds would decide if mean and spread stay as they are"
+
+
+def _open(comparisons: Sequence[Comparison], runs: Study) -> str:
+    """How many seeds would decide the hardest of these comparisons."""
+    each = [np.subtract(c.a, c.b) for c in comparisons if c.result.interval is not None]
+    return _would_decide(each, runs.settings.alpha) if len(each) == len(comparisons) else ""
 
 
 def _side(interval: Interval | None) -> int:

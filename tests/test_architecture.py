@@ -28,6 +28,14 @@ PURE = {
     "launcher/design.py",
     "launcher/identity.py",
     "analysis/compare.py",
+    "analysis/exact.py",
+    "analysis/factors.py",
+    "analysis/family.py",
+    "analysis/resample.py",
+    "analysis/scale.py",
+    "analysis/student.py",
+    "analysis/summarize.py",
+    "analysis/trend.py",
 }
 IMPURE = {"os", "io", "pathlib", "time", "datetime", "random", "subprocess", "socket", "tempfile", "shutil"}
 

@@ -3,24 +3,21 @@ it."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 
-from analysis import formats
 from analysis.declared import declared
 from analysis.drawing import Figure, colours
 from analysis.figures import figures
 from analysis.picture import KINDS
 from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
+from analysis.report.files import files_of, plain, write_all
+from analysis.report.missing import missing
 from analysis.report.page import page
 from analysis.settings import settings
 from analysis.study import Study, range_of, study
@@ -34,18 +31,21 @@ _OPTIONAL = (
     "figures/differences.*",
     "tables/efficiency.*",
     "tables/hypotheses.*",
+    "tables/missing.*",
 )
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was written: index is the page, `answer` its first lines, tables as shown, verdicts on the hypotheses."""
+    """What was written: index is the page, `answer` its first lines, tables and figures as shown, verdicts on the
+    hypotheses."""
 
     index: Path
     study: Study
     answer: Answer
     tables: tuple[Table, ...]
     verdicts: tuple[Verdict, ...]
+    figures: tuple[Figure, ...] = ()
 
 
 def write(folder: Path) -> Report:
@@ -59,27 +59,20 @@ def write(folder: Path) -> Report:
     when = declared(folder, (sweep.plan.get("analysis") or {}).get("hypotheses") or {})
     judged = tuple(replace(judge(one, found), declared=when[one.id]) for one in asked.hypotheses)
     drawn = figures(found)
-    shown = tables(found, judged)
+    lacking = missing(sweep)
+    shown = [*tables(found, judged), *([lacking] if lacking else [])]
     said = answer(found)
     out = folder / "report"
-    files: dict[str, bytes] = {}
-    for table in shown:
-        files[f"tables/{table.name}.md"] = formats.to_markdown(table).encode()
-        files[f"tables/{table.name}.tex"] = formats.to_latex(table).encode()
-        files[f"tables/{table.name}.csv"] = formats.to_csv(table).encode()
-    for figure in drawn:
-        for suffix, content in figure.files.items():
-            files[f"figures/{figure.name}.{suffix}"] = content
+    files = files_of(shown, drawn)
     files["results.parquet"] = _results(found)
     files["report.json"] = to_json(found, said, judged, shown, drawn)
     files["index.html"] = page(found, said, shown, drawn, colours(sweep.groups)).encode()
-    for name, content in files.items():
-        _replace(out / name, content)
+    write_all(out, files)
     for pattern in _OPTIONAL:  # what an earlier plan had and this one has not
         for old in sorted(out.glob(pattern)):
             if str(old.relative_to(out)) not in files:
                 old.unlink()
-    return Report(out / "index.html", found, said, tuple(shown), judged)
+    return Report(out / "index.html", found, said, tuple(shown), judged, tuple(drawn))
 
 
 def to_json(
@@ -91,8 +84,8 @@ def to_json(
         "format": FORMAT,
         "experiment": plan.get("experiment"),
         "command": plan.get("command"),
-        "answer": _plain(said),
-        "settings": _plain(found.settings),
+        "answer": plain(said),
+        "settings": plain(found.settings),
         "comparisons": [
             {
                 "metric": block.measure.metric,
@@ -102,34 +95,21 @@ def to_json(
                 "start": block.start,
                 "stop": block.stop,
                 "primary": block is found.primary,
-                "family": _plain(block.family),
-                "groups": _plain(block.estimates),
-                "pairs": _plain(block.comparisons),
-                "runs": {run_id: _plain(value) for run_id, value in sorted(block.values.items())},
+                "family": plain(block.family),
+                "groups": plain(block.estimates),
+                "pairs": plain(block.comparisons),
+                "runs": {run_id: plain(value) for run_id, value in sorted(block.values.items())},
             }
             for block in found.blocks
         ],
-        "hypotheses": _plain(judged),
-        "tables": {table.name: _plain(table.records) for table in shown},
+        "hypotheses": plain(judged),
+        "tables": {table.name: plain(table.records) for table in shown},
         "figures": {figure.name: {"title": figure.title, "caption": figure.caption} for figure in drawn},
         "bad_lines": [
-            _plain(bad) for run in {run.id: run for run in found.sweep.runs}.values() for bad in run.curves.bad
+            plain(bad) for run in {run.id: run for run in found.sweep.runs}.values() for bad in run.curves.bad
         ],
     }
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (bool, int, str)) or value is None:
-        return value
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def _results(found: Study) -> bytes:
@@ -164,13 +144,3 @@ def _results(found: Study) -> bytes:
     out = pa.BufferOutputStream()
     pq.write_table(table, out, compression="zstd")
     return bytes(np.frombuffer(out.getvalue(), dtype=np.uint8).tobytes())
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write aside and rename, so that a reader never sees half a file; leave a file alone that is the same already."""
-    if path.is_file() and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    aside.write_bytes(content)
-    os.replace(aside, path)

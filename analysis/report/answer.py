@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis import compare
+from analysis import exact, student
 from analysis.metrics import capital
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.study import Block, Comparison, Study
@@ -12,7 +12,8 @@ from analysis.study import Block, Comparison, Study
 
 @dataclass(frozen=True)
 class Answer:
-    """question, then what was found (`result`), how surely (`certainty`), what n seeds can decide (`limits`), gaps."""
+    """question, then what was found (`result`), how surely (`certainty`), what n seeds can decide (`limits`), gaps, and
+    what it took (`cost`, "" where no run says)."""
 
     question: str
     result: str
@@ -21,6 +22,7 @@ class Answer:
     gaps: tuple[str, ...]
     warnings: tuple[tuple[str, str, str, str], ...]
     counts: tuple[tuple[str, int], ...]
+    cost: str = ""
 
 
 def answer(study: Study) -> Answer:
@@ -40,7 +42,13 @@ def answer(study: Study) -> Answer:
             if detail:
                 warnings.append((sweep.label(run.group), str(run.seed), str(name), _detail(detail)))
     return Answer(
-        _question(study), *_result(study), _limits(study), gaps, tuple(warnings), tuple(sorted(states.items()))
+        _question(study),
+        *_result(study),
+        _limits(study),
+        gaps,
+        tuple(warnings),
+        tuple(sorted(states.items())),
+        _cost(study),
     )
 
 
@@ -77,8 +85,8 @@ def _result(study: Study) -> tuple[str, str]:
     if not usable:
         why = "; ".join(f"{sweep.label(c.group)}: {c.verdict}" for c in block.comparisons)
         return "No method can be compared with the baseline.", f"{why}."
+    leader = _leader(block, usable)
     sign = -1.0 if block.measure.better == "lower" else 1.0
-    leader = max(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
     base = sweep.label(leader.baseline)
     first = _difference(block, leader, base)
     better = sign * (leader.result.mean_difference or 0.0) > 0
@@ -99,12 +107,48 @@ def _result(study: Study) -> tuple[str, str]:
     return text, _certainty(study, leader, usable)
 
 
+def _leader(block: Block, usable: list[Comparison]) -> Comparison:
+    sign = -1.0 if block.measure.better == "lower" else 1.0
+    return max(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
+
+
+def _cost(study: Study) -> str:
+    """How long the runs trained, and the leader's against the baseline's."""
+    seconds: dict[str, dict[str, float]] = {}
+    for run in study.sweep.runs:
+        taken = run.summary.get("train_seconds")
+        if isinstance(taken, (int, float)) and taken > 0:
+            seconds.setdefault(run.group, {})[run.id] = float(taken)
+    if not seconds:
+        return ""
+    unique = {run_id: value for by in seconds.values() for run_id, value in by.items()}
+    planned = len({run.id for run in study.sweep.runs})
+    who = "They" if len(unique) == planned else f"The {len(unique)} that report their time"
+    text = f"{who} trained for {_duration(sum(unique.values()))} in all"
+    usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
+    if usable and (leader := _leader(study.primary, usable)).group in seconds and leader.baseline in seconds:
+        mine, base = (sum(by.values()) / len(by) for by in (seconds[leader.group], seconds[leader.baseline]))
+        names = study.sweep.label(leader.group), study.sweep.label(leader.baseline)
+        text += f"; a run of {names[0]} took {format_number(mine / base, 3)} times as long as one of {names[1]}"
+    return f"{text}."
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{format_number(seconds / size, 2)} {unit}"
+    return f"{format_number(seconds, 2)} seconds"
+
+
 def _difference(block: Block, comparison: Comparison, base: str) -> str:
     result = comparison.result
     amount = format_estimate(result.mean_difference, result.interval, signed=True)
     unit = f" {block.measure.unit}" if block.measure.unit else ""
     word = "better" if block.measure.better else "higher"
-    return f"{amount}{unit} against {base}, {word} in {result.better} of {result.n} seeds"
+    planned = max(estimate.planned for estimate in block.estimates if estimate.group == comparison.group)
+    only = f" (only {result.n} of {planned} planned pairs have both results)" if result.n < planned else ""
+    seeds = "seed" if result.n == 1 else "seeds"
+    return f"{amount}{unit} against {base}, {word} in {result.better} of {result.n} {seeds}{only}"
 
 
 def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> str:
@@ -140,9 +184,10 @@ def _limits(study: Study) -> tuple[str, ...]:
         names = ", ".join(study.sweep.label(c.group) for c in members)
         who = "" if len(members) == len(block.comparisons) else f" ({names})"
         needed = members[0].result.seeds_needed
-        text = f"{n} pairs of seeds{who}: the smallest p that the exact test can give is {format_p(compare.floor(n))}"
+        pairs = f"{n} {'pair' if n == 1 else 'pairs'} of seeds{who}"
+        text = f"{pairs}: the smallest p that the exact test can give is {format_p(exact.floor(n))}"
         text += f"; {needed} seeds are needed for alpha = {settings.alpha:g}." if n < needed else "."
-        effect = compare.detectable(n, settings.alpha)
+        effect = student.detectable(n, settings.alpha)
         spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]
         if effect is not None:
             text += f" A paired t test finds with 80% power a true difference of {effect:.2g} standard deviations"

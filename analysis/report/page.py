@@ -1,4 +1,7 @@
-"""The page: the report as one HTML file that needs nothing else, neither network nor neighbours."""
+"""The page: the report as one HTML file that needs nothing else, neither network nor neighbours.
+
+Without JavaScript everything is shown; the script adds what hides, sorts, searches and points.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from analysis.drawing import Figure
 from analysis.report.answer import Answer
 from analysis.study import AXES, Study
 from analysis.tables import Table
+from analysis.traces import SUMMARY, summary, to_json
 
 _HERE = Path(__file__).parent
 
@@ -18,16 +24,8 @@ def page(
     study: Study, said: Answer, shown: Sequence[Table], drawn: Sequence[Figure], look: Mapping[str, tuple[str, Any]]
 ) -> str:
     """Render the template; all text is escaped but the figures' own SVG, the style and the script."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
-    )  # fmt: skip
     plan = study.sweep.plan
-    groups = [
-        {"name": g, "label": study.sweep.label(g), "colour": _page_colour(look[g][0])} for g in study.sweep.groups
-    ]
+    groups = [{"name": g, "label": study.sweep.label(g), "colour": page_colour(look[g][0])} for g in study.sweep.groups]
     recorded = {metric for run in study.sweep.runs for metric in run.curves.values}
     names = {figure.name for figure in drawn}
     absent = [
@@ -36,25 +34,73 @@ def page(
     ]  # fmt: skip
     courses = [figure for figure in drawn if figure.name.startswith(("curve_", "band_"))]
     seeds = sorted({run.seed for run in study.sweep.runs})
-    return environment.get_template("page.html.j2").render(
+    tables = {table.name: table for table in shown}
+    relations = [figure for figure in drawn if figure not in courses and figure.name != "differences"]
+    command = plan.get("command")
+    return render(
+        "page.html.j2",
         study=study,
-        plan=plan,
+        contents=_contents(tables, bool(relations), bool(said.gaps)),
+        health=_health(study, said),
+        data=data_of(study, drawn),
+        values=values_of(study, drawn),
         name=str(plan.get("experiment") or study.sweep.folder.name),
-        command=plan.get("command"),
+        command=command if command is None or isinstance(command, str) else " ".join(map(str, command)),
         answer=said,
-        tables={table.name: table for table in shown},
+        tables=tables,
         figures=drawn,
         courses=courses,
-        relations=[figure for figure in drawn if figure not in courses and figure.name != "differences"],
+        relations=relations,
         unrecorded=list(dict.fromkeys(absent)) if recorded else [],
         passing=AXES[study.settings.axis],
         groups=groups,
         seeds=seeds,
         total=sum(count for _, count in said.counts),
-        style=(_HERE / "style.css").read_text(encoding="utf-8"),
-        script=(_HERE / "script.js").read_text(encoding="utf-8"),
     )
 
 
-def _page_colour(colour: str) -> str:
+def render(template: str, **content: Any) -> str:
+    """A template of this folder with the style and the script."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
+    )  # fmt: skip
+    style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
+    return environment.get_template(template).render(style=style, script=script, **content)
+
+
+def _contents(tables: Mapping[str, Table], relations: bool, gaps: bool) -> list[tuple[str, str]]:
+    """The page's headings, as (id, title)."""
+    found = [("answer", "Answer"), *([("gaps", "Missing")] if gaps else []), ("main", tables["main"].title)]
+    found += [(name, tables[name].title) for name in ("hypotheses", "efficiency") if name in tables]
+    found += [("curves", "Learning curves"), *([("relations", "Trade-offs and distributions")] if relations else [])]
+    found += [("metrics", tables["metrics"].title), ("cost", tables["cost"].title), ("health", "Health")]
+    return [*found, ("runs", tables["runs"].title), ("again", "Make it again"), ("method", "How it was computed")]
+
+
+def _health(study: Study, said: Answer) -> Table:
+    records = tuple({"seed": seed} for _, seed, _, _ in said.warnings)
+    named = {study.sweep.label(group): group for group in study.sweep.groups}
+    groups = tuple(named[row[0]] for row in said.warnings)
+    return Table("health", "Health", ("method", "seed", "warning", "seen"), said.warnings, records, (), groups)
+
+
+def data_of(study: Study, drawn: Sequence[Figure]) -> str:
+    """What the script shows under the pointer, as JSON that cannot end its element."""
+    labels = {group: study.sweep.label(group) for group in study.sweep.groups}
+    figures = {figure.name: to_json(figure.traces, labels) for figure in drawn}
+    level = f"{100 * (1 - study.settings.alpha):g}%"
+    return orjson.dumps({"level": level, "figures": figures}).decode().replace("<", "\\u003c")
+
+
+def values_of(study: Study, drawn: Sequence[Figure]) -> dict[str, dict[str, Any]]:
+    """For each figure by name, the columns and rows that say what is drawn to who does not see it."""
+    labels = {group: study.sweep.label(group) for group in study.sweep.groups}
+    return {figure.name: {"columns": SUMMARY, "rows": summary(figure.traces, labels)} for figure in drawn}
+
+
+def page_colour(colour: str) -> str:
+    """The baseline's black in the page's ink."""
     return "currentColor" if colour == "#000000" else colour

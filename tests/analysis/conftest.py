@@ -64,6 +64,11 @@ def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **
 @pytest.fixture
 def make_sweep(tmp_path: Path) -> MakeSweep:
     """make_sweep(groups, seeds, steps, analysis, cells, name) -> FOLDER of an experiment with every run done."""
+    return sweeps_in(tmp_path)
+
+
+def sweeps_in(root: Path) -> MakeSweep:
+    """The same below a folder of one's own choice."""
 
     def make(
         groups: Sequence[str] = tuple(GROUPS),
@@ -75,7 +80,7 @@ def make_sweep(tmp_path: Path) -> MakeSweep:
         extra: int = 0,
         lines: Callable[[str, int, Mapping[str, Any]], Lines] | None = None,
     ) -> Path:
-        multirun = tmp_path / "multirun"
+        multirun = root / "multirun"
         runs = []
         for group in groups:
             for seed in seeds:

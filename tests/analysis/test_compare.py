@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis import compare
-from analysis.compare import family, paired
+from analysis import compare, exact, student
+from analysis.compare import equivalence, family, paired, unpaired
+from analysis.family import benjamini_hochberg, holm
 
 FISHER_MAIZE = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]  # Fisher 1935, eighths of an inch
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
@@ -48,12 +49,12 @@ def test_wilcoxon_with_ties_is_the_enumeration() -> None:
     centre = ranks.sum() / 2
     seen = abs(ranks[nonzero > 0].sum() - centre)
     sums = [abs(sum(r for r, s in zip(ranks, signs, strict=True) if s) - centre) for signs in product((0, 1), repeat=6)]
-    assert compare.wilcoxon(d) == np.mean([s >= seen - 1e-9 for s in sums])
+    assert exact.wilcoxon(d) == np.mean([s >= seen - 1e-9 for s in sums])
 
 
 @pytest.mark.parametrize(("n", "expected"), [(2, 11.550), (3, 3.264), (5, 1.682), (10, 0.9960), (34, 0.4951)])
 def test_detectable_effect_has_80_percent_power(n: int, expected: float) -> None:
-    found = compare.detectable(n)
+    found = student.detectable(n)
     assert found == pytest.approx(expected, abs=6e-4)
     critical = stats.t.ppf(0.975, n - 1)
     shift = found * math.sqrt(n)
@@ -62,7 +63,7 @@ def test_detectable_effect_has_80_percent_power(n: int, expected: float) -> None
 
 
 def test_detectable_with_one_seed_does_not_exist() -> None:
-    assert compare.detectable(1) is None
+    assert student.detectable(1) is None
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 1.0), (2, 0.5), (3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125)])
@@ -76,8 +77,8 @@ def test_floor(n: int, p: float) -> None:
 
 
 def test_seeds_needed_follows_alpha_and_family() -> None:
-    assert [compare.seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
-    assert compare.seeds_needed(0.05, comparisons=3) == 7
+    assert [exact.seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
+    assert exact.seeds_needed(0.05, comparisons=3) == 7
 
 
 # ---------------------------------------------------------------- laws
@@ -139,7 +140,7 @@ def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
     d = np.round(random.standard_normal((n, m)), random.integers(0, 3))  # coarse rounding makes ties and zeros
     adjusted = family(d).p
     for j, p in enumerate(adjusted):
-        single = compare.signflip(d[:, j])
+        single = exact.signflip(d[:, j])
         assert p is not None and single is not None
         assert single - 1e-12 <= p <= 1
         assert p >= 2 / 2**n
@@ -193,7 +194,7 @@ def test_many_pairs_are_drawn_with_a_seed() -> None:
     one, again = paired(d, 0 * d, seed=1), paired(d, 0 * d, seed=1)
     assert one.p_signflip == again.p_signflip
     assert one.p_signflip == pytest.approx(one.p_t, abs=0.02)
-    assert against_zero([1.0] * 30).p_signflip == 1 / (compare.DRAWS + 1) == against_zero([1.0] * 30).floor
+    assert against_zero([1.0] * 30).p_signflip == 1 / (exact.DRAWS + 1) == against_zero([1.0] * 30).floor
 
 
 def test_direction_and_bad_arguments() -> None:
@@ -208,6 +209,72 @@ def test_direction_and_bad_arguments() -> None:
         family([[1.0]], "tukey")
     with pytest.raises(ValueError, match="test = 'z'"):
         family([[1.0]], "holm", test="z")
+
+
+# ---------------------------------------------------------------- no pairs, and no difference
+
+
+@settings(deadline=None, max_examples=80)
+@given(PAIRS, PAIRS)
+def test_unpaired_knows_no_order_and_turns_with_the_methods(
+    one: list[tuple[float, float]], two: list[tuple[float, float]]
+) -> None:
+    a, b = [x for x, _ in one], [x for x, _ in two]
+    found, turned, shuffled = unpaired(a, b), unpaired(b, a), unpaired(a[::-1], b)
+    assert found.mean_difference == -(turned.mean_difference or 0.0)
+    assert found.superiority is not None and found.superiority == pytest.approx(1 - (turned.superiority or 0.0))
+    assert same(found.p_t, turned.p_t) and same(found.p_mann_whitney, turned.p_mann_whitney)
+    assert same(found.p_t, shuffled.p_t) and same(found.p_mann_whitney, shuffled.p_mann_whitney)
+    ties = len({*a, *b}) < len(a) + len(b)
+    assert found.p_mann_whitney is not None and 0 < found.p_mann_whitney <= 1
+    assert ties or found.floor - 1e-12 <= found.p_mann_whitney
+    assert found.p_t is None or 0 < found.p_t <= 1
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [
+        ([], [1.0], "no value of a"),
+        ([math.nan], [math.inf], "no value of a and b"),
+        ([1.0], [2.0, 3.0], "one value"),
+        ([1.0, 1.0], [2.0, 2.0], "no spread in a and b"),
+        ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], "cannot decide with 3 and 3 values: its smallest p is 0.1"),
+        ([1e308, 2.0], [1.0, 2.0], "1 of 2 values of a left out, not finite: 1e+308"),
+    ],
+)
+def test_unpaired_guards(a: list[float], b: list[float], reason: str) -> None:
+    result = unpaired(a, b)
+    assert reason in (result.reason or "")
+    if "no value" in reason or "one value" in reason or "no spread" in reason:
+        assert result.p_t is None and result.interval is None
+    with pytest.raises(ValueError, match="vector"):
+        unpaired([[1.0]], [1.0])
+
+
+@settings(deadline=None, max_examples=80)
+@given(PAIRS, st.floats(1e-3, 1e6), st.floats(0.001, 0.4))
+def test_equivalent_means_that_the_interval_is_inside_the_margin(
+    pairs: list[tuple[float, float]], margin: float, alpha: float
+) -> None:
+    a, b = map(list, zip(*pairs, strict=True))
+    found = equivalence(a, b, margin, alpha)
+    if found.p is None or found.interval is None:
+        assert found.reason and found.equivalent is None
+        return
+    inside = -margin < found.interval[0] and found.interval[1] < margin
+    near = any(math.isclose(abs(end), margin, rel_tol=1e-6) for end in found.interval)
+    assert found.equivalent == inside or near
+    wider = equivalence(a, b, 2 * margin, alpha)
+    assert wider.p is not None and wider.p <= found.p
+
+
+def test_equivalence_without_a_meaning() -> None:
+    assert "all differences are zero" in (equivalence([1.0, 2.0], [1.0, 2.0], 1.0).reason or "")
+    assert equivalence([1.0], [1.5], 1.0).p is None and equivalence([], [], 1.0).n == 0
+    with pytest.raises(ValueError, match="margin = -1"):
+        equivalence([1.0], [1.0], -1.0)
+    with pytest.raises(ValueError, match=r"alpha = 0\.7"):
+        equivalence([1.0], [1.0], 1.0, 0.7)
 
 
 # ---------------------------------------------------------------- families
@@ -244,10 +311,10 @@ def test_family_with_missing_constant_and_zero_columns() -> None:
 
 def test_holm_and_bh_are_the_textbook() -> None:
     p = [0.01, 0.04, 0.03, 0.005]
-    assert compare.holm(p) == pytest.approx((0.03, 0.06, 0.06, 0.02))
-    assert compare.benjamini_hochberg(p) == pytest.approx((0.02, 0.04, 0.04, 0.02))
-    assert compare.benjamini_hochberg(p) == pytest.approx(tuple(stats.false_discovery_control(p)))
-    assert compare.holm([0.01, None]) == (0.02, None)
+    assert holm(p) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    assert benjamini_hochberg(p) == pytest.approx((0.02, 0.04, 0.04, 0.02))
+    assert benjamini_hochberg(p) == pytest.approx(tuple(stats.false_discovery_control(p)))
+    assert holm([0.01, None]) == (0.02, None)
 
 
 def test_holm_multiplies_the_exact_floor() -> None:

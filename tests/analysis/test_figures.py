@@ -16,7 +16,8 @@ import yaml
 
 from analysis import figures as module
 from analysis.__main__ import main
-from analysis.figures import Figure, figures
+from analysis.drawing import Figure, Sketch
+from analysis.figures import figures
 from analysis.metrics import caveats, describe
 from analysis.read import BadPlan, read_sweep
 from analysis.series import series
@@ -62,10 +63,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str,
     """Caption and canvas of every figure of curves, laid out as it is saved."""
     kept: dict[str, tuple[str, Any]] = {}
 
-    def keep(name: str, title: str, caption: str, canvas: Any) -> Figure:
-        canvas.canvas.draw()
-        kept[name] = caption, canvas
-        return Figure(name, title, caption, {}, "")
+    def keep(sketch: Sketch) -> Figure:
+        sketch.canvas.canvas.draw()
+        kept[sketch.name] = sketch.caption, sketch.canvas
+        return Figure(sketch.name, sketch.title, sketch.caption, {}, "")
 
     monkeypatch.setattr(module, "save", keep)
     figures(studied(folder))
@@ -199,10 +200,10 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
     found = drawn(monkeypatch, folder)
     caption, canvas = found["curve_dual_game_B_token"]
     assert "Missing: C1 (BNTO minimal): 2 of 3 seeds; C3: 2 of 3 seeds, not recorded by seed 2; a dotted" in caption
-    assert {"cut0--C1", "end0--C1"} <= set(lines_of(canvas)) and "cut0--C3" not in lines_of(canvas)
+    assert {"cut.1--C1", "end.1--C1"} <= set(lines_of(canvas)) and "cut.2--C3" not in lines_of(canvas)
     both, canvas = found["curve_analysis_wH_per_token__dual_game_B_token"]
     assert "C1 (BNTO minimal): 2 of 3 seeds; entropy budget B, C3: 2 of 3 seeds, not recorded by seed 2" in both
-    assert "cut0--C1" in lines_of(canvas)
+    assert "cut.1--C1" in lines_of(canvas)
 
 
 # ---------------------------------------------------------------- combined figures
@@ -216,7 +217,7 @@ def test_combined_figure_draws_further_metrics_as_means_in_their_own_line_style(
     assert set(found) == {"curve_analysis_reward_sum_mean", "curve_analysis_wH_per_token__dual_game_B_token"}
     caption, canvas = found["curve_analysis_wH_per_token__dual_game_B_token"]
     lines = lines_of(canvas)
-    assert {f"{part}--C0" for part in ("seed0", "seed1", "seed2", "mean")} <= set(lines)
+    assert {f"{part}--C0" for part in ("seed.0", "seed.1", "seed.2", "mean")} <= set(lines)
     assert [gid for gid in lines if gid.startswith("metric")] == ["metric1--C1", "metric1--C3"]
     assert lines["metric1--C1"].get_xdata()[0] == 11 and lines["metric1--C3"].get_xdata()[0] == 34
     for group in ("C1", "C3"):

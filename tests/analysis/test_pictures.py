@@ -108,9 +108,9 @@ def test_scatter_has_the_line_and_the_same_scale_on_both_axes(
     (line,) = [line for line in axes.lines if list(line.get_xdata()) == list(line.get_ydata())]
     assert tuple(line.get_xdata()) == axes.get_xlim() and "The broken line is y = x." in caption
     lines = lines_of(canvas)
-    assert len(lines["dots0--q_star"].get_xdata()) == 40 and "each run's means over 3 steps" in caption
-    assert len(lines["means--q_star"].get_xdata()) == 3
-    mean_x, mean_y = lines["means--q_star"].get_xdata(), lines["means--q_star"].get_ydata()
+    assert len(lines["dots0.0--q_star"].get_xdata()) == qstar.STEPS and "in front of each of its steps." in caption
+    means = [lines[f"means.{seed}--q_star"] for seed in range(3)]
+    mean_x, mean_y = [line.get_xdata()[0] for line in means], [line.get_ydata()[0] for line in means]
     made = [qstar.lines("q_star", seed, {}) for seed in range(3)]
     assert mean_x == pytest.approx([np.mean([line[X] for line in run]) for run in made])
     assert mean_y == pytest.approx([np.mean([line[Y] for line in run]) for run in made])

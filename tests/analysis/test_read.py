@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.read import BadPlan, read_curves, read_sweep
+from analysis import cache
+from analysis.log import Curves, read_curves
+from analysis.read import BadPlan, read_sweep
 from launcher import run as folders
 from tests.analysis.conftest import MakeSweep, metrics, write_run
 
@@ -139,3 +142,67 @@ def test_real_lines_round_trip(tmp_path: Path) -> None:
     curves = read_curves(folders.metrics_path(folder))
     assert curves.values["analysis/reward_sum_mean"].tolist() == [line["analysis/reward_sum_mean"] for line in lines]
     assert "time" not in curves.values and "attempt" not in curves.values
+
+
+# ---------------------------------------------------------------- what is kept of a log
+
+
+def long_log(path: Path, *more: str) -> Path:
+    """A log of more than cache.SMALL bytes with everything that can be wrong with one."""
+    rows = [json.dumps({"step": s, "a": s / 3, "a.b": -s, "text": "x" * 1200}) for s in range(1, 1001)]
+    odd = [
+        '{"step": 5, "attempt": 2, "a": NaN}',
+        '{"step": 6, "attempt": 2, "a": Infinity, "late": 1}',
+        "{broken",
+        *more,
+    ]
+    path.write_text("\n".join([*rows, *odd]))
+    assert path.stat().st_size > cache.SMALL
+    return path
+
+
+def plain(curves: Curves) -> tuple[object, ...]:
+    values = {name: values.tobytes() for name, values in curves.values.items()}
+    return curves.steps.tobytes(), values, dict(curves.not_finite), curves.bad, curves.bad_count, curves.superseded
+
+
+def test_kept_curves_are_those_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "kept" / "run"
+    first = cache.curves(log, "shown", kept)
+    assert plain(first) == plain(read_curves(log, "shown")) and first.bad[0].torn and first.superseded == 996
+    monkeypatch.setattr(cache, "parse", None)  # so that a second parse would fail
+    again = cache.curves(log, "elsewhere", kept)
+    assert again.bad[0].file == "elsewhere" and "a.b" in again.values and "missing" not in again.values
+    assert plain(cache.curves(log, "shown", kept)) == plain(first)
+    os.utime(log, ns=(1, 1))  # touched: known by its content
+    assert plain(cache.curves(log, "shown", kept)) == plain(first)
+    with pytest.raises(KeyError):
+        again.values["missing"]
+
+
+def test_a_log_that_changed_is_read_again(tmp_path: Path) -> None:
+    log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
+    cache.curves(log, "shown", kept)
+    long_log(log, '{"step": 7, "attempt": 2, "a": 4.5}')
+    grown = cache.curves(log, "shown", kept)
+    assert grown.values["a"][-1] == 4.5 and plain(grown) == plain(read_curves(log, "shown"))
+    text = log.read_text()
+    log.write_text(text.replace('"a": 4.5', '"a": 9.5'))  # as long as before
+    assert cache.curves(log, "shown", kept).values["a"][-1] == 9.5
+
+
+@pytest.mark.parametrize("content", [b"", b"not parquet", None])
+def test_what_is_kept_may_be_damaged_or_in_the_way(tmp_path: Path, content: bytes | None) -> None:
+    log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
+    file = tmp_path / "run.parquet"
+    file.mkdir() if content is None else file.write_bytes(content)
+    assert plain(cache.curves(log, "shown", kept)) == plain(read_curves(log, "shown"))
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_short_log_is_not_kept(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"step": 1, "a": 1}')
+    assert cache.curves(path, "shown", tmp_path / "kept" / "run").values["a"].tolist() == [1]
+    assert not (tmp_path / "kept").exists()
+    with pytest.raises(FileNotFoundError):
+        cache.curves(tmp_path / "none", "shown", tmp_path / "run")

@@ -107,6 +107,10 @@ def test_failed_and_missing_runs_are_visible_everywhere(
     assert "loss &lt;exploded&gt;" in html and "loss <exploded>" not in html
     assert "PTRW, seed 2: not started: there is no run folder" in html
     assert "10 done, 1 failed, 1 missing" in html
+    first = html[html.index('id="answer"') : html.index('id="gaps"')]
+    assert "only 2 of 3 planned pairs have both results" in first
+    assert "The 11 that report their time trained for 2.3 minutes in all; a run of C1 (BNTO minimal) took 1.00" in first
+    assert "<code>python launch.py -m experiment=quickstart</code>" in first
     assert "| 2 of 3 |" in (report / "tables" / "main.md").read_text()
     assert "C1 (BNTO minimal), 2 of 3 seeds" in (report / "figures" / "curve_actor_ppo_kl.svg").read_text()
     document = json.loads((report / "report.json").read_text())
@@ -178,6 +182,12 @@ def test_latex_compiles(make_sweep: MakeSweep, tmp_path: Path, make: Callable[..
     inputs = "\n\n".join(rf"\input{{{path}}}" for path in sorted((folder / "report" / "tables").glob("*.tex")))
     source = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + inputs + r"\end{document}"
     (tmp_path / "paper.tex").write_text(source)
-    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    compiled(tmp_path / "paper.tex")
+
+
+def compiled(source: Path) -> str:
+    """What pdflatex says of a file that it must compile."""
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", source.name]
+    done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, check=False, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import cells, compare
+from analysis import cells, student
 from analysis.read import BadPlan, read_sweep
 from analysis.series import series
 from analysis.settings import settings
@@ -303,7 +303,7 @@ def test_efficiency_is_the_baselines_time_over_the_groups_paired_by_seed(make_sw
     logs = np.log([2.0, 2.0 * 1.02, 2.0 * 1.04])
     record = table.records[1]
     assert record["efficiency"] == pytest.approx(np.exp(logs.mean()), rel=1e-6) and record["bound"] is None
-    assert (record["low"], record["high"]) == pytest.approx(np.exp(compare.t_interval(logs)), rel=1e-6)
+    assert (record["low"], record["high"]) == pytest.approx(np.exp(student.t_interval(logs)), rel=1e-6)
     assert table.rows[0][-1] == "baseline" and table.rows[1][2] == "3 of 3"
 
 

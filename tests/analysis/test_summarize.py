@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.summarize import NotEvaluable, TimeTo, auc, best, final, restricted_mean, time_to
+from analysis.summarize import NotEvaluable, TimeTo, auc, best, early, final, restricted_mean, time_to
 
 STEPS = np.arange(1.0, 101.0)
 
@@ -31,6 +31,16 @@ def test_final_is_the_mean_of_the_last_tenth() -> None:
     assert final([10, 20, 95, 100], [9.0, 9.0, 1.0, 2.0]) == 1.5
     with pytest.raises(NotEvaluable, match="last 10% of 100"):
         final(STEPS[:80], STEPS[:80], stop=100)
+
+
+def test_early_phase_is_the_first_tenth_and_its_noise_is_of_steps() -> None:
+    rising = early(STEPS, STEPS)
+    assert (rising.n, rising.mean) == (10, 5.5) and rising.step_variance == pytest.approx(0.0)
+    noisy = early(STEPS, np.where(STEPS % 2 == 0, 1.0, -1.0))
+    assert noisy.step_variance == pytest.approx(np.var([2, -2] * 4 + [2], ddof=1))
+    assert early([10, 100], [3.0, 4.0]).step_variance is None
+    with pytest.raises(NotEvaluable, match="first 10% of 100"):
+        early(STEPS[20:], STEPS[20:])
 
 
 def test_best_is_of_the_smoothed_curve() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis import compare
+from analysis import compare, student
 from analysis.__main__ import main
 from analysis.read import BadPlan, read_sweep
 from analysis.settings import settings
@@ -58,50 +58,50 @@ def around(*centres: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(0.9, 1.1, "supported"), (1.1, 1.2, "refuted"), (1.0, 1.1, "undecided"), (0.5, None, "supported"),
-     (None, 0.9, "refuted")],
+    [(0.9, 1.1, "supported"), (1.1, 1.2, "contradicted"), (1.0, 1.1, "inconclusive"), (0.5, None, "supported"),
+     (None, 0.9, "contradicted")],
 )  # fmt: skip
 def test_range_goes_by_the_whole_interval(make_sweep: MakeSweep, low: Any, high: Any, verdict: str) -> None:
     bounds = {key: value for key, value in (("low", low), ("high", high)) if value is not None}
     found = judged(sweep_of(make_sweep, {UP: around(1.0)}), kind="range", group="A", metric=UP, **bounds)
     assert found.verdict == verdict and found.n == 3 and found.estimate == pytest.approx(1.0)
-    assert found.interval == pytest.approx(compare.t_interval(1 + SPREAD))
+    assert found.interval == pytest.approx(student.t_interval(1 + SPREAD))
 
 
 def test_one_seed_and_equal_seeds_decide_nothing(make_sweep: MakeSweep) -> None:
     asked = {"kind": "range", "group": "A", "metric": UP, "low": 0.0}
     one = judged(sweep_of(make_sweep, {UP: around(1.0)}, seeds=(0,), name="one"), **asked)
-    assert (one.verdict, one.n, one.decided) == ("undecided", 1, "one seed has no interval: two are needed")
+    assert (one.verdict, one.n, one.decided) == ("not evaluable", 1, "one seed has no interval: two are needed")
 
 
 def test_equal_seeds_have_no_interval(make_sweep: MakeSweep) -> None:
     same = sweep_of(make_sweep, {UP: {"A": [1.0] * 3}})
     found = judged(same, kind="range", group="A", metric=UP, low=0.0)
-    assert found.verdict == "undecided" and "all 3 values are equal" in found.decided
+    assert found.verdict == "not evaluable" and "all 3 values are equal" in found.decided
 
 
 @pytest.mark.parametrize(
     ("bound", "verdict"),
-    [({"at_least": 1.9}, "supported"), ({"at_least": 2.2}, "refuted"), ({"at_most": 2.2}, "supported"),
-     ({"at_least": 2.0}, "undecided")],
+    [({"at_least": 1.9}, "supported"), ({"at_least": 2.2}, "contradicted"), ({"at_most": 2.2}, "supported"),
+     ({"at_least": 2.0}, "inconclusive")],
 )  # fmt: skip
 def test_ratio_is_a_geometric_mean_with_a_log_interval(make_sweep: MakeSweep, bound: Any, verdict: str) -> None:
     table = around(1.0, 2.0)
     found = judged(sweep_of(make_sweep, {UP: table}), kind="ratio", group="B", metric=UP, **bound)
     logs = np.log(table["B"] / table["A"])
     assert found.estimate == pytest.approx(np.exp(logs.mean())) and found.verdict == verdict
-    assert found.interval == pytest.approx(np.exp(compare.t_interval(logs)))
+    assert found.interval == pytest.approx(np.exp(student.t_interval(logs)))
 
 
 def test_ratio_of_numbers_around_zero_has_no_meaning(make_sweep: MakeSweep) -> None:
     found = judged(sweep_of(make_sweep, {UP: around(0.0, 2.0)}), kind="ratio", group="B", metric=UP, at_least=1)
-    assert (found.verdict, found.decided) == ("undecided", "a ratio needs positive values in every seed")
+    assert (found.verdict, found.decided) == ("not evaluable", "a ratio needs positive values in every seed")
 
 
 @pytest.mark.parametrize(
     ("group", "which", "verdict", "said"),
     [("A", "least", "supported", "its side"), ("C", "greatest", "supported", "its side"),
-     ("C", "least", "refuted", "A, B surely below it"), ("A", "greatest", "refuted", "B, C surely above it")],
+     ("C", "least", "contradicted", "A, B surely below it"), ("A", "greatest", "contradicted", "B, C surely above it")],
 )  # fmt: skip
 def test_extreme_asks_every_other_group(make_sweep: MakeSweep, group: str, which: str, verdict: str, said: str) -> None:
     folder = sweep_of(make_sweep, {UP: around(1.0, 2.0, 3.0), DOWN: {"D": SPREAD}})
@@ -113,7 +113,7 @@ def test_extreme_asks_every_other_group(make_sweep: MakeSweep, group: str, which
 def test_extreme_that_one_rival_leaves_open(make_sweep: MakeSweep) -> None:
     found = judged(sweep_of(make_sweep, {UP: around(1.0, 1.001, 3.0)}), kind="extreme", group="A", metric=UP,
                    which="least")  # fmt: skip
-    assert found.verdict == "undecided" and found.decided.startswith("not told from B; estimate: against B, the lowest")
+    assert found.verdict == "inconclusive" and found.decided.startswith("not told from B; about 73 seeds would")
 
 
 def test_one_rival_among_many_refutes_at_a_stricter_level(make_sweep: MakeSweep) -> None:
@@ -123,12 +123,12 @@ def test_one_rival_among_many_refutes_at_a_stricter_level(make_sweep: MakeSweep)
     assert at_one is not None and at_three is not None and at_one[1] < 0 < at_three[1]
     table = {"A": SPREAD, "B": SPREAD + difference, "C": 5 + SPREAD, "D": 7 + SPREAD}
     asked = {"kind": "extreme", "group": "A", "metric": UP, "which": "least"}
-    assert judged(sweep_of(make_sweep, {UP: table}, name="four"), **asked).verdict == "undecided"
+    assert judged(sweep_of(make_sweep, {UP: table}, name="four"), **asked).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(
     ("centres", "verdict"),
-    [((2.0, 1.0, 3.0), "supported"), ((4.0, 1.0, 3.0), "refuted"), ((1.0, 1.0, 3.0), "undecided")],
+    [((2.0, 1.0, 3.0), "supported"), ((4.0, 1.0, 3.0), "contradicted"), ((1.0, 1.0, 3.0), "inconclusive")],
 )
 def test_between_two_groups(make_sweep: MakeSweep, centres: Any, verdict: str) -> None:
     found = judged(
@@ -141,8 +141,8 @@ def test_between_two_groups(make_sweep: MakeSweep, centres: Any, verdict: str) -
 @pytest.mark.parametrize(
     ("up", "down", "verdict", "said"),
     [((2.0, 3.0, 1.0), (2.0, 3.0, 1.0), "supported", "surely ahead of each of 2 others by one of the two"),
-     ((2.0, 3.0, 1.0), (2.0, 1.0, 1.0), "refuted", "B surely better by both; by the means behind B in both"),
-     ((2.0, 2.001, 1.0), (2.0, 1.0, 1.0), "undecided", "not surely ahead of B by either; by the means behind B")],
+     ((2.0, 3.0, 1.0), (2.0, 1.0, 1.0), "contradicted", "B surely better by both; by the means behind B in both"),
+     ((2.0, 2.001, 1.0), (2.0, 1.0, 1.0), "inconclusive", "not surely ahead of B by either; by the means behind B")],
 )  # fmt: skip
 def test_pareto(make_sweep: MakeSweep, up: Any, down: Any, verdict: str, said: str) -> None:
     folder = sweep_of(make_sweep, {UP: around(*up), DOWN: around(*down)})
@@ -152,11 +152,11 @@ def test_pareto(make_sweep: MakeSweep, up: Any, down: Any, verdict: str, said: s
 
 def test_greater_goes_by_the_adjusted_p_that_three_seeds_cannot_bring_down(make_sweep: MakeSweep) -> None:
     found = judged(sweep_of(make_sweep, {UP: around(1.0, 3.0)}), kind="greater", group="B", metric=UP)
-    assert found.verdict == "undecided" and found.interval is not None and found.interval[0] > 0
+    assert found.verdict == "inconclusive" and found.interval is not None and found.interval[0] > 0
     assert found.decided == "cannot decide with n = 3: 6 seeds are needed (adjusted p = 0.25)"
 
 
-@pytest.mark.parametrize(("kind", "verdict"), [("greater", "supported"), ("less", "refuted")])
+@pytest.mark.parametrize(("kind", "verdict"), [("greater", "supported"), ("less", "contradicted")])
 def test_six_seeds_decide_a_difference(make_sweep: MakeSweep, kind: str, verdict: str) -> None:
     luck = np.linspace(-0.1, 0.1, 6)
     table = {"A": 1 + luck, "B": 1.5 + luck**2, "C": 2.5 + luck}
@@ -169,13 +169,55 @@ def test_missing_runs_and_missing_metrics_decide_nothing(make_sweep: MakeSweep) 
     folder = sweep_of(make_sweep, {UP: around(1.0, 2.0), DOWN: {"A": SPREAD}})
     for kind, more in (("ratio", {"at_least": 1}), ("greater", {}), ("extreme", {"which": "least"})):
         found = judged(folder, kind=kind, group="B", metric=DOWN, **more)
-        assert (found.verdict, "not recorded by" in found.decided) == ("undecided", True), kind
+        assert (found.verdict, "not recorded by" in found.decided) == ("not evaluable", True), kind
     for seed in (0, 1):
         shutil.rmtree(folders.run_folder(folder.parent, f"B-{seed}"))
     found = judged(folder, kind="range", group="B", metric=UP, low=0)
-    assert found.verdict == "undecided" and found.n == 1
+    assert found.verdict == "not evaluable" and found.n == 1
     found = judged(folder, kind="extreme", group="A", metric=UP, which="least")
-    assert found.verdict == "undecided" and found.decided.startswith("not told from B")
+    assert found.verdict == "inconclusive" and found.decided.startswith("not told from B")
+
+
+@pytest.mark.parametrize(
+    ("gap", "margin", "verdict"),
+    [(0.0, 0.05, "equivalent"), (0.0, 0.001, "inconclusive"), (1.0, 0.05, "supported"), (1.0, 1.5, "equivalent")],
+)
+def test_a_difference_below_the_margin_is_equivalent(
+    make_sweep: MakeSweep, gap: float, margin: float, verdict: str
+) -> None:
+    spread = 0.01 * np.array([-1.0, 0.5, 0.2, -0.3, 0.8, -0.1])
+    folder = sweep_of(make_sweep, {UP: {"A": spread, "B": gap + spread[::-1]}}, seeds=range(6))
+    found = judged(folder, kind="greater", group="B", metric=UP, margin=margin)
+    assert found.verdict == verdict and (f"surely smaller than {margin:g} (p " in found.decided) == (
+        verdict == "equivalent"
+    )
+
+
+def test_inconclusive_says_how_many_seeds_would_decide(make_sweep: MakeSweep) -> None:
+    table = {"A": np.zeros(6), "B": np.array([0.3, -0.2, 0.4, 0.1, 0.2, -0.1])}
+    found = judged(sweep_of(make_sweep, {UP: table}, seeds=range(6)), kind="greater", group="B", metric=UP)
+    needed = student.seeds_to_find(table["B"].mean() / table["B"].std(ddof=1))
+    assert found.verdict == "inconclusive" and needed is not None and needed > 6
+    assert found.decided.endswith(f"; about {needed} seeds would decide if mean and spread stay as they are")
+    assert (student.detectable(needed) or 9) <= table["B"].mean() / table["B"].std(ddof=1)
+
+
+@pytest.mark.parametrize(
+    ("summary", "verdict", "estimate"),
+    [("slope", "supported", -0.004), ("early", "contradicted", 0.074), ("early_variance", "contradicted", 0.0003)],
+)
+def test_early_phase_and_slope_are_judged_over_seeds(
+    make_sweep: MakeSweep, summary: str, verdict: str, estimate: float
+) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        random = np.random.default_rng(seed)
+        return [{"step": s, "attempt": 1, UP: 0.1 - 0.004 * (1 + 0.01 * seed) * s + 0.001 * float(random.normal())
+                 + (0.08 if s < 5 else 0)} for s in range(1, 201)]  # fmt: skip
+
+    folder = make_sweep(("A",), steps=200, lines=lines, analysis={"primary": {"metric": UP}})
+    found = judged(folder, kind="range", group="A", metric=UP, summary=summary, high=0.0)
+    assert found.verdict == verdict and found.n == 3
+    assert found.estimate == pytest.approx(estimate, rel=0.2)
 
 
 # ---------------------------------------------------------------- times
@@ -193,9 +235,9 @@ def rising(rates: Mapping[str, float]) -> Any:
 
 @pytest.mark.parametrize(
     ("rates", "at_least", "verdict", "bound"),
-    [({"A": 1.0, "B": 2.0}, 1.5, "supported", None), ({"A": 1.0, "B": 1.1}, 1.5, "refuted", None),
-     ({"A": 0.4, "B": 1.0}, 1.5, "supported", "at least"), ({"A": 0.4, "B": 1.0}, 2.4, "undecided", "at least"),
-     ({"A": 1.0, "B": 0.4}, 1.5, "refuted", "at most"), ({"A": 0.4, "B": 0.3}, 1.5, "undecided", "both")],
+    [({"A": 1.0, "B": 2.0}, 1.5, "supported", None), ({"A": 1.0, "B": 1.1}, 1.5, "contradicted", None),
+     ({"A": 0.4, "B": 1.0}, 1.5, "supported", "at least"), ({"A": 0.4, "B": 1.0}, 2.4, "inconclusive", "at least"),
+     ({"A": 1.0, "B": 0.4}, 1.5, "contradicted", "at most"), ({"A": 0.4, "B": 0.3}, 1.5, "not evaluable", "both")],
 )  # fmt: skip
 def test_efficiency_is_a_bound_where_times_are_cut(
     make_sweep: MakeSweep, rates: Any, at_least: float, verdict: str, bound: str | None
@@ -226,7 +268,7 @@ BAD = [
     ({"H": {**RANGE, "low": "x"}}, "analysis.hypotheses.H.low = 'x': a number is needed"),
     ({"H": {**RANGE, "high": -1}}, "analysis.hypotheses.H.low = 0.0: a number up to high, -1, is needed"),
     ({"H": {**RANGE, "at_least": 1}}, "has the key 'at_least'; allowed are claim, kind, group, metric"),
-    ({"H": {**RANGE, "summary": "time_to"}}, "summary = 'time_to': 'final' or 'auc' or 'best' or 'mean' is needed"),
+    ({"H": {**RANGE, "summary": "time_to"}}, "summary = 'time_to': 'final' or 'auc' or 'best' or 'mean' or 'early'"),
     ({"H": {**RANGE, "kind": "ratio", "low": 1}}, "has the key 'low'; allowed are"),
     ({"H": {"claim": "x", "kind": "greater", "group": "B", "metric": UP, "summary": "time_to"}},
      "either at or baseline_final is needed"),
@@ -277,16 +319,16 @@ def test_report_shows_the_verdicts_whichever_way_they_fall(
     (folder / "hypotheses.json").write_text(json.dumps({"format": 1, "declarations": kept}))
     assert main(["report", str(folder)]) == 0
     report = folder / "report"
-    assert "H3 refuted: It has the least gradient variance of the eight." in capsys.readouterr().out
+    assert "H3 contradicted: It has the least gradient variance of the eight." in capsys.readouterr().out
     document = json.loads((report / "report.json").read_text())
     verdicts = {found["id"]: found["verdict"] for found in document["hypotheses"]}
-    expected = dict.fromkeys(("H1", "H2", "H4", "H5", "success"), "supported") | {"H3": "refuted"}
+    expected = dict.fromkeys(("H1", "H2", "H4", "H5", "success"), "supported") | {"H3": "contradicted"}
     assert verdicts == expected
     with open(report / "tables" / "hypotheses.csv", newline="") as file:
         rows = {row["hypothesis"]: row for row in csv.DictReader(file)}
     assert 0.9 < float(rows["H1"]["low"]) < 1 < float(rows["H1"]["high"]) < 1.1 and rows["H1"]["seeds"] == "3"
     assert [rows[name]["declared"] for name in ("H1", "H2")] == ["before any run was done", "with 1 of 24 runs done"]
-    assert rows["success"]["decided_by"].startswith("H1 supported; H2 supported; H3 refuted")
+    assert rows["success"]["decided_by"].startswith("H1 supported; H2 supported; H3 contradicted")
     for name in ("index.html", "tables/hypotheses.md", "tables/hypotheses.tex"):
         assert "The two effective sample sizes balance." in (report / name).read_text()
     assert r"{lp{0.2\linewidth}lp{0.2" in (report / "tables" / "hypotheses.tex").read_text()
@@ -297,7 +339,7 @@ def test_report_shows_the_verdicts_whichever_way_they_fall(
     assert not list(report.glob("tables/hypotheses.*")) and 'id="hypotheses"' not in (report / "index.html").read_text()
 
 
-@pytest.mark.parametrize(("least", "verdict"), [(4, "supported"), (5, "refuted")])
+@pytest.mark.parametrize(("least", "verdict"), [(4, "supported"), (5, "contradicted")])
 def test_count_of_supported(make_sweep: MakeSweep, least: int, verdict: str) -> None:
     sweep = read_sweep(qstar.make(make_sweep))
     given = {**qstar.HYPOTHESES, "success": {**qstar.HYPOTHESES["success"], "at_least": least}}

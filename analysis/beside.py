@@ -1,0 +1,163 @@
+"""Two sweeps side by side: the runs they share, how their configurations differ, and each group of one against the
+group of that name in the other, over the same seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from analysis.read import Run, Sweep
+from analysis.settings import Settings
+from analysis.study import Block, Measure, Study, range_of, time_to, versus
+from launcher import run as folders
+
+SIDES = ("A", "B")
+SAME = "the same run in both"
+_OWN = ("format", "id", "identity", "base", "seed")  # what is each run's own, or shown otherwise
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that differs. where: groups by name, or what else it is of; a, b: as shown, "" where it is absent."""
+
+    where: tuple[str, ...]
+    key: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Sweeps `a` and `b` as one study whose groups are A/NAME and B/NAME, each pair of a name compared as B - A.
+
+    shared: ids of the runs that both have. paired: names of the groups of both; alone[side]: of one only.
+    """
+
+    a: Sweep
+    b: Sweep
+    study: Study
+    shared: tuple[str, ...]
+    paired: tuple[str, ...]
+    alone: Mapping[str, tuple[str, ...]]
+    differences: tuple[Difference, ...]
+
+
+def beside(a: Sweep, b: Sweep, asked: Settings) -> Beside:
+    """Compare two sweeps by the settings of the first. Seeds of which both have the same run are no pair: their
+    difference is zero by construction."""
+    joined = _join(a, b)
+    paired = tuple(group for group in a.groups if group in b.groups)
+    against = {f"B/{group}": f"A/{group}" for group in paired}
+    shared = tuple(sorted({run.id for run in a.runs} & {run.id for run in b.runs}))
+    same = {
+        f"B/{group}": {run.seed: SAME for run in b.runs if run.group == group and run.id in shared} for group in paired
+    }
+    ranges = {
+        metric: range_of(joined, asked, metric) for metric in (*asked.metrics, *(t.metric for t in asked.time_to))
+    }
+    measures = [Measure(asked.metric, asked.summary, asked.direction)] if asked.summary != "time_to" else []
+    measures += [Measure(metric, "final", asked.direction_of(metric)) for metric in asked.metrics]
+    measures += [Measure(metric, "auc", asked.direction_of(metric)) for metric in asked.metrics]
+    times = [time_to(joined, asked, ranges[target.metric], target) for target in asked.time_to]
+    first = [one for one in times if asked.summary == "time_to" and one.metric == asked.metric]
+    ordered = dict.fromkeys([*first, *measures, *times])
+    blocks = [versus(joined, asked, ranges[one.metric], one, against, same) for one in ordered]
+    found = Study(joined, asked, tuple(_named(block, same) for block in blocks), ranges)
+    alone = {
+        "A": tuple(group for group in a.groups if group not in paired),
+        "B": tuple(group for group in b.groups if group not in paired),
+    }
+    return Beside(a, b, found, shared, paired, alone, tuple(_differences(a, b, paired)))
+
+
+def _join(a: Sweep, b: Sweep) -> Sweep:
+    """One sweep of the runs of both, every id made unique: what has the same id may have been run twice."""
+    groups: dict[str, Any] = {}
+    runs: list[Run] = []
+    for side, sweep in zip(SIDES, (a, b), strict=True):
+        groups |= {f"{side}/{group}": {"label": f"{sweep.label(group)}, {side}"} for group in sweep.groups}
+        runs += [replace(run, id=f"{side}:{run.id}", group=f"{side}/{run.group}") for run in sweep.runs]
+    budgets = [sweep.plan["steps"] for sweep in (a, b) if sweep.plan.get("steps")]
+    plan = {
+        "groups": groups,
+        "baseline": f"A/{a.baseline}" if a.baseline else None,
+        "steps": min(budgets, default=None),
+    }
+    return Sweep(a.folder, plan, tuple(runs))
+
+
+def _named(block: Block, same: Mapping[str, Mapping[int, str]]) -> Block:
+    """A comparison that has no pair but the same runs says so."""
+    comparisons = tuple(
+        replace(one, verdict="the same runs") if one.result.n == 0 and same[one.group] else one
+        for one in block.comparisons
+    )
+    return replace(block, comparisons=comparisons)
+
+
+def _differences(a: Sweep, b: Sweep, paired: Sequence[str]) -> Iterator[Difference]:
+    """What the plans ask for differently, then the code, then the frozen configurations of each pair of groups."""
+    plans = [
+        _flat({key: sweep.plan.get(key) for key in ("steps", "seeds", "baseline", "analysis")}) for sweep in (a, b)
+    ]
+    yield from _unequal(("plan",), *plans)
+    commits = [
+        {"commit": _joined(str(run.provenance["commit"])[:12] for run in sweep.runs if run.provenance.get("commit"))}
+        for sweep in (a, b)
+    ]
+    yield from _unequal(("code",), *commits)
+    by_setting: dict[tuple[str, str, str], list[str]] = {}
+    for group in paired:
+        for found in _unequal((group,), _settings(a, group), _settings(b, group)):
+            by_setting.setdefault((found.key, found.a, found.b), []).append(group)
+    for (key, left, right), groups in by_setting.items():
+        yield Difference(tuple(groups), key, left, right)
+
+
+def _unequal(where: tuple[str, ...], a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Difference]:
+    for key in sorted({*a, *b}):
+        if a.get(key, "") != b.get(key, ""):
+            yield Difference(where, key, a.get(key, ""), b.get(key, ""))
+
+
+def _settings(sweep: Sweep, group: str) -> dict[str, str]:
+    """Every key of the group's frozen configurations, with the values that its runs have."""
+    values: dict[str, list[str]] = {}
+    bases: dict[str, Any] = {}
+    for run in sweep.runs:
+        if run.group == group:
+            for key, value in _flat(_frozen(sweep.folder.parent, run.id, bases)).items():
+                values.setdefault(key, []).append(value)
+    return {key: _joined(found) for key, found in values.items()}
+
+
+def _frozen(multirun: Path, run_id: str, bases: dict[str, Any]) -> dict[str, Any]:
+    """A run's own configuration beside the base that it names; nothing where the run has not been started."""
+    try:
+        config = folders.read_config(folders.run_folder(multirun, run_id))
+        name = str(config.get("base"))
+        path = multirun / "bases" / f"{name}.yaml"
+        if name not in bases:
+            bases[name] = folders.load_yaml(path) if path.is_file() else name
+    except (OSError, ValueError, folders.BadRunFolder, yaml.YAMLError):
+        return {}
+    return {**{key: value for key, value in config.items() if key not in _OWN}, "base": bases[name]}
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, str]:
+    """Leaves by dotted key, as JSON writes them; a list is a leaf."""
+    if isinstance(tree, Mapping) and tree:
+        leaves: dict[str, str] = {}
+        for key, value in tree.items():
+            leaves |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+        return leaves
+    return {prefix: json.dumps(tree, ensure_ascii=False, default=str)} if prefix else {}
+
+
+def _joined(values: Any) -> str:
+    return ", ".join(dict.fromkeys(values))

@@ -1,0 +1,157 @@
+"""Exact tests by counting: sign flips and signed ranks of pairs, rank sums of two samples, and their smallest p.
+
+Under the null every sign of a difference, or every split of the values into two samples, is equally likely; a p is the
+share of them that is as extreme as what was observed, which counts itself. So no p is ever zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+EXACT_UP_TO = 20  # 2^19 sign patterns (a pattern and its mirror image give the same statistic) take well under a second
+DRAWS = 100_000  # sign patterns drawn when there are too many to enumerate
+TIE = 1e-9  # relative slack when a permuted statistic is compared with the observed one, which must always count itself
+
+
+def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
+    """The sentence for an exact test whose smallest p is above alpha: it is never "not significant"."""
+    tied = f" of which {ties} tied" if ties else ""
+    return f"cannot decide with n = {n}{tied}: {needed + ties} seeds are needed"
+
+
+def floor(n: int) -> float:
+    """Smallest two-sided p of a sign-flip test with n pairs: the observed pattern and its mirror image among 2^n."""
+    if n <= EXACT_UP_TO:
+        return min(1.0, 2.0 / 2.0**n)
+    return max(2.0 / 2.0**n, 1 / (DRAWS + 1))
+
+
+def seeds_needed(alpha: float = 0.05, comparisons: int = 1) -> int:
+    """Smallest n with comparisons * 2 / 2^n <= alpha: pairs without which the exact test cannot reject at all.
+
+    `comparisons` is 1 for a single test and for max-T, and the size of the family for Holm.
+    """
+    check_alpha(alpha)
+    n = 1
+    while comparisons * 2.0 / 2.0**n > alpha:
+        n += 1
+    return n
+
+
+def signflip(differences: ArrayLike, *, seed: int = 0) -> float | None:
+    """Two-sided p of the sign-flip permutation test of the mean, differences (n,) finite; None when n = 0.
+
+    All 2^n patterns are counted while n <= 20. Above, patterns are drawn and the observed one is counted among them, so
+    that p is never zero (Phipson and Smyth 2010).
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    if d.size == 0:
+        return None
+    largest = float(np.abs(d).max())
+    if largest == 0:
+        return 1.0
+    scaled = d / largest
+    observed = abs(float(scaled.sum())) - TIE * float(np.abs(scaled).sum())
+    count = sum(int((np.abs(signs @ scaled) >= observed).sum()) for signs in sign_patterns(d.size, seed))
+    return share(count, d.size)
+
+
+def wilcoxon(differences: ArrayLike) -> float | None:
+    """Two-sided exact p of the signed-rank test, differences (n,) finite; None when every difference is zero.
+
+    Zeros are dropped, ties share their mean rank, and the null distribution is that of the ranks at hand: doubled they
+    are integers, so the sums of all 2^n patterns are counted by convolution.
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    d = d[d != 0]
+    if d.size == 0:
+        return None
+    sizes = np.abs(d)
+    doubled = _doubled_ranks(sizes)
+    chance = np.zeros(int(doubled.sum()) + 1)
+    chance[0] = 1.0
+    for rank in doubled:
+        chance[rank:] = 0.5 * (chance[rank:] + chance[: chance.size - rank])
+        chance[:rank] *= 0.5
+    positive = int(doubled[d > 0].sum())
+    return min(1.0, 2 * float(chance[: min(positive, int(doubled.sum()) - positive) + 1].sum()))
+
+
+def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
+    """Two-sided exact p of the rank-sum test of a (n,) and b (m,), finite, at least one each, else None.
+
+    Ties share their mean rank, and the null distribution is that of the ranks at hand (scipy's exact method takes them
+    as distinct): the sums of all choices of n among n + m ranks, counted by convolution.
+    """
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.size == 0 or y.size == 0:
+        return None
+    both = np.concatenate((x, y))
+    doubled = _doubled_ranks(both, float(np.abs(both).max()))
+    few = doubled[: x.size] if x.size <= y.size else doubled[x.size :]
+    # chance[k, s]: the share of the choices made so far with k ranks chosen and the sum s
+    chance = np.zeros((few.size + 1, int(doubled.sum()) + 1))
+    chance[0, 0] = 1.0
+    for seen, rank in enumerate(doubled):
+        left = few.size - np.arange(few.size + 1)  # still to be chosen, of doubled.size - seen
+        take = np.clip(left / (doubled.size - seen), 0.0, 1.0)[:, None]
+        taken = chance * take
+        chance -= taken
+        chance[1:, rank:] += taken[:-1, : chance.shape[1] - rank]
+    sums = np.arange(chance.shape[1])
+    centre = few.size * float(doubled.sum()) / doubled.size
+    extreme = np.abs(sums - centre) >= abs(float(few.sum()) - centre) - 0.25
+    return min(1.0, float(chance[few.size, extreme].sum()))
+
+
+def rank_sum_floor(n: int, m: int) -> float:
+    """Smallest two-sided p of a rank-sum test of n against m values without ties: 2 of all their splits."""
+    return min(1.0, 2.0 / math.comb(n + m, n))
+
+
+def _doubled_ranks(sizes: Array, unit: float | None = None) -> NDArray[np.int64]:
+    """Twice the mean ranks, from 1, of values; ties within a relative slack (of `unit`, or else of the values)."""
+    order = np.argsort(sizes, kind="stable")
+    slack = TIE * (sizes[order][1:] if unit is None else unit)
+    group = np.concatenate(([0], np.cumsum(np.diff(sizes[order]) > slack)))
+    doubled = np.empty(sizes.size, dtype=np.int64)
+    for tied in range(int(group[-1]) + 1):
+        places = np.flatnonzero(group == tied)
+        doubled[order[places]] = places[0] + places[-1] + 2
+    return doubled
+
+
+def sign_patterns(n: int, seed: int) -> Iterator[Array]:
+    """Blocks (k, n) of signs: all patterns that begin with +1 while n <= 20, else DRAWS random ones."""
+    block = 1 << 14
+    if n <= EXACT_UP_TO:
+        total = 1 << (n - 1)
+        for start in range(0, total, block):
+            codes = np.arange(start, min(start + block, total), dtype=np.int64)
+            bits = (codes[:, None] >> np.arange(n - 1)) & 1
+            signs = np.ones((codes.size, n), dtype=np.float64)
+            signs[:, 1:] -= 2.0 * bits
+            yield signs
+        return
+    random = np.random.default_rng(seed)
+    for start in range(0, DRAWS, block):
+        rows, width = min(block, DRAWS - start), -(-n // 8)
+        drawn = np.frombuffer(random.bytes(rows * width), dtype=np.uint8).reshape(rows, width)
+        yield np.asarray(1.0 - 2.0 * np.unpackbits(drawn, axis=1, count=n), dtype=np.float64)
+
+
+def share(count: int, n: int) -> float:
+    """p from a count of patterns at least as extreme; drawn patterns do not hold the observed one: it is added."""
+    return count / 2.0 ** (n - 1) if n <= EXACT_UP_TO else (count + 1) / (DRAWS + 1)
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise ValueError unless alpha is within (0, 1)."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha = {alpha!r}: a number between 0 and 1 is needed")

@@ -1,0 +1,139 @@
+"""Several comparisons over the same seeds: p values that hold for all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from analysis import exact
+from analysis.exact import TIE, cannot_decide, check_alpha, floor, seeds_needed
+from analysis.student import t_test
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FamilyResult:
+    """p values adjusted for all comparisons of a family, in the order given; None where a comparison has no p.
+
+    floor: smallest adjusted p that n seeds allow (0 when the test has no floor). seeds_needed: pairs that bring it to
+    alpha.
+    """
+
+    method: str
+    test: str
+    n: int
+    p: tuple[float | None, ...]
+    floor: float
+    seeds_needed: int
+    reason: str | None
+
+
+def family(
+    differences: ArrayLike, method: str = "max_t", *, test: str = "signflip", alpha: float = 0.05, seed: int = 0
+) -> FamilyResult:
+    """Adjust the p values of a family of comparisons: differences have shape (n seeds, m comparisons), NaN for a
+    missing pair.
+
+    max_t   step-down max-T (Westfall and Young): one sign a seed is flipped for all comparisons at once, so that their
+            correlation is kept and the smallest p stays 2/2^n however many there are. It is a sign-flip test; `test` is
+            not used. Exact when the vectors of differences are symmetric about zero under the null.
+    holm    Holm's step-down of the p values of `test` (signflip, paired_t or wilcoxon); any dependence
+    bh      Benjamini and Hochberg: the false discovery rate, for exploration
+
+    The statistic of max-T is S / sqrt(sum of squares) with S the sum of the differences: increasing in Student's t, but
+    finite where all differences are equal, and of variance 1 under the flips also where pairs are missing.
+
+    Raises ValueError for another method or test, or differences that are not a matrix.
+    """
+    check_alpha(alpha)
+    d = np.array(differences, dtype=np.float64)
+    if d.ndim != 2:
+        raise ValueError(f"differences have shape {d.shape}: (seeds, comparisons) is needed")
+    if method not in ("max_t", "holm", "bh"):
+        raise ValueError(f"family = {method!r}: 'max_t', 'holm' or 'bh' is allowed")
+    present = np.isfinite(d)
+    notes = []
+    if not present.all():
+        notes.append(f"{int((~present).sum())} of {d.size} differences are missing")
+    d[~present] = 0.0
+    d = d[present.any(axis=1)]
+    n, m = d.shape
+    p: tuple[float | None, ...]
+    if method == "max_t":
+        test = "signflip"
+        p = tuple(value if column.any() else None for value, column in zip(_max_t(d, seed), present.T, strict=True))
+        lowest, needed = floor(n), seeds_needed(alpha)
+    else:
+        raw = [
+            _single(np.asarray(differences, dtype=np.float64)[column, j], test, seed)
+            for j, column in enumerate(present.T)
+        ]
+        p = holm(raw) if method == "holm" else benjamini_hochberg(raw)
+        counted = test != "paired_t"
+        # With Benjamini-Hochberg the largest p of all is not multiplied, so the floor is that of one comparison.
+        times = m if method == "holm" else 1
+        lowest = min(1.0, times * floor(n)) if counted else 0.0
+        needed = seeds_needed(alpha, times) if counted else 2
+    if lowest > alpha:
+        notes.append(cannot_decide(n, needed))
+    return FamilyResult(method, test, n, p, lowest, needed, "; ".join(notes) or None)
+
+
+def holm(p: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Holm's adjusted p values; a None counts as a member of the family (as if its p were 1) and stays None."""
+    values = np.array([1.0 if value is None else value for value in p])
+    order = np.argsort(values, kind="stable")
+    stepped = np.maximum.accumulate(values[order] * (values.size - np.arange(values.size)))
+    return _back(p, order, np.minimum(stepped, 1.0))
+
+
+def benjamini_hochberg(p: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Benjamini and Hochberg's adjusted p values; a None counts as a member of the family and stays None."""
+    values = np.array([1.0 if value is None else value for value in p])
+    order = np.argsort(values, kind="stable")
+    stepped = np.minimum.accumulate((values[order] * values.size / (np.arange(values.size) + 1))[::-1])[::-1]
+    return _back(p, order, np.minimum(stepped, 1.0))
+
+
+def _back(p: Sequence[float | None], order: NDArray[np.intp], stepped: Array) -> tuple[float | None, ...]:
+    adjusted = np.empty(len(p))
+    adjusted[order] = stepped
+    return tuple(None if old is None else float(new) for old, new in zip(p, adjusted, strict=True))
+
+
+def _single(d: Array, test: str, seed: int) -> float | None:
+    if test == "signflip":
+        return exact.signflip(d, seed=seed)
+    if test == "paired_t":
+        return t_test(d)
+    if test == "wilcoxon":
+        return exact.wilcoxon(d)
+    raise ValueError(f"test = {test!r}: 'paired_t', 'signflip' or 'wilcoxon' is allowed")
+
+
+def _max_t(d: Array, seed: int) -> list[float]:
+    """Step-down max-T of d (n, m), zeros where a pair is missing: adjusted p values in the order of the columns."""
+    n, m = d.shape
+    if n == 0 or m == 0:
+        return [1.0] * m
+    scale = np.abs(d).max(axis=0)
+    d = d / np.where(scale > 0, scale, 1.0)
+    norm = np.sqrt((d * d).sum(axis=0))
+    z = d / np.where(norm > 0, norm, 1.0)
+    observed = np.abs(z.sum(axis=0))
+    weakest_first = np.argsort(observed, kind="stable")
+    limits = observed[weakest_first] - TIE
+    counts = np.zeros(m, dtype=np.int64)
+    for signs in exact.sign_patterns(n, seed):
+        flipped = np.maximum.accumulate(np.abs(signs @ z[:, weakest_first]), axis=1)
+        counts += (flipped >= limits).sum(axis=0)
+    p = np.array([exact.share(int(count), n) for count in counts])
+    # From the strongest comparison down, a weaker one may not look surer than a stronger one.
+    p = np.maximum.accumulate(p[::-1])[::-1]
+    adjusted = np.empty(m)
+    adjusted[weakest_first] = p
+    return [float(value) for value in adjusted]

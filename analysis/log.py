@@ -1,0 +1,165 @@
+"""A run's metrics log, read tolerantly.
+
+It is read while it is written to, after power cuts and after resumes. So nothing here fails on a bad line: it is left
+out, counted, and named with its file and line number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+_NOT_METRICS = frozenset({"step", "attempt", "time"})
+_MOST_NAMED = 20  # bad lines named a file; the count is of all
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line of a metrics file that was left out. `torn`: the last one, cut off while it was written."""
+
+    file: str
+    line: int
+    why: str
+    torn: bool
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A run's metrics on its steps.
+
+    steps: (n,) increasing. values[name]: (n,), NaN where the step has no such metric or recorded NaN itself; the latter
+    are counted in not_finite[name], as are infinities, which stay in the values.
+    """
+
+    steps: Array
+    values: Mapping[str, Array]
+    not_finite: Mapping[str, int] = field(default_factory=dict)
+    bad: tuple[BadLine, ...] = ()
+    bad_count: int = 0
+    superseded: int = 0
+
+    def frame(self) -> pd.DataFrame:
+        """As a pandas frame: one row a step, one column a metric."""
+        import pandas as pd
+
+        return pd.DataFrame(dict(self.values), index=pd.Index(self.steps.astype(np.int64), name="step"))
+
+
+EMPTY = Curves(np.empty(0), {})
+
+
+def read_curves(path: Path, shown: str | None = None) -> Curves:
+    """Read a metrics.jsonl. Raises FileNotFoundError; anything else that is wrong with it is counted and left out.
+
+    Several lines of one step and attempt are merged. When an attempt begins at step k, what older attempts had written
+    from k on is superseded.
+    """
+    return parse(path.read_bytes(), shown or str(path))
+
+
+def parse(data: bytes, name: str) -> Curves:
+    """The same from the content of a log, `name` in its bad lines."""
+    by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
+    bad: list[BadLine] = []
+    bad_count = 0
+    whole = data.endswith(b"\n")
+    lines = data.split(b"\n")
+    if whole:
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        row = _parse(line)
+        why = row if isinstance(row, str) else _bad_row(row)
+        if why is None and isinstance(row, dict):
+            attempt = int(row.get("attempt") or 1)
+            steps, step = by_attempt.setdefault(attempt, {}), int(row["step"])
+            if step in steps:
+                steps[step].update(row)
+            else:
+                steps[step] = row
+            continue
+        bad_count += 1
+        torn = number == len(lines) and not whole
+        if len(bad) < _MOST_NAMED:
+            bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else str(why), torn))
+
+    rows: dict[int, dict[str, Any]] = {}
+    superseded = 0
+    for attempt in sorted(by_attempt):
+        begin = min(by_attempt[attempt])
+        old = [step for step in rows if step >= begin]
+        superseded += len(old)
+        for step in old:
+            del rows[step]
+        rows.update(by_attempt[attempt])
+    return _columns(rows, tuple(bad), bad_count, superseded)
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(line.decode("utf-8"))  # NaN, Infinity and -Infinity, which JSON does not have
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
+
+
+def _bad_row(row: Any) -> str | None:
+    if not isinstance(row, dict):
+        return f"an object is needed, not {type(row).__name__}"
+    for key, lowest in (("step", 0), ("attempt", 1)):
+        value = row.get(key, 1 if key == "attempt" else None)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return f"{key} = {value!r}: a whole number is needed"
+        if not math.isfinite(value) or value != int(value) or value < lowest:
+            return f"{key} = {value!r}: a whole number from {lowest} is needed"
+    return None
+
+
+def _columns(rows: Mapping[int, dict[str, Any]], bad: tuple[BadLine, ...], bad_count: int, superseded: int) -> Curves:
+    steps = sorted(rows)
+    in_order = [rows[step] for step in steps]
+    values: dict[str, Array] = {}
+    not_finite: dict[str, int] = {}
+    for key in dict.fromkeys(key for row in in_order for key in row if key not in _NOT_METRICS):
+        found = [row.get(key) for row in in_order]
+        # Nearly always each step has the metric, as a float; anything else goes one by one.
+        if set(map(type, found)) == {float}:
+            column = np.array(found, dtype=np.float64)
+            odd = int((~np.isfinite(column)).sum())
+        else:
+            numbers = [_number(value) for value in found]
+            if all(number is None for number in numbers):
+                continue
+            column = np.array([math.nan if number is None else number for number in numbers])
+            odd = sum(number is not None and not math.isfinite(number) for number in numbers)
+        values[key] = column
+        if odd:
+            not_finite[key] = odd
+    ordered = {key: values[key] for key in sorted(values)}
+    return Curves(np.array(steps, dtype=np.float64), ordered, not_finite, bad, bad_count, superseded)
+
+
+def _number(value: object) -> float | None:
+    """A metric's value; None for what is not a number."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an int of more than 308 digits
+        return math.inf

@@ -1,0 +1,56 @@
+"""The files of a report: what stands in them, and how they are put in place."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis import formats
+from analysis.drawing import Figure
+from analysis.tables import Table
+
+
+def files_of(shown: Sequence[Table], drawn: Sequence[Figure]) -> dict[str, bytes]:
+    """Each table and figure in every format, by its path below the report."""
+    files: dict[str, bytes] = {}
+    for table in shown:
+        files[f"tables/{table.name}.md"] = formats.to_markdown(table).encode()
+        files[f"tables/{table.name}.tex"] = formats.to_latex(table).encode()
+        files[f"tables/{table.name}.csv"] = formats.to_csv(table).encode()
+    for figure in drawn:
+        for suffix, content in figure.files.items():
+            files[f"figures/{figure.name}.{suffix}"] = content
+    return files
+
+
+def write_all(out: Path, files: Mapping[str, bytes]) -> None:
+    """Write aside and rename, so that a reader never sees half a file; leave a file alone that is the same already."""
+    for name, content in files.items():
+        _replace(out / name, content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    if path.is_file() and path.read_bytes() == content:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    aside.write_bytes(content)
+    os.replace(aside, path)
+
+
+def plain(value: Any) -> Any:
+    """For JSON: dataclasses as mappings, and null for a number that does not exist."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (bool, int, str)) or value is None:
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,214 @@
+"""Scores of many tasks summarised together, with the stratified bootstrap: runs are redrawn within each task.
+
+Scores have shape (runs, tasks) or (runs, tasks, time). A resample draws n - 1 of the n runs of a task (Rao and Wu
+1988): so the resampled mean has the variance that is estimated without bias, where n draws would give (n - 1) / n of
+it, a third too little at n = 3. A run is drawn with its whole curve, so that intervals of what is computed over time
+are right. Pure functions of their arguments: the same seed draws the same runs, also for two methods of one shape, so
+that the difference of their resampled statistics keeps what their seeds share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from analysis.exact import check_alpha
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.uint8]
+# Of scores (runs, tasks[, time]) and how often each run of a task was drawn (resamples, runs, tasks), None for once:
+# the statistic of each resample, (resamples[, anything]), or of the scores themselves without the first axis.
+Statistic = Callable[[Array, Counts | None], Array]
+
+RESAMPLES = 50_000
+_BLOCK = 2048  # resamples at a time: their counts stay in the processor's cache
+MOST_RUNS = 255  # counts are bytes
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """A statistic with its bootstrap interval, both shaped as the statistic (a number has shape ()).
+
+    value: of the scores as they are; low, high: the ends of the interval at level 1 - alpha; each None without a
+    meaning, for which `reason` says why. runs, tasks: of the scores.
+    """
+
+    runs: int
+    tasks: int
+    value: Array | None
+    low: Array | None
+    high: Array | None
+    reason: str | None
+
+
+def stratified(
+    scores: ArrayLike, statistic: Statistic, alpha: float = 0.05, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Resampled:
+    """A statistic of scores (runs, tasks[, time]), such as `iqm`, with its interval over runs.
+
+    The interval is a percentile interval, further out than at alpha / 2: as far as Student's t is from the normal
+    distribution with tasks * (runs - 1) / 2 degrees of freedom. The spread is estimated from few runs, and tasks differ
+    in it: half of the degrees of freedom is what remains when half of the tasks have all of it.
+
+    Raises ValueError for scores of another shape or alpha outside (0, 1).
+    """
+    s, reason = _scores(scores, alpha)
+    n, tasks = s.shape[:2]
+    if reason is not None:
+        return Resampled(n, tasks, None, None, None, reason)
+    value = np.asarray(statistic(s, None), dtype=np.float64)
+    if n == 1:
+        return Resampled(
+            n, tasks, value, None, None, "one run: its spread cannot be estimated, so there is no interval"
+        )
+    drawn = [statistic(s, counts) for counts in _draws(n, tasks, resamples, seed)]
+    low, high = _ends(np.concatenate(drawn), alpha, tasks * (n - 1) / 2)
+    return Resampled(n, tasks, value, low, high, None)
+
+
+def probability_of_improvement(
+    a: ArrayLike, b: ArrayLike, alpha: float = 0.05, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Resampled:
+    """Chance that a run of `a` (n, tasks) is above one of `b` (m, tasks) on the same task, a tie counting half; the
+    mean over tasks. Runs of a and b are redrawn independently: shared seeds can only make the interval too wide.
+
+    Raises ValueError for scores of another shape or alpha outside (0, 1).
+    """
+    (x, why_a), (y, why_b) = _scores(a, alpha), _scores(b, alpha)
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1]:
+        raise ValueError(f"a has shape {x.shape}, b has shape {y.shape}: (runs, tasks) of the same tasks are needed")
+    (n, tasks), m = x.shape, y.shape[0]
+    if why_a or why_b:
+        return Resampled(n, tasks, None, None, None, "; ".join(filter(None, (why_a, why_b))))
+    above = (np.sign(x[:, None, :] - y[None, :, :]) + 1) / 2  # (n, m, tasks)
+    value = np.asarray(above.mean())
+    if min(n, m) == 1:
+        return Resampled(
+            n, tasks, value, None, None, "one run: its spread cannot be estimated, so there is no interval"
+        )
+    streams = np.random.SeedSequence(seed).spawn(2)
+    pairs = zip(_draws(n, tasks, resamples, streams[0]), _draws(m, tasks, resamples, streams[1]), strict=True)
+    # One product a task, (resamples, n) by (n, m): what is left is a sum over the m runs.
+    drawn = [
+        sum(((of_a[:, :, t] @ above[:, :, t]) * of_b[:, :, t]).sum(axis=1) for t in range(tasks))
+        / ((n - 1) * (m - 1) * tasks)
+        for of_a, of_b in pairs
+    ]
+    low, high = _ends(np.concatenate(drawn), alpha, tasks * (min(n, m) - 1) / 2)
+    return Resampled(n, tasks, value, low, high, None)
+
+
+def performance_profile(
+    scores: ArrayLike, thresholds: ArrayLike, alpha: float = 0.05, *, resamples: int = 2000, seed: int = 0
+) -> Resampled:
+    """Share of runs and tasks with a score above each threshold (k,), scores (runs, tasks); intervals of each point.
+
+    Raises ValueError for scores of another shape or alpha outside (0, 1).
+    """
+    limits = np.asarray(thresholds, dtype=np.float64)
+    if np.ndim(scores) != 2 or limits.ndim != 1:
+        raise ValueError(f"scores have {np.ndim(scores)} axes, thresholds {limits.ndim}: 2 and 1 are needed")
+
+    def share(s: Array, counts: Counts | None) -> Array:
+        above = (s.reshape(-1, 1) > limits).astype(np.float32)
+        if counts is None:
+            return np.asarray(above.mean(axis=0, dtype=np.float64))
+        weights = counts.reshape(len(counts), -1).astype(np.float32)
+        return np.asarray((weights @ above) / np.float32((s.shape[0] - 1) * s.shape[1]), dtype=np.float64)
+
+    return stratified(scores, share, alpha, resamples=resamples, seed=seed)
+
+
+# ---------------------------------------------------------------- statistics
+
+
+def iqm(scores: Array, counts: Counts | None = None) -> Array:
+    """Interquartile mean: of all runs and tasks together the mean without the lowest and the highest quarter.
+
+    Of N scores, floor(N / 4) are left out at each end.
+    """
+    return _over_time(_iqm, scores, counts)
+
+
+def mean(scores: Array, counts: Counts | None = None) -> Array:
+    """Mean over runs and tasks."""
+    if counts is None:
+        return np.asarray(scores.mean(axis=(0, 1)))
+    n, tasks = scores.shape[:2]
+    weights = counts.reshape(len(counts), -1).astype(np.float64)
+    return np.asarray(np.tensordot(weights, scores.reshape(n * tasks, *scores.shape[2:]), 1) / ((n - 1) * tasks))
+
+
+def median(scores: Array, counts: Counts | None = None) -> Array:
+    """Median over tasks of the mean over runs."""
+    if counts is None:
+        return np.asarray(np.median(scores.mean(axis=0), axis=0))
+    means = np.einsum("rnm,nm...->rm...", counts.astype(np.float64), scores) / (scores.shape[0] - 1)
+    return np.asarray(np.median(means, axis=1))
+
+
+def optimality_gap(scores: Array, counts: Counts | None = None, target: float = 1.0) -> Array:
+    """By how much the scores fall short of `target` on average; what is above it does not make up for it."""
+    return np.asarray(target - mean(np.minimum(scores, target), counts))
+
+
+def _over_time(of_matrix: Statistic, scores: Array, counts: Counts | None) -> Array:
+    if scores.ndim == 2:
+        return of_matrix(scores, counts)
+    return np.stack([of_matrix(scores[..., time], counts) for time in range(scores.shape[2])], axis=-1)
+
+
+def _iqm(scores: Array, counts: Counts | None) -> Array:
+    order = np.argsort(scores, axis=None, kind="stable")
+    ranked = scores.ravel()[order]
+    if counts is None:
+        cut = ranked.size // 4
+        return np.asarray(ranked[cut : ranked.size - cut].mean())
+    drawn = (scores.shape[0] - 1) * scores.shape[1]
+    cut = drawn // 4
+    # below[r, k]: how many of the draws of resample r that count are among the k lowest scores. The sum of those that
+    # count is then, summed by parts, one product with the steps between scores.
+    below = np.cumsum(np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32)
+    np.clip(below, cut, drawn - cut, out=below)
+    kept = drawn - 2 * cut
+    total = ranked[-1] * kept - (below[:, :-1] - cut).astype(np.float64) @ np.diff(ranked)
+    return np.asarray(total / kept)
+
+
+# ---------------------------------------------------------------- drawing
+
+
+def _draws(n: int, tasks: int, resamples: int, seed: int | np.random.SeedSequence) -> Iterator[Counts]:
+    """Blocks (resamples, n, tasks) of how often each run of each task was drawn, n - 1 draws a task."""
+    random = np.random.default_rng(seed)
+    for start in range(0, resamples, _BLOCK):
+        rows = min(_BLOCK, resamples - start)
+        chosen = random.integers(0, n, size=(n - 1, rows, tasks), dtype=np.uint8)
+        counts = np.zeros((rows, n, tasks), dtype=np.uint8)
+        for run in range(n):
+            np.sum(chosen == run, axis=0, dtype=np.uint8, out=counts[:, run])
+        yield counts
+
+
+def _ends(drawn: Array, alpha: float, df: float) -> tuple[Array, Array]:
+    """Ends of the percentile interval of drawn (resamples, ...), at the levels of Student's t with `df`."""
+    level = float(special.ndtr(special.stdtrit(df, alpha / 2)))
+    low, high = np.quantile(drawn, (level, 1 - level), axis=0)
+    return low, high
+
+
+def _scores(scores: ArrayLike, alpha: float) -> tuple[Array, str | None]:
+    """The scores as an array, and why they have no statistic."""
+    check_alpha(alpha)
+    s = np.asarray(scores, dtype=np.float64)
+    if s.ndim not in (2, 3) or 0 in s.shape or s.shape[0] > MOST_RUNS:
+        raise ValueError(f"scores have shape {s.shape}: (runs, tasks) or (runs, tasks, time) is needed, none empty")
+    bad = np.argwhere(~np.isfinite(s))
+    if bad.size == 0:
+        return s, None
+    named = ", ".join(f"run {i + 1} of task {j + 1}" for i, j in dict.fromkeys((i, j) for i, j, *_ in bad[:3].tolist()))
+    return s, f"{len(bad)} of {s.size} scores are not finite: {named}{', ...' if len(bad) > 3 else ''}"

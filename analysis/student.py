@@ -1,0 +1,145 @@
+"""Student's t: the mean of one sample, the difference of two, and the effect that so few values can show."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+Array = NDArray[np.float64]
+Interval = tuple[float, float]
+
+POWER = 0.8
+MOST_SEEDS = 1000
+# Differences below this fraction of the numbers subtracted are rounding, not evidence: 0.1 + 0.2 - 0.3 is a tie.
+# Without it the t test on constant differences divides by rounding noise and returns p = 1e-32.
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean, or a difference of two, with its standard error and degrees of freedom.
+
+    All in units of `unit`, so that squares neither overflow nor vanish. sd: of the sample; None for two samples.
+    """
+
+    value: float
+    error: float
+    df: float
+    unit: float
+    sd: float | None = None
+
+    def interval(self, alpha: float) -> Interval:
+        """t interval at level 1 - alpha."""
+        half = float(special.stdtrit(self.df, 1 - alpha / 2)) * self.error
+        return (self.value - half) * self.unit, (self.value + half) * self.unit
+
+    def p(self) -> float:
+        """Two-sided p that the true mean is zero."""
+        return _positive(min(1.0, 2 * float(special.stdtr(self.df, -abs(self.value) / self.error))))
+
+    def p_inside(self, margin: float) -> float:
+        """p of two one-sided tests: small when the true mean is within (-margin, margin)."""
+        nearest = margin / self.unit - abs(self.value)
+        return _positive(float(special.stdtr(self.df, -nearest / self.error)))
+
+
+def mean(values: ArrayLike, size: float | None = None) -> Mean | None:
+    """Mean of values (n,), all finite; None with fewer than two values or no spread.
+
+    size: of the numbers that the values are differences of, below which a spread is rounding; default: of the values.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if x.size < 2 or constant(x, size):
+        return None
+    largest = float(np.abs(x).max())
+    scaled = x / largest
+    sd = float(scaled.std(ddof=1))
+    return Mean(float(scaled.mean()), sd / math.sqrt(x.size), x.size - 1, largest, sd)
+
+
+def welch(a: ArrayLike, b: ArrayLike) -> Mean | None:
+    """Difference of the means of a (n,) and b (m,) with Welch's degrees of freedom; None with fewer than two values of
+    each or no spread in both."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if min(x.size, y.size) < 2:
+        return None
+    largest = float(max(np.abs(x).max(), np.abs(y).max()))
+    if constant(x, largest) and constant(y, largest):
+        return None
+    x, y = x / largest, y / largest
+    # The two squared errors as shares of the larger: a spread of 1e-200 of the values must not vanish when squared.
+    errors = np.array([float(x.std(ddof=1)) / math.sqrt(x.size), float(y.std(ddof=1)) / math.sqrt(y.size)])
+    most = float(errors.max())
+    parts = (errors / most) ** 2
+    df = float(parts.sum() ** 2 / (parts**2 / (np.array([x.size, y.size]) - 1)).sum())
+    return Mean(float(x.mean()) - float(y.mean()), most * math.sqrt(float(parts.sum())), df, largest)
+
+
+def t_interval(values: ArrayLike, alpha: float = 0.05) -> Interval | None:
+    """t interval of the mean of values (n,), all finite; None with fewer than two values or no spread."""
+    found = mean(values)
+    return None if found is None else found.interval(alpha)
+
+
+def t_test(values: ArrayLike) -> float | None:
+    """Two-sided p that the mean of values (n,), all finite, is zero; None with fewer than two values or no spread."""
+    found = mean(values)
+    return None if found is None else found.p()
+
+
+def constant(values: Array, size: float | None = None) -> bool:
+    """Whether all values are equal but for rounding, relative to `size` (default: the largest of them)."""
+    return float(np.ptp(values)) <= ROUNDING * (float(np.abs(values).max()) if size is None else size)
+
+
+def hedges(df: int) -> float:
+    """Hedges (1981): Gamma(df/2) / (sqrt(df/2) Gamma((df - 1)/2)), df >= 2; it makes the expected d_z the true one."""
+    return math.exp(math.lgamma(df / 2) - math.lgamma((df - 1) / 2)) / math.sqrt(df / 2)
+
+
+def seeds_to_find(effect: float, alpha: float = 0.05, power: float = POWER) -> int | None:
+    """Smallest number of pairs with which a paired t test finds a true |mean| / sd of `effect` with `power`; None above
+    MOST_SEEDS."""
+    few, many = 2, MOST_SEEDS
+    if (detectable(many, alpha, power) or 0.0) > effect:
+        return None
+    while few < many:  # the detectable effect falls with n
+        middle = (few + many) // 2
+        few, many = (few, middle) if (detectable(middle, alpha, power) or 0.0) <= effect else (middle + 1, many)
+    return few
+
+
+@lru_cache(maxsize=4096)
+def detectable(n: int, alpha: float = 0.05, power: float = POWER) -> float | None:
+    """True |mean| / sd of the differences that a two-sided paired t test finds with `power`; None with fewer than 2
+    pairs.
+
+    Solves the power function of the noncentral t distribution by bisection (in it the power grows with the effect).
+    """
+    if n < 2:
+        return None
+    df = n - 1
+    critical = float(special.stdtrit(df, 1 - alpha / 2))
+
+    def found(effect: float) -> float:
+        shift = effect * math.sqrt(n)
+        wrong_side = float(special.nctdtr(df, shift, -critical))  # NaN where it is below 1e-11
+        return 1 - float(special.nctdtr(df, shift, critical)) + (0.0 if math.isnan(wrong_side) else wrong_side)
+
+    low, high = 0.0, 1.0
+    while found(high) < power and high < 1e6:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if found(middle) >= power else (middle, high)
+    return high
+
+
+def _positive(p: float) -> float:
+    """A p below the smallest double is still a p, so it is not zero."""
+    return p if p > 0 else float(np.nextafter(0, 1))

@@ -1,0 +1,109 @@
+"""Whether a curve rises or falls: Theil and Sen's slope, and Mann and Kendall's test in Hamed and Rao's form.
+
+A metric's steps are not independent: what is high now is high at the next step too, and the plain Mann-Kendall test
+then finds a trend in noise. Hamed and Rao (1998) widen its variance by the autocorrelation of the ranks. That helps but
+is not enough: of 100 steps of noise with a lag-one correlation of 0.6, a fifth still have p < .05. So p is a
+description of one run, and that a method has a trend is judged over seeds, each with its slope.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from analysis.exact import check_alpha
+from analysis.summarize import NotEvaluable, measured
+
+Array = NDArray[np.float64]
+_FEWEST = 4  # the autocorrelation of three points says nothing
+_MOST = 2000  # pairs grow with the square: a longer curve is averaged in blocks of equal length
+
+
+@dataclass(frozen=True)
+class Trend:
+    """n points of a curve (blocks of them if it is long). slope: the median over all pairs of points, in the metric's
+    unit a unit of the axis. tau: Kendall's rank correlation with the axis, in [-1, 1]. p: two-sided, None for a
+    constant curve, with a reason. inflation: by how much autocorrelation widens the variance, 1 for none.
+    """
+
+    n: int
+    slope: float
+    tau: float
+    p: float | None
+    inflation: float
+    reason: str | None
+
+    def direction(self, alpha: float = 0.05) -> str | None:
+        """up or down where p <= alpha, else None: no trend is shown."""
+        if self.p is None or self.p > alpha:
+            return None
+        return "up" if self.tau > 0 else "down"
+
+
+def theil_sen(axis: ArrayLike, values: ArrayLike) -> float:
+    """Median of the slopes between all pairs of points; NaN values are left out. Raises NotEvaluable for one point."""
+    x, y = _blocks(*measured(axis, values))
+    if x.size < 2:
+        raise NotEvaluable("one value has no slope: two are needed")
+    i, j = np.triu_indices(x.size, 1)
+    return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
+
+
+def mann_kendall(axis: ArrayLike, values: ArrayLike, alpha: float = 0.05) -> Trend:
+    """Test a curve for a monotone trend, axis and values (n,); NaN values are left out.
+
+    alpha: the level at which a lag's autocorrelation of the ranks counts, as in Hamed and Rao. Its widening is never
+    below 1: a negative autocorrelation is not taken as more evidence. Raises NotEvaluable with fewer than 4 values.
+    """
+    check_alpha(alpha)
+    x, y = _blocks(*measured(axis, values))
+    n = int(x.size)
+    if n < _FEWEST:
+        raise NotEvaluable(f"{n} values: a trend needs {_FEWEST}")
+    i, j = np.triu_indices(n, 1)
+    score = float(np.sign(y[j] - y[i]).sum())
+    slope = float(np.median((y[j] - y[i]) / (x[j] - x[i])))
+    ties = np.unique(y, return_counts=True)[1].astype(np.float64)
+    variance = (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
+    pairs = n * (n - 1) / 2
+    untied = math.sqrt(pairs * (pairs - float((ties * (ties - 1)).sum()) / 2))
+    if variance <= 0:
+        return Trend(n, slope, 0.0, None, 1.0, "all values are equal: there is no trend to test")
+    inflation = _inflation(_ranks(y - slope * x), alpha)
+    z = (score - math.copysign(1, score)) / math.sqrt(variance * inflation) if score else 0.0
+    p = min(1.0, max(2 * float(special.ndtr(-abs(z))), float(np.nextafter(0, 1))))
+    return Trend(n, slope, score / untied, p, inflation, None)
+
+
+def _inflation(ranks: Array, alpha: float) -> float:
+    """Hamed and Rao's n / n*: 1 + 2 / (n (n-1) (n-2)) * sum over lags of (n-i)(n-i-1)(n-i-2) r_i, significant r_i
+    alone."""
+    n = ranks.size
+    centred = ranks - ranks.mean()
+    power = float((centred**2).sum())
+    if power == 0:
+        return 1.0
+    lags = np.arange(1, n - 2)
+    correlation = np.correlate(centred, centred, "full")[n:][: lags.size] / power
+    bound = -float(special.ndtri(alpha / 2)) / math.sqrt(n)
+    weights = (n - lags) * (n - lags - 1.0) * (n - lags - 2.0)
+    kept = np.abs(correlation) > bound
+    return max(1.0, 1 + 2 / (n * (n - 1.0) * (n - 2.0)) * float((weights * correlation)[kept].sum()))
+
+
+def _ranks(values: Array) -> Array:
+    """Mean ranks of values, from 1."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[place], dtype=np.float64)
+
+
+def _blocks(x: Array, y: Array) -> tuple[Array, Array]:
+    """The curve in at most _MOST points, each the mean of as many."""
+    width = -(-x.size // _MOST)
+    kept = x.size // width * width
+    return x[:kept].reshape(-1, width).mean(axis=1), y[:kept].reshape(-1, width).mean(axis=1)

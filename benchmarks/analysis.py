@@ -1,0 +1,179 @@
+"""Speed of the analysis beside its peers: python -m benchmarks.analysis [--runs 1000]
+
+Stratified bootstrap intervals of the interquartile mean and performance profiles, 26 tasks x 5 runs x 5 algorithms,
+beside rliable on the same scores; reading the metric logs of many runs for the first time and again, beside a plain
+loop of json.loads; and a whole report. The peer's resamples are fewer than ours where it would take minutes, and its
+time is multiplied. Exits 1 when a limit is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas.util._decorators
+
+from analysis import resample
+from analysis.read import read_sweep
+from launcher import run as folders
+from launcher.run import State
+
+TASKS, RUNS, ALGORITHMS = 26, 5, 5
+RESAMPLES, PEER_RESAMPLES, PROFILE_RESAMPLES, PEER_PROFILES = 50_000, 1000, 2000, 100
+IQM_TIMES, PROFILE_TIMES = 20.0, 100.0
+FIRST_S, REPORT_S, MEMORY_GB = 30.0, 5.0, 2.0
+STEPS, METRICS, GROUPS = 2000, 20, 4
+ROOT = Path(__file__).parents[1]
+
+
+def rliable() -> ModuleType:
+    """rliable's library. It allows arch below 8 alone, which calls a private function of pandas as it was before 3."""
+    given = pandas.util._decorators.deprecate_kwarg
+    pandas.util._decorators.deprecate_kwarg = lambda *_, **__: lambda function: function
+    try:
+        import rliable.library
+    finally:
+        pandas.util._decorators.deprecate_kwarg = given
+    found: ModuleType = rliable.library
+    return found
+
+
+def timed(work: Callable[[], object], times: int = 1) -> float:
+    """Seconds of the fastest of so many tries."""
+    each = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        each.append(time.perf_counter() - begin)
+    return min(each)
+
+
+def bootstrap() -> bool:
+    """Ours and rliable's intervals on the same scores; whether both limits are kept."""
+    from rliable import metrics
+
+    library = rliable()
+    random = np.random.default_rng(0)
+    scores = {f"algorithm {k}": random.normal(0.1 * k, 1, (RUNS, TASKS)) for k in range(ALGORITHMS)}
+    thresholds = np.linspace(-2, 2, 81)
+
+    def ours() -> None:
+        for each in scores.values():
+            resample.stratified(each, resample.iqm, resamples=RESAMPLES)
+
+    def our_profiles() -> None:
+        for each in scores.values():
+            resample.performance_profile(each, thresholds, resamples=PROFILE_RESAMPLES)
+
+    def iqm(each: np.ndarray) -> np.ndarray:
+        return np.array([metrics.aggregate_iqm(each)])
+
+    peer = partial(library.get_interval_estimates, scores, iqm, reps=PEER_RESAMPLES)
+    peer_profiles = partial(library.create_performance_profile, scores, thresholds, reps=PEER_PROFILES)
+    kept = True
+    for name, mine, other, more, limit in (
+        (f"IQM intervals, {RESAMPLES} resamples", ours, peer, RESAMPLES / PEER_RESAMPLES, IQM_TIMES),
+        (f"profiles, {PROFILE_RESAMPLES} resamples", our_profiles, peer_profiles, PROFILE_RESAMPLES / PEER_PROFILES,
+         PROFILE_TIMES),
+    ):  # fmt: skip
+        mine_s, other_s = timed(mine, 3), timed(other, 2) * more
+        kept &= other_s / mine_s >= limit
+        print(f"{name}: {mine_s:.3f} s, rliable {other_s:.1f} s, {other_s / mine_s:.0f} times (at least {limit:g})")
+    return kept
+
+
+def make(multirun: Path, runs: int) -> Path:
+    """An experiment of so many runs, done, with long logs; returns its folder."""
+    random = np.random.default_rng(0)
+    names = ["analysis/reward_sum_mean", *(f"actor/metric_{k}" for k in range(METRICS - 1))]
+    entries = []
+    for number in range(runs):
+        group, seed = f"G{number % GROUPS}", number // GROUPS
+        run_id = f"{number:016x}"
+        folder = folders.run_folder(multirun, run_id)
+        folder.mkdir(parents=True)
+        curves = 1 - np.exp(-np.arange(STEPS) / STEPS)[:, None] + 0.1 * random.standard_normal((STEPS, METRICS))
+        lines = (
+            json.dumps({"step": step, "attempt": 1, "time": 1e9 + step, **dict(zip(names, row, strict=True))})
+            for step, row in enumerate(curves.tolist(), start=1)
+        )
+        folders.metrics_path(folder).write_text("\n".join(lines) + "\n")
+        folders.write_json(folder / "summary.json", {"steps": STEPS, "train_seconds": 1.0, "samples": 1, "tokens": 1})
+        folders.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
+        folders.write_state(folder, State(run_id, folders.DONE, attempt=1, started=1e9, finished=1e9 + 1))
+        entries.append({"id": run_id, "group": group, "seed": seed, "factors": {}})
+    plan = {
+        "format": 1, "experiment": "many", "command": "python launch.py -m experiment=many", "baseline": "G0",
+        "steps": STEPS, "seeds": list(range(runs // GROUPS)), "groups": {f"G{k}": {} for k in range(GROUPS)},
+        "factors": {}, "analysis": {"primary": {"metric": names[0]}, "metrics": names[:4]}, "runs": entries,
+    }  # fmt: skip
+    experiment = multirun / "many"
+    experiment.mkdir()
+    folders.write_json(experiment / "plan.json", plan)
+    return experiment
+
+
+def read_once(folder: Path) -> None:
+    """Read a sweep and one metric of every run; print the seconds and the most memory that was held."""
+    begin = time.perf_counter()
+    sweep = read_sweep(folder)
+    total = sum(float(run.curves.values["analysis/reward_sum_mean"].sum()) for run in sweep.runs)
+    taken = time.perf_counter() - begin
+    print(json.dumps([taken, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, total]))
+
+
+def plain_loop(multirun: Path, runs: Sequence[str]) -> None:
+    """What reading costs at least without a parser of our own: json.loads of every line."""
+    for run_id in runs:
+        for line in folders.metrics_path(folders.run_folder(multirun, run_id)).read_text().splitlines():
+            json.loads(line)
+
+
+def reading(runs: int) -> bool:
+    """First and later reads and a later report, each in a process of its own; whether all limits are kept."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = make(Path(place), runs)
+        few = [f"{number:016x}" for number in range(min(runs, 20))]
+        peer = timed(partial(plain_loop, folder.parent, few)) * runs / len(few)
+        found = []
+        for _ in range(2):
+            command = [sys.executable, "-m", "benchmarks.analysis", "--read", str(folder)]
+            out = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+            found.append(json.loads(out))
+        (first, memory, total), (later, less, again) = found
+        report = [sys.executable, "-m", "analysis", "report", str(folder)]
+        report_s = timed(lambda: subprocess.run(report, check=True, cwd=ROOT, capture_output=True))
+    print(
+        f"first read of {runs} runs: {first:.1f} s (under {FIRST_S:g}; json.loads alone {peer:.1f} s), {memory:.2f} GB"
+    )
+    print(f"later read of one metric: {later:.2f} s, {less:.2f} GB (under {MEMORY_GB:g})")
+    print(f"later report: {report_s:.1f} s (under {REPORT_S:g})")
+    return total == again and first < FIRST_S and max(memory, less) < MEMORY_GB and report_s < REPORT_S
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Speed of the analysis.")
+    parser.add_argument("--runs", type=int, default=1000, help="runs to read")
+    parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.read:
+        read_once(given.read)
+        return 0
+    kept = [bootstrap(), reading(given.runs)]
+    print("all kept" if all(kept) else "MISSED")
+    return int(not all(kept))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

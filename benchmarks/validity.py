@@ -1,0 +1,242 @@
+"""Whether the statistics keep what they promise: python -m benchmarks.validity [--experiments 2000]
+
+Makes experiments in which nothing differs and counts how often each verdict says that something does; then experiments
+with known truths and counts how often each interval holds them. 3, 5 and 10 seeds, normal and skewed luck, that seeds
+share over methods; grids whose seeds act differently in every cell; families of 5. Seeded: the same counts each time.
+Exits 1 when a false-positive rate is above nominal, or a coverage below 93% of nominal 95%, by more than the
+counting's own error explains (3 standard errors).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import compare, factors, ratio, resample, scale, student
+from analysis.log import Curves
+from analysis.read import Run, Sweep
+from analysis.settings import settings
+from analysis.study import study
+from analysis.verdicts import CONTRADICTED, SUPPORTED, judge
+
+Array = NDArray[np.float64]
+ALPHA, COVERED = 0.05, 0.93
+SEEDS = (3, 5, 10)
+STEPS = np.arange(1.0, 11.0)
+UP, DOWN = "a/up", "a/down"
+RIVALS = ("B", "C", "D", "E", "F")  # A and a family of 5
+TASKS = 8
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often something happened in so many experiments, and what is allowed of it."""
+
+    name: str
+    hits: int
+    of: int
+    most: float | None = None
+    least: float | None = None
+
+    @property
+    def share(self) -> float:
+        """The rate, in [0, 1]."""
+        return self.hits / self.of
+
+    @property
+    def kept(self) -> bool:
+        """Whether the rate is within what is allowed, up to 3 standard errors of the count."""
+        bound = self.most if self.most is not None else self.least or 0.0
+        error = 3 * math.sqrt(bound * (1 - bound) / self.of)
+        return self.share <= bound + error if self.most is not None else self.share >= bound - error
+
+
+def normal(random: np.random.Generator, *shape: int) -> Array:
+    """Luck that is normal."""
+    return random.standard_normal(shape)
+
+
+def skewed(random: np.random.Generator, *shape: int) -> Array:
+    """Luck that is log-normal: mostly small, now and then large."""
+    return np.asarray(np.exp(random.standard_normal(shape)) - math.exp(0.5))
+
+
+LUCK: Mapping[str, Callable[..., Array]] = {"normal": normal, "skewed": skewed}
+
+# ---------------------------------------------------------------- false positives
+
+
+def sweep_of(scores: Mapping[str, Mapping[str, Array]], cells: int = 1) -> Sweep:
+    """A sweep in memory: scores[metric][group], (seeds, cells), at every step of the run of that seed and cell."""
+    groups = list(next(iter(scores.values())))
+    seeds = len(next(iter(scores.values()))[groups[0]])
+    runs = []
+    for group in groups:
+        for seed in range(seeds):
+            for cell in range(cells):
+                values = {m: np.full(STEPS.size, by_group[group][seed, cell]) for m, by_group in scores.items()}
+                level = (("cell", cell),) if cells > 1 else ()
+                runs.append(
+                    Run(
+                        f"{group}-{seed}-{cell}", group, seed, level, "", "done", 1, Curves(STEPS, values), {}, {}, None
+                    )
+                )
+    plan = {"groups": {group: {} for group in groups}, "baseline": groups[0], "steps": STEPS.size, "runs": []}
+    return Sweep(Path(), plan, tuple(runs))
+
+
+# What each kind of hypothesis claims, where nothing differs. A claim at the edge of truth may be supported or
+# contradicted in alpha of the experiments; one that is true of equal groups is no false positive.
+CLAIMS: Mapping[str, Mapping[str, Any]] = {
+    "greater": {"kind": "greater", "group": "B", "metric": UP, "against": "A"},
+    "less": {"kind": "less", "group": "B", "metric": UP, "against": "A"},
+    "range": {"kind": "range", "group": "B", "metric": UP, "low": 5.0},
+    "ratio": {"kind": "ratio", "group": "B", "metric": UP, "against": "A", "at_least": 1.0},
+    "between": {"kind": "between", "group": "B", "metric": UP, "groups": ["A", "C"]},
+    "extreme": {"kind": "extreme", "group": "B", "metric": UP, "which": "greatest"},
+    "pareto": {"kind": "pareto", "group": "B", "metrics": [UP, DOWN], "directions": ["higher", "lower"]},
+}
+
+
+def verdicts(experiments: int, n: int, luck: str, test: str, family: str, cells: int = 1) -> Iterator[Rate]:
+    """Experiments of 6 equal groups whose seeds share their luck: every kind of hypothesis, and the family of 5.
+
+    With cells, each group's seeds act differently in every cell, too: what a grid has of its own.
+    """
+    random = np.random.default_rng([n, len(luck), len(test), len(family), cells])
+    asked = {name: {"claim": "It is so.", **claim} for name, claim in CLAIMS.items()}
+    section = {"primary": {"metric": UP}, "test": test, "family": family, "hypotheses": asked}
+    groups = ("A", *RIVALS)
+    options = settings(section, groups=groups, baseline="A")
+    hits: dict[str, int] = dict.fromkeys([*CLAIMS, "family of 5"], 0)
+    for _ in range(experiments):
+        scores = {}
+        for metric in (UP, DOWN):
+            shared = LUCK[luck](random, n, 1)
+            own = {
+                group: LUCK[luck](random, n, 1) + (LUCK[luck](random, n, cells) if cells > 1 else 0) for group in groups
+            }
+            scores[metric] = {group: 5 + 0.3 * (shared + own[group]) for group in groups}
+        found = study(sweep_of(scores, cells), options)
+        for hypothesis in options.hypotheses:
+            hits[hypothesis.id] += judge(hypothesis, found).verdict in (SUPPORTED, CONTRADICTED)
+        hits["family of 5"] += any(c.adjusted is not None and c.adjusted <= ALPHA for c in found.primary.comparisons)
+    grid = f", {cells} cells" if cells > 1 else ""
+    # Of one group's mean, not a difference, the t interval rests on normal luck: skew does not cancel.
+    skip = {"range"} if luck == "skewed" else set()
+    for name, count in hits.items():
+        if name not in skip:
+            yield Rate(f"{name}, {test} {family}, n = {n}, {luck}{grid}", count, experiments, most=ALPHA)
+
+
+def single(experiments: int, n: int, luck: str) -> Iterator[Rate]:
+    """The tests on their own: pairs, samples without pairs, equivalence at its margin, slopes over model sizes."""
+    random = np.random.default_rng([n, len(luck), 77])
+    hits = dict.fromkeys(
+        ("paired t", "sign flip", "Wilcoxon", "Welch t", "Mann-Whitney", "equivalence", "size slope"), 0
+    )
+    for _ in range(experiments):
+        a, b = LUCK[luck](random, n), LUCK[luck](random, n)
+        pair, two = compare.paired(a, b), compare.unpaired(a, b)
+        # Both at the edge: the difference is just what would matter.
+        same = compare.equivalence(a, b + 0.5, 0.5)
+        slope = scale.size_trend([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
+        p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p_t, two.p_mann_whitney, same.p, slope.p_t)
+        for name, value in zip(hits, p, strict=True):
+            hits[name] += value is not None and value <= ALPHA
+    for name, count in hits.items():
+        yield Rate(f"{name}, n = {n}, {luck}", count, experiments, most=ALPHA)
+
+
+# ---------------------------------------------------------------- coverage
+
+
+def intervals(experiments: int, n: int) -> Iterator[Rate]:
+    """Every interval that is printed, on normal data whose truth is known."""
+    random = np.random.default_rng([n, 5])
+    hits: dict[str, int] = {}
+    grid = {(("a", i), ("b", j)): float(0.3 * i + 0.2 * j + 0.1 * (i == j)) for i in range(3) for j in range(2)}
+    truth = {(e.factors, e.levels): e.value for e in factors.effects({0: grid})}
+    tasks = np.linspace(0.0, 1.0, TASKS)
+    many = tasks + 0.5 * np.random.default_rng(0).standard_normal((200_000, TASKS))
+    gap, iqm, above = 1 - np.minimum(many, 1).mean(), float(resample.iqm(many)), float((many > 0.5).mean())
+
+    def count(name: str, interval: tuple[Any, Any] | None, true: float) -> None:
+        hits[name] = hits.get(name, 0) + (interval is not None and bool(interval[0] <= true <= interval[1]))
+
+    for place in range(experiments):
+        a, b = 2 + random.standard_normal(n), 1 + 0.5 * random.standard_normal(n)
+        count("mean over seeds", student.t_interval(a), 2)
+        count("paired difference", compare.paired(a, b).interval, 1)
+        count("Welch difference", compare.unpaired(a, b).interval, 1)
+        count("ratio", ratio.ratio(np.exp(0.2 * a).tolist(), np.exp(0.2 * b).tolist(), ALPHA).interval, math.exp(0.2))
+        # A seed's luck, and what it does to each cell: the interaction of seeds and cells.
+        seeds = {
+            seed: {cell: value + luck + float(random.standard_normal()) for cell, value in grid.items()}
+            for seed, luck in enumerate(random.standard_normal(n))
+        }
+        effects = factors.effects(seeds)
+        for effect in (effects[0], effects[-1]):
+            kind = "interaction" if len(effect.factors) == 2 else "main effect"
+            count(kind, effect.interval, truth[effect.factors, effect.levels])
+        sizes = np.log10([1e8, 1e9, 1e10])
+        line = random.standard_normal((n, 1)) + np.outer(0.3 + 0.2 * random.standard_normal(n), sizes)
+        count("size slope", scale.size_trend(10**sizes, line + random.standard_normal((n, 3)), 0 * line).interval, 0.3)
+        if place < experiments // 2:  # dearer than all the others
+            scores, other = (tasks + 0.5 * random.standard_normal((n, TASKS)) for _ in range(2))
+            for name, statistic, true in (
+                ("IQM", resample.iqm, iqm), ("mean of tasks", resample.mean, 0.5),
+                ("median of tasks", resample.median, 0.5), ("optimality gap", resample.optimality_gap, gap),
+            ):  # fmt: skip
+                found = resample.stratified(scores, statistic, resamples=2000, seed=place)
+                count(name, (found.low, found.high), true)
+            chance = resample.probability_of_improvement(scores, other, resamples=2000, seed=place)
+            count("probability of improvement", (chance.low, chance.high), 0.5)
+            profile = resample.performance_profile(scores, [0.5], seed=place)
+            count("performance profile", (profile.low, profile.high), above)
+    resampled = ("IQM", "mean of tasks", "median of tasks", "optimality gap", "probability of improvement",
+                 "performance profile")  # fmt: skip
+    for name, hit in hits.items():
+        of = experiments // 2 if name in resampled else experiments
+        yield Rate(f"{name}, n = {n}", hit, of, least=COVERED)
+
+
+def rates(experiments: int) -> Iterator[Rate]:
+    """All of them, as they are counted."""
+    for n in SEEDS:
+        for luck in LUCK:
+            yield from single(experiments, n, luck)
+            yield from verdicts(experiments // 4, n, luck, "paired_t", "max_t")
+            yield from verdicts(experiments // 4, n, luck, "paired_t", "holm")
+            yield from verdicts(experiments // 8, n, luck, "wilcoxon", "bh")
+            yield from verdicts(experiments // 8, n, luck, "signflip", "max_t", cells=4)
+    for n in (3, 5):
+        yield from intervals(experiments, n)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; returns the exit code."""
+    parser = argparse.ArgumentParser(description="False positives and coverage of the analysis.")
+    parser.add_argument("--experiments", type=int, default=2000, help="experiments of a condition")
+    given = parser.parse_args(arguments)
+    broken = 0
+    for rate in rates(given.experiments):
+        allowed = f"at most {rate.most:g}" if rate.most is not None else f"at least {rate.least:g}"
+        print(
+            f"{rate.share:7.4f}  {allowed:14}  {rate.of:6} experiments  {rate.name}" + ("" if rate.kept else "  MISSED")
+        )
+        broken += not rate.kept
+    print(f"{broken} missed" if broken else "all kept")
+    return int(broken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

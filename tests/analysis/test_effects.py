@@ -1,0 +1,173 @@
+"""Trends of a curve, effects of a grid's factors, and differences over model sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis import student
+from analysis.compare import paired
+from analysis.factors import Cell, Effect, effects
+from analysis.scale import size_trend
+from analysis.summarize import NotEvaluable
+from analysis.trend import mann_kendall, theil_sen
+
+STEPS = np.arange(1.0, 61.0)
+SEEDS = st.integers(0, 10**6)
+
+# ---------------------------------------------------------------- trend
+
+
+def test_a_line_has_its_slope_and_the_surest_trend() -> None:
+    found = mann_kendall(STEPS, 0.5 * STEPS)
+    assert found.slope == theil_sen(STEPS, 0.5 * STEPS) == pytest.approx(0.5)
+    assert found.tau == 1 and found.direction() == "up" and found.p < 1e-6
+    assert mann_kendall(STEPS, -STEPS).direction() == "down"
+
+
+def test_slope_shrugs_at_an_outlier_and_counts_the_axis_not_the_points() -> None:
+    values = 2.0 * STEPS
+    values[10] = 1e6
+    assert theil_sen(STEPS, values) == pytest.approx(2.0, rel=1e-3)
+    assert theil_sen(10 * STEPS, values) == pytest.approx(0.2, rel=1e-3)
+
+
+@settings(deadline=None, max_examples=60)
+@given(SEEDS, st.integers(4, 40))
+def test_turning_a_curve_turns_the_trend(seed: int, n: int) -> None:
+    values = np.round(np.random.default_rng(seed).normal(size=n), 1)
+    axis = np.arange(float(n))
+    one, other = mann_kendall(axis, values), mann_kendall(axis, -values)
+    assert other.slope == pytest.approx(-one.slope) and other.tau == pytest.approx(-one.tau)
+    assert one.p == other.p or one.p == pytest.approx(other.p)
+    assert -1 <= one.tau <= 1 and one.inflation >= 1 and (one.p is None or 0 < one.p <= 1)
+    if one.p is not None:  # only the order of the values counts
+        assert mann_kendall(axis, np.exp(values)).tau == pytest.approx(one.tau)
+
+
+def test_trend_of_nearly_nothing() -> None:
+    constant = mann_kendall(STEPS, np.ones(60))
+    assert constant.p is None and constant.direction() is None and "all values are equal" in (constant.reason or "")
+    with pytest.raises(NotEvaluable, match="3 values"):
+        mann_kendall([1, 2, 3, 4], [1.0, 2.0, math.nan, 3.0])
+    with pytest.raises(NotEvaluable, match="one value"):
+        theil_sen([1], [1.0])
+    assert mann_kendall(np.arange(9000.0), np.arange(9000.0)).n == 1800  # blocks of five steps
+
+
+def test_autocorrelated_noise_is_less_often_taken_for_a_trend() -> None:
+    """Less often, not as seldom as alpha says: so a trend is a statement over seeds."""
+    random, found, plain, curves = np.random.default_rng(5), 0, 0, 300
+    for _ in range(curves):
+        noise = random.normal(size=100)
+        for step in range(1, 100):
+            noise[step] += 0.6 * noise[step - 1]
+        trend = mann_kendall(np.arange(100.0), noise)
+        z = -student.special.ndtri(trend.p / 2) * math.sqrt(trend.inflation)
+        found += trend.p <= 0.05
+        plain += z > 1.96
+    assert 0.05 * curves < found < 0.7 * plain
+
+
+# ---------------------------------------------------------------- factors
+
+
+def grid(value: object, seeds: int = 4, **levels: list[Hashable]) -> dict[int, dict[Cell, float]]:
+    cells = [tuple(zip(levels, chosen, strict=True)) for chosen in product(*levels.values())]
+    return {seed: {cell: value(seed, **dict(cell)) for cell in cells} for seed in range(seeds)}  # type: ignore[operator]
+
+
+def find(found: tuple[Effect, ...], *levels: Hashable) -> Effect:
+    return next(effect for effect in found if effect.levels == levels)
+
+
+def test_effects_of_a_made_up_grid_are_found() -> None:
+    def value(seed: int, lr: float, kl: str) -> float:
+        return 10 * seed + 3 * (lr == 2) + (kl == "on") * (2 + (0.5 * seed if lr == 2 else 0))
+
+    found = effects(grid(value, lr=[1, 2], kl=["off", "on"]))
+    assert [effect.factors for effect in found] == [("lr",)] * 2 + [("kl",)] * 2 + [("lr", "kl")] * 4
+    assert find(found, 2).value == pytest.approx(1.5 + 0.75 / 4) and find(found, 1).value == pytest.approx(-1.6875)
+    assert find(found, "on").value == pytest.approx(1.1875)
+    assert find(found, 2, "on").value == pytest.approx(0.1875)
+    assert find(found, 2, "on").interval == pytest.approx(student.t_interval([0, 0.125, 0.25, 0.375]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(SEEDS, st.integers(2, 5), st.integers(2, 4), st.integers(2, 3))
+def test_effects_sum_to_zero_and_luck_of_a_seed_does_not_count(seed: int, seeds: int, a: int, b: int) -> None:
+    random = np.random.default_rng(seed)
+    made = grid(lambda *_, **__: float(random.normal()), seeds, a=list(range(a)), b=list(range(b)), c=[0])
+    found = effects(made)
+    luckier = effects({s: {cell: value + 100 * s for cell, value in cells.items()} for s, cells in made.items()})
+    for factors in {effect.factors for effect in found}:
+        assert "c" not in factors  # of one level: it has no effect
+        assert sum(effect.value for effect in found if effect.factors == factors) == pytest.approx(0, abs=1e-9)
+    for one, other in zip(found, luckier, strict=True):
+        assert one.value == pytest.approx(other.value, abs=1e-9)
+        assert one.interval is None or one.interval == pytest.approx(other.interval, abs=1e-6)
+
+
+def test_cells_are_not_evidence_of_their_own() -> None:
+    """Copying every cell of a grid makes no interval narrower."""
+    random = np.random.default_rng(0)
+    few = grid(lambda *_, **__: float(random.normal()), 3, a=[0, 1], b=[0, 1])
+    many = {
+        seed: {(*cell, ("c", c)): value for cell, value in cells.items() for c in range(9)}
+        for seed, cells in few.items()
+    }
+    same = {(effect.factors, effect.levels): effect for effect in effects(many)}
+    for effect in effects(few):
+        assert same[effect.factors, effect.levels].interval == pytest.approx(effect.interval)
+
+
+def test_grids_that_say_nothing() -> None:
+    assert effects({}) == () == effects({0: {(): 1.0}, 1: {(): 2.0}})
+    one = effects(grid(lambda seed, a: float(a), 1, a=[0, 1]))
+    assert [(e.value, e.interval, e.d) for e in one] == [(-0.5, None, None), (0.5, None, None)]
+    additive = effects(grid(lambda seed, a, b: 0.1 * a + 0.3 * b + 0.7 * seed, a=[0, 1, 2], b=[0, 1]))
+    assert all(e.value == 0 and e.interval is None for e in additive if len(e.factors) == 2)
+    torn = grid(lambda seed, a, b: 1.0, a=[0, 1], b=[0, 1])
+    del torn[2][(("a", 1), ("b", 0))]
+    with pytest.raises(ValueError, match="seed 2 lacks the cell a = 1, b = 0"):
+        effects(torn)
+
+
+# ---------------------------------------------------------------- sizes
+
+SIZES = [124e6, 1.4e9, 6.9e9]
+
+
+def test_slope_of_the_difference_is_by_seed() -> None:
+    b = np.random.default_rng(0).normal(size=(6, 3))
+    slopes = np.array([0.1, 0.2, 0.15, 0.3, 0.12, 0.25])
+    a = b + np.outer(slopes, np.log10(SIZES)) + 0.3
+    found = size_trend(SIZES, a, b)
+    assert found.slope == pytest.approx(slopes.mean()) and found.n == 6
+    assert found.interval == pytest.approx(student.t_interval(slopes))
+    assert found.p_signflip == 2 / 64
+    assert found.at[1] == paired(a[:, 1], b[:, 1])
+    backwards = size_trend(SIZES[::-1], a[:, ::-1], b[:, ::-1])
+    assert backwards.slope == pytest.approx(found.slope) and backwards.sizes == tuple(SIZES)
+
+
+def test_sizes_with_gaps_and_without_a_trend() -> None:
+    b = np.zeros((3, 3))
+    a = b + 1.0
+    level = size_trend(SIZES, a, b)
+    assert level.slope == 0 and level.interval is None and "cannot decide with n = 3" in (level.reason or "")
+    a[1, 2] = math.nan
+    found = size_trend(SIZES, a, b)
+    assert found.n == 2 and "1 of 3 seeds lack a size" in (found.reason or "") and found.at[2].n == 2
+    a[:, 0] = math.nan
+    assert size_trend(SIZES, a, b).slope is None
+    with pytest.raises(ValueError, match="parameters"):
+        size_trend([1e6, 1e6], a[:, :2], b[:, :2])
+    with pytest.raises(ValueError, match="shape"):
+        size_trend(SIZES, a[:, :2], b[:, :2])

@@ -1,0 +1,207 @@
+"""Other libraries and textbooks: where they are right ours agree, and where one is wrong the case is named here.
+
+These libraries are for tests alone: nothing that a report prints comes from them.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pingouin
+import pymannkendall
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lifelines import KaplanMeierFitter
+from lifelines.utils import restricted_mean_survival_time
+from rliable import metrics as rliable
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
+from statsmodels.stats.weightstats import ttost_paired
+
+from analysis import exact, student
+from analysis.compare import equivalence, paired, unpaired
+from analysis.family import benjamini_hochberg, holm
+from analysis.resample import iqm, mean, median, optimality_gap, probability_of_improvement
+from analysis.summarize import restricted_mean
+from analysis.trend import mann_kendall, theil_sen
+
+# Student 1908: hours of sleep gained with two drugs, the same ten patients.
+SLEEP = (
+    [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4],
+    [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0],
+)
+# Belenky et al. 2003, as in lme4's sleepstudy: the slope of each of 18 people's reaction time, ms a day without sleep.
+SLEEPSTUDY = [
+    21.764702, 2.261785, 6.114899, 3.008073, 5.266019, 9.566768, 9.142045, 12.253141, -2.881034, 19.025974, 13.493933,
+    19.504017, 6.433498, 13.566549, 11.348109, 18.056151, 9.188445, 11.298073,
+]  # fmt: skip
+# Freireich et al. 1963: weeks of remission, and whether it ended.
+SIX_MP = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
+ENDED = [
+    True,
+    True,
+    True,
+    False,
+    True,
+    False,
+    True,
+    False,
+    False,
+    True,
+    True,
+    False,
+    False,
+    False,
+    True,
+    True,
+    *[False] * 5,
+]
+PLACEBO = [1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23]  # all ended
+A, B = [3.1, 2.2, 4.5, 3.3, 2.9], [2.0, 2.4, 3.1, 3.0, 1.1]
+SAMPLES = st.lists(st.integers(0, 6), min_size=2, max_size=5)
+
+# ---------------------------------------------------------------- textbooks
+
+
+def test_students_sleep() -> None:
+    one = paired(*SLEEP)
+    assert one.p_t == pytest.approx(0.002833, abs=5e-7)
+    assert one.interval == pytest.approx((0.7001142, 2.4598858), abs=5e-8)
+    two = unpaired(*SLEEP)
+    assert two.p_t == pytest.approx(0.07939414, abs=5e-9)
+    assert two.interval == pytest.approx((-0.2054832, 3.3654832), abs=5e-8)
+
+
+def test_sleepstudy_slopes_by_person_are_the_mixed_model_of_a_balanced_design() -> None:
+    found = paired(SLEEPSTUDY, [0.0] * 18)
+    assert found.mean_difference == pytest.approx(10.46729, abs=5e-6)
+    assert found.sd is not None and found.sd / math.sqrt(18) == pytest.approx(1.5458, abs=5e-5)
+    assert found.mean_difference / (found.sd / math.sqrt(18)) == pytest.approx(6.771, abs=5e-4)
+
+
+def test_freireichs_remissions() -> None:
+    assert restricted_mean(SIX_MP, ENDED, 35) == pytest.approx(23.2874, abs=5e-5)
+    assert restricted_mean(PLACEBO, [True] * 21, 35) == pytest.approx(8.667, abs=5e-4)
+
+
+@pytest.mark.parametrize("budget", [10, 23, 30, 35])
+def test_restricted_mean_is_lifelines(budget: int) -> None:
+    curve = KaplanMeierFitter().fit(SIX_MP, ENDED)
+    assert restricted_mean(SIX_MP, ENDED, budget) == pytest.approx(restricted_mean_survival_time(curve, budget))
+
+
+# ---------------------------------------------------------------- where they are right
+
+
+def test_welch_and_equivalence_are_scipys_and_statsmodels() -> None:
+    reference = stats.ttest_ind(A, B, equal_var=False)
+    found = unpaired(A, B)
+    assert found.p_t == pytest.approx(reference.pvalue)
+    assert found.interval == pytest.approx(tuple(reference.confidence_interval()))
+    assert found.superiority == pytest.approx(stats.mannwhitneyu(A, B).statistic / 25)
+    for margin in (0.5, 1.0, 2.0):
+        assert equivalence(A, B, margin).p == pytest.approx(ttost_paired(np.array(A), np.array(B), -margin, margin)[0])
+
+
+def test_detectable_is_statsmodels() -> None:
+    for n in (3, 5, 10, 34):
+        assert student.detectable(n) == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-5)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=8))
+def test_holm_and_bh_are_statsmodels(p: list[float]) -> None:
+    assert holm(p) == pytest.approx(tuple(multipletests(p, method="holm")[1]))
+    assert benjamini_hochberg(p) == pytest.approx(tuple(multipletests(p, method="fdr_bh")[1]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(SAMPLES, SAMPLES)
+def test_mann_whitney_is_the_enumeration(a: list[int], b: list[int]) -> None:
+    def rank_sum(x: np.ndarray, y: np.ndarray) -> float:
+        return float(stats.mannwhitneyu(x, y).statistic)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # From the centre: doubling one tail, as scipy does, differs where ties make the distribution lopsided.
+        centre = len(a) * len(b) / 2
+        reference = stats.permutation_test(
+            (a, b), lambda x, y: abs(rank_sum(x, y) - centre), n_resamples=np.inf, alternative="greater"
+        )
+    assert exact.mann_whitney(a, b) == pytest.approx(reference.pvalue)
+
+
+def test_many_tasks_are_rliables() -> None:
+    random = np.random.default_rng(0)
+    for shape in ((3, 8), (5, 26), (4, 7)):
+        scores, other = random.normal(size=shape), random.normal(size=shape)
+        assert iqm(scores) == pytest.approx(rliable.aggregate_iqm(scores))
+        assert mean(scores) == pytest.approx(rliable.aggregate_mean(scores))
+        assert median(scores) == pytest.approx(rliable.aggregate_median(scores))
+        assert optimality_gap(scores) == pytest.approx(rliable.aggregate_optimality_gap(scores))
+        ours = probability_of_improvement(scores, other, resamples=100).value
+        assert ours == pytest.approx(rliable.probability_of_improvement(scores, other))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_trend_is_pymannkendalls(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    walk = np.zeros(80)
+    for step in range(1, 80):
+        walk[step] = 0.95 * walk[step - 1] + random.normal()
+    reference, found = pymannkendall.hamed_rao_modification_test(walk), mann_kendall(np.arange(80), walk)
+    assert found.slope == theil_sen(np.arange(80), walk) == pytest.approx(reference.slope)
+    assert found.tau == pytest.approx(reference.Tau)
+    assert found.inflation > 1 and found.p == pytest.approx(reference.p)
+
+
+# ---------------------------------------------------------------- where they are wrong
+
+
+def test_scipy_is_certain_of_constants_and_of_nan() -> None:
+    a, b = [0.1 + 0.2, 1.1 + 0.2, 2.1 + 0.2], [0.1, 1.1, 2.1]  # 0.2 in each pair, but for rounding
+    assert stats.ttest_rel(a, b).pvalue < 1e-30
+    assert paired(a, b).p_t is None
+    nan = stats.permutation_test(
+        ([1.0, 2.0, math.nan],), lambda x, axis: np.mean(x, axis=axis), permutation_type="samples", vectorized=True
+    )
+    assert nan.pvalue == 0
+    assert paired([1.0, 2.0, math.nan], [0.0] * 3).p_signflip == 0.5
+
+
+def test_scipys_exact_rank_tests_take_ties_as_distinct() -> None:
+    d = np.array([1.0, -1.0, 2.0, 2.0, 3.0, -2.0, 4.0, 5.0, 6.0, 7.0])
+    assert stats.wilcoxon(d, method="exact").pvalue != pytest.approx(stats.wilcoxon(d, method="auto").pvalue)
+    assert exact.wilcoxon(d) == pytest.approx(stats.wilcoxon(d, method="auto").pvalue)  # auto enumerates here
+    x, y = [1.0, 2, 2, 3, 5], [2.0, 2, 4, 6, 7]
+    assert stats.mannwhitneyu(x, y, method="exact").pvalue == pytest.approx(39 / 126)
+    assert exact.mann_whitney(x, y) == pytest.approx(36 / 126)
+
+
+def test_pingouins_effect_of_pairs_is_not_d_z() -> None:
+    d = np.array(A) - np.array(B)
+    found = paired(A, B).d_z
+    assert found == pytest.approx(d.mean() / d.std(ddof=1) * student.hedges(4))
+    assert float(pingouin.ttest(A, B, paired=True)["cohen_d"].iloc[0]) > found + 0.2  # over the spread between seeds
+    # Of the differences themselves it is right, but for the approximate correction 1 - 3 / (4 df - 1).
+    assert pingouin.compute_effsize(d, y=0, eftype="hedges") == pytest.approx(found, rel=0.01)
+
+
+def test_pymannkendall_takes_alternating_noise_for_more_evidence() -> None:
+    zigzag = np.array([(-1.0) ** step * (1 + 0.01 * step) + 0.02 * step for step in range(30)])
+    found = mann_kendall(np.arange(30), zigzag)
+    assert pymannkendall.hamed_rao_modification_test(zigzag).p < found.p
+    assert found.inflation == 1 and found.p == pytest.approx(pymannkendall.original_test(zigzag).p)
+
+
+def test_statsmodels_loses_a_family_to_one_nan() -> None:
+    assert np.isnan(multipletests([0.01, math.nan, 0.03], method="fdr_bh")[1]).all()
+    assert benjamini_hochberg([0.01, None, 0.03]) == pytest.approx((0.03, None, 0.045))
+
+
+def test_lifelines_and_ours_where_nobody_reached() -> None:
+    assert restricted_mean([40, 40], [False, False], 30) == 30

@@ -1,0 +1,155 @@
+"""Many tasks: the statistics, what the bootstrap draws, its laws and its guards."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis import resample
+from analysis.resample import (
+    iqm,
+    mean,
+    median,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    stratified,
+)
+
+SHAPES = st.tuples(st.integers(2, 6), st.integers(1, 9))
+SEEDS = st.integers(0, 10**6)
+
+
+def scores_of(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+@settings(deadline=None, max_examples=60)
+@given(SHAPES, SEEDS)
+def test_counts_are_what_repeating_the_runs_gives(shape: tuple[int, int], seed: int) -> None:
+    scores = scores_of(shape, seed)
+    (counts,) = resample._draws(*shape, 5, seed)
+    assert (counts.sum(axis=1) == shape[0] - 1).all()
+    for drawn, *found in zip(counts, *(f(scores, counts) for f in (iqm, mean, median, optimality_gap)), strict=True):
+        by_task = np.column_stack([np.repeat(scores[:, t], drawn[:, t]) for t in range(shape[1])])
+        assert found == pytest.approx([float(f(by_task)) for f in (iqm, mean, median, optimality_gap)])
+
+
+@settings(deadline=None, max_examples=40)
+@given(SHAPES, SEEDS, st.floats(0.1, 10), st.floats(-5, 5))
+def test_moving_and_stretching_the_scores_moves_and_stretches_the_interval(
+    shape: tuple[int, int], seed: int, stretch: float, move: float
+) -> None:
+    scores = scores_of(shape, seed)
+    for statistic in (iqm, mean, median):
+        one = stratified(scores, statistic, resamples=60, seed=seed)
+        other = stratified(stretch * scores + move, statistic, resamples=60, seed=seed)
+        for name in ("value", "low", "high"):
+            assert getattr(other, name) == pytest.approx(stretch * getattr(one, name) + move, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SHAPES, SEEDS)
+def test_one_method_against_another_is_one_less_than_the_other_way_round(shape: tuple[int, int], seed: int) -> None:
+    a, b = np.round(scores_of(shape, seed), 1), np.round(scores_of(shape, seed + 1), 1)
+    one, other = (probability_of_improvement(*pair, resamples=50) for pair in ((a, b), (b, a)))
+    assert one.value + other.value == pytest.approx(1)
+    assert 0 <= one.low <= one.high <= 1
+    assert probability_of_improvement(a, a, resamples=50).value == pytest.approx(0.5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SHAPES, SEEDS)
+def test_profiles_fall_from_one_to_zero(shape: tuple[int, int], seed: int) -> None:
+    found = performance_profile(scores_of(shape, seed), np.linspace(-9, 9, 30), resamples=50)
+    assert found.value[0] == found.low[0] == found.high[0] == 1 and found.value[-1] == found.high[-1] == 0
+    for line in (found.value, found.low, found.high):
+        assert (np.diff(line) <= 1e-6).all()
+
+
+def test_rescaled_resampling_has_the_unbiased_variance_of_the_mean() -> None:
+    """n draws would give 2/3 of it with three runs."""
+    scores = scores_of((3, 20), 1)
+    drawn = np.concatenate([mean(scores, counts) for counts in resample._draws(3, 20, 20_000, 0)])
+    unbiased = (scores.var(axis=0, ddof=1) / 3).mean() / 20
+    assert drawn.var() == pytest.approx(unbiased, rel=0.05)
+
+
+def test_a_run_is_drawn_with_its_whole_curve() -> None:
+    """The area under the resampled curve is the resampled mean of the areas, not something narrower."""
+    curves = scores_of((4, 9, 1), 2) + 0.1 * scores_of((4, 9, 25), 3)
+
+    def area(s: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
+        return np.asarray(np.trapezoid(mean(s, counts), dx=1 / 24, axis=-1))
+
+    of_curves = stratified(curves, area, resamples=500)
+    of_areas = stratified(np.trapezoid(curves, dx=1 / 24, axis=-1), mean, resamples=500)
+    for name in ("value", "low", "high"):
+        assert getattr(of_curves, name) == pytest.approx(getattr(of_areas, name))
+    over_time = stratified(curves, iqm, resamples=50)
+    assert over_time.value.shape == over_time.low.shape == (25,)
+    assert over_time.value[7] == iqm(curves[..., 7])
+
+
+def test_the_seed_decides_the_draws() -> None:
+    scores = scores_of((5, 8), 4)
+    one, again, other = (stratified(scores, iqm, resamples=200, seed=seed) for seed in (1, 1, 2))
+    assert (one.low, one.high) == (again.low, again.high) != (other.low, other.high)
+    # More than one block of resamples is not the first one again.
+    assert stratified(scores, iqm, resamples=5000).low != stratified(scores, iqm, resamples=2048).low
+
+
+def test_two_methods_of_one_shape_share_their_draws() -> None:
+    scores = scores_of((3, 8), 5)
+    ahead = [mean(s, counts) for s in (scores, scores + 0.25) for counts in resample._draws(3, 8, 100, 7)]
+    assert ahead[1] - ahead[0] == pytest.approx(np.full(100, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("scores", "reason"),
+    [
+        ([[1.0, 2.0]], "one run"),
+        ([[1.0, math.nan], [2.0, 3.0]], "1 of 4 scores are not finite: run 1 of task 2"),
+        ([[1.0, 2.0], [math.inf, 3.0]], "run 2 of task 1"),
+    ],
+)
+def test_guards_give_a_reason_and_no_interval(scores: list[list[float]], reason: str) -> None:
+    for found in (
+        stratified(scores, iqm),
+        performance_profile(scores, [0.0]),
+        probability_of_improvement(scores, scores),
+    ):
+        assert reason in (found.reason or "") and found.low is None and found.high is None
+        assert (found.value is None) == (reason != "one run")
+
+
+def test_equal_scores_have_an_interval_without_width() -> None:
+    found = stratified(np.full((3, 8), 0.3), iqm, resamples=100)
+    assert (found.low, found.high) == pytest.approx((0.3, 0.3))
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        stratified([1.0, 2.0, 3.0], iqm)
+    with pytest.raises(ValueError, match="none empty"):
+        stratified(np.empty((0, 3)), iqm)
+    with pytest.raises(ValueError, match="alpha = 2"):
+        stratified([[1.0]], iqm, alpha=2)
+    with pytest.raises(ValueError, match="same tasks"):
+        probability_of_improvement(np.zeros((3, 2)), np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="thresholds 0"):
+        performance_profile(np.zeros((3, 2)), 0.5)
+
+
+def test_few_runs_reach_further_than_plain_percentiles() -> None:
+    scores = scores_of((3, 8), 6)
+    drawn = np.concatenate([mean(scores, counts) for counts in resample._draws(3, 8, 4000, 0)])
+    found = stratified(scores, mean, resamples=4000)
+    level = stats.norm.cdf(stats.t.ppf(0.025, 8))  # half of the 8 tasks' 16 degrees of freedom
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, (level, 1 - level))))
+    assert found.low < np.quantile(drawn, 0.025) and found.high > np.quantile(drawn, 0.975)

@@ -1,0 +1,138 @@
+"""Two sweeps side by side: what they share, how each method differs, and what was configured otherwise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from analysis.__main__ import main
+from analysis.compare import paired
+from launcher import run as folders
+from tests.analysis.conftest import Lines, MakeSweep, metrics, sweeps_in
+from tests.analysis.test_report import contents
+
+REWARD = "analysis/reward_sum_mean"
+SIX = tuple(range(6))
+
+
+def better(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    """B: C1 gains, in every seed by another amount."""
+    lines = metrics(group, seed, 40)
+    for line in lines if group == "C1" else []:
+        line[REWARD] += 0.1 + 0.01 * seed
+    return lines
+
+
+def as_before(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    return metrics(group, seed, 40)
+
+
+def two(tmp_path: Path, seeds: tuple[int, ...] = SIX) -> tuple[Path, Path]:
+    """A and B: C0 of both are the same runs; C1 differs in its learning rate; PTRW is in A only, fourth in B only."""
+    a = sweeps_in(tmp_path / "one")(("C0", "C1", "PTRW"), seeds=seeds, lines=as_before, name="first")
+    b = sweeps_in(tmp_path / "two")(("C0", "C1", "fourth"), seeds=seeds, lines=better, name="second")
+    for folder, rate in ((a, 3e-4), (b, 5e-4)):
+        plan = json.loads((folder / "plan.json").read_text())
+        for run in plan["runs"]:
+            old = folders.run_folder(folder.parent, run["id"])
+            if run["group"] == "C1" and folder == b:
+                run["id"] = f"new-{run['seed']}"
+                old.rename(folders.run_folder(folder.parent, run["id"]))
+            config = {"format": 1, "id": run["id"], "seed": run["seed"], "method": {"name": run["group"]},
+                      "verl": {"optim": {"lr": rate if run["group"] == "C1" else 1e-4}}}  # fmt: skip
+            path = folders.run_folder(folder.parent, run["id"]) / "config.yaml"
+            path.write_text(yaml.safe_dump(config))
+        (folder / "plan.json").write_text(json.dumps(plan))
+    return a, b
+
+
+def test_groups_are_paired_by_name_and_seed_with_the_usual_statistics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = two(tmp_path)
+    assert main(["report", "--compare", str(a), str(b)]) == 0
+    out = a.parent / "compare-first-second"
+    printed = capsys.readouterr().out
+    assert printed.rstrip().endswith(f"Report: {out / 'index.html'}")
+    assert "C0 (GRPO): the same runs." in printed and "better than C1 (BNTO minimal), A" in printed
+    document = json.loads((out / "report.json").read_text())
+    rows = {(r["group"], r["metric"], r["summary"]): r for r in document["tables"]["comparison"]}
+    found = rows["C1", REWARD, "final"]
+    ends = [
+        [sum(line[REWARD] for line in lines("C1", seed, {})[36:]) / 4 for seed in SIX] for lines in (better, as_before)
+    ]
+    expected = paired(*ends)
+    assert found["pairs"] == 6
+    assert found["difference"] == pytest.approx(expected.mean_difference) == pytest.approx(0.125)
+    assert (found["low"], found["high"]) == pytest.approx(expected.interval)
+    assert found["p_signflip"] == expected.p_signflip == 2 / 2**6
+    assert rows["C0", REWARD, "final"]["pairs"] == 0 and rows["C0", REWARD, "final"]["verdict"] == "the same runs"
+    assert document["only_in"] == {"A": ["PTRW"], "B": ["fourth"]} and len(document["shared_runs"]) == 6
+
+
+def test_settings_that_differ_stand_with_their_methods_and_keys(tmp_path: Path) -> None:
+    a, b = two(tmp_path)
+    main(["report", "--compare", str(a), str(b), "--output", str(tmp_path / "out")])
+    document = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert document["tables"]["configuration"] == [{"of": "C1", "key": "verl.optim.lr", "a": "0.0003", "b": "0.0005"}]
+    plan = json.loads((b / "plan.json").read_text())
+    plan["analysis"]["alpha"] = 0.01
+    (b / "plan.json").write_text(json.dumps(plan))
+    main(["report", "--compare", str(a), str(b), "--output", str(tmp_path / "out")])
+    first = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["configuration"][0]
+    assert first["of"] == "plan" and (first["key"], first["b"]) == ("analysis.alpha", "0.01")
+    main(["report", "--compare", str(a), str(copy(a, tmp_path)), "--output", str(tmp_path / "out")])
+    left = contents(tmp_path / "out")
+    assert "tables/configuration.md" not in left and "figures/differences.svg" not in left
+    assert b"the configurations of the methods in both are the same" in left["index.html"]
+
+
+def copy(folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(folder.parent, tmp_path / "copy")
+    return tmp_path / "copy" / folder.name
+
+
+def test_missing_run_is_a_lost_pair_that_is_said(tmp_path: Path) -> None:
+    a, b = two(tmp_path)
+    shutil.rmtree(folders.run_folder(b.parent, "new-3"))
+    main(["report", "--compare", str(a), str(b)])
+    out = a.parent / "compare-first-second"
+    row = next(r for r in json.loads((out / "report.json").read_text())["tables"]["comparison"] if r["group"] == "C1")
+    assert row["pairs"] == 5 and row["gaps"].startswith("seed 3: B/C1: no result")
+    assert "Missing: C1 (BNTO minimal), seed 3: not started" in (out / "index.html").read_text()
+    assert "| 5 of 6 |" in (out / "tables" / "comparison.md").read_text()
+
+
+def test_same_input_gives_the_same_bytes_and_no_outside(tmp_path: Path) -> None:
+    a, b = two(tmp_path, (0, 1))
+    for out in ("x", "y"):
+        main(["report", "--compare", str(a), str(b), "--output", str(tmp_path / out)])
+    assert contents(tmp_path / "x") == contents(tmp_path / "y")
+    html = (tmp_path / "x" / "index.html").read_text()
+    assert str(tmp_path) not in html and "http://" not in html.replace("http://www.w3.org", "")
+
+
+def test_sweeps_without_a_method_in_common_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = sweeps_in(tmp_path / "one")(("C0", "C1"), lines=as_before, name="first")
+    b = sweeps_in(tmp_path / "two")(("PTRW", "fourth"), lines=as_before, name="second")
+    assert main(["report", "--compare", str(a), str(b)]) == 0
+    assert "No method is in both sweeps" in capsys.readouterr().out
+
+
+def test_wrong_use_is_refused(make_sweep: MakeSweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_sweep(("C0", "C1"))
+    assert main(["report", "--compare", str(folder), str(tmp_path)]) == 2
+    assert main(["report", "--compare", str(folder), str(folder)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert "plan.json" in said[0] and "both folders are the same" in said[1]
+    for wrong in (["report"], ["report", str(folder), "--compare", str(folder), str(folder)],
+                  ["report", str(folder), "--output", "x"]):  # fmt: skip
+        with pytest.raises(SystemExit) as caught:
+            main(wrong)
+        assert caught.value.code == 2

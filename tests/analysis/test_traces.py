@@ -1,0 +1,138 @@
+"""The values behind a figure: as the page has them, as a table, as CSV; and clouds of points as images."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.__main__ import main
+from analysis.traces import Panel, Trace, Traces, summary, to_json
+from tests.analysis import qstar
+from tests.analysis.conftest import Lines, MakeSweep, metrics
+
+REWARD = "analysis/reward_sum_mean"
+SCATTER = {"figures": [{"scatter": [REWARD, "actor/ppo_kl"]}], "metrics": [REWARD]}
+PANEL = Panel((0, 0, 100, 50), ("step", 0, 10, False), ("reward (1)", 0, 1, False))
+
+
+def traced(*traces: Trace) -> Traces:
+    return Traces((PANEL,), traces)
+
+
+def trace(x: Any, y: Any, seed: int | None = None, name: str = "reward (1)", **more: Any) -> Trace:
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    return Trace(0, "C1", seed, "mean over seeds", name, x, y, more.get("interval"), more.get("steps"))
+
+
+def figures_of(html: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, flags=re.S)
+    return dict(json.loads(found)["figures"])
+
+
+def test_page_has_each_x_once_five_digits_and_null_for_no_number() -> None:
+    x, y = [1, 2, 3], [0.123456789, np.nan, 123456.7]
+    made = to_json(traced(trace(x, y), trace(x, y, seed=0)), {"C1": "C1 (BNTO)"})
+    assert made["xs"] == [(1, 2, 3)] and [entry["x"] for entry in made["traces"]] == [0, 0]
+    assert made["traces"][0]["y"] == (0.12346, None, 123457) and made["labels"] == {"C1": "C1 (BNTO)"}
+
+
+def test_long_traces_are_thinned_to_real_points_with_the_last_one() -> None:
+    x = np.arange(5003.0)
+    interval = (x - 1, x + 1)
+    made = to_json(traced(trace(x, 2 * x, interval=interval, steps=x)), {})
+    (kept,), entry = made["xs"], made["traces"][0]
+    assert 200 < len(kept) <= 400 and kept[-1] == 5002
+    assert entry["y"] == tuple(pytest.approx(2 * v, rel=1e-4) for v in kept)
+    assert len(entry["i"][0]) == len(entry["t"]) == len(kept)
+
+
+def test_summary_says_the_ends_and_extremes_of_means_and_of_places_their_x() -> None:
+    found = traced(trace([1, 2, 3], [0.5, 0.25, 0.75]), trace([1], [9], seed=0))
+    assert summary(found, {"C1": "C1 (BNTO)"}) == [
+        ("C1 (BNTO)", "mean over seeds", "3", "0.5 at 1", "0.75 at 3", "0.25 at 2", "0.75 at 3")
+    ]
+    assert summary(traced(trace([0.049], [3], name="")), {})[0][3:] == ("0.049",) * 4
+
+
+def test_csv_has_every_point_that_is_drawn_and_the_page_those_values(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("C0", "C1"), steps=60)
+    main(["report", str(folder)])
+    with open(folder / "report" / "figures" / "curve_analysis_reward_sum_mean.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * (3 + 1) * 60  # two methods, three seeds and the mean
+    mean = [row for row in rows if row["group"] == "C1" and row["seed"] == ""]
+    assert [float(row["x"]) for row in mean] == list(range(1, 61))
+    seeds = [[row for row in rows if row["group"] == "C1" and row["seed"] == str(seed)] for seed in range(3)]
+    for place in (0, 30, 59):
+        values = [float(of[place]["y"]) for of in seeds]
+        assert float(mean[place]["y"]) == pytest.approx(np.mean(values))
+        assert float(mean[place]["low"]) < np.mean(values) < float(mean[place]["high"])
+    figure = figures_of((folder / "report" / "index.html").read_text())["curve_analysis_reward_sum_mean"]
+    shown = next(entry for entry in figure["traces"] if entry["g"] == "C1" and entry["s"] is None)
+    assert shown["y"] == [pytest.approx(float(row["y"]), rel=1e-4) for row in mean]
+
+
+def test_every_figure_has_values_for_who_does_not_see_it(make_sweep: MakeSweep) -> None:
+    folder = qstar.make(make_sweep)
+    main(["report", str(folder)])
+    html = (folder / "report" / "index.html").read_text()
+    parts = re.findall(r"<figure>.*?</figure>", html, flags=re.S)
+    assert len(parts) > 5
+    for part in parts:
+        assert 'role="img"' in part and "<details><summary>Values drawn: " in part and part.count("<tr>") > 1
+    for found in figures_of(html).values():
+        assert found["traces"] and all(len(found["xs"][entry["x"]]) == len(entry["y"]) for entry in found["traces"])
+
+
+def long(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    return metrics(group, seed, 1500)
+
+
+def test_cloud_of_many_points_is_an_image_of_its_method_and_seed(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("C0", "C1"), analysis=SCATTER, lines=long)
+    main(["report", str(folder)])
+    html = (folder / "report" / "index.html").read_text()
+    name = "scatter_analysis_reward_sum_mean__actor_ppo_kl"
+    figure = html[html.index(f'data-figure="{name}"') :]
+    figure = figure[: figure.index("</svg>")]
+    groups = re.findall(r'<g data-group="(\w+)" data-seed="(\d)">\s*<image', figure)
+    assert groups == [(group, str(seed)) for group in ("C0", "C1") for seed in range(3)]
+    assert len(html) < 5e6
+    assert len((folder / "report" / "figures" / f"{name}.csv").read_text().splitlines()) == 1 + 6 * (1500 + 1)
+    few = make_few(folder)
+    assert "<image" not in few
+
+
+def make_few(folder: Path) -> str:
+    """The same with fewer runs: few enough points to be drawn one by one."""
+    plan = json.loads((folder / "plan.json").read_text())
+    for run in plan["runs"]:
+        path = folder.parent / "runs" / run["id"] / "metrics.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:100]))
+    (folder / "plan.json").write_text(json.dumps({**plan, "steps": 100}))
+    main(["report", str(folder)])
+    return (folder / "report" / "index.html").read_text()
+
+
+def test_table_of_what_is_missing_goes_with_the_gap(make_sweep: MakeSweep) -> None:
+    cells = {"C1": [{"lr": 1}, {"lr": 2}]}
+    folder = make_sweep(("C0", "C1"), cells=cells)
+    run = folder.parent / "runs" / "C1-1-1"
+    run.rename(run.with_name("away"))
+    main(["report", str(folder)])
+    table = folder / "report" / "tables" / "missing.md"
+    rows = [line for line in table.read_text().splitlines() if line.startswith("| C1")]
+    assert rows == [
+        "| C1 (BNTO minimal) | lr = 1 | done | done | done |",
+        "| C1 (BNTO minimal) | lr = 2 | done | missing | done |",
+    ]
+    run.with_name("away").rename(run)
+    main(["report", str(folder)])
+    assert not table.exists() and 'id="table-missing"' not in (folder / "report" / "index.html").read_text()

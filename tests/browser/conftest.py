@@ -1,0 +1,92 @@
+"""A real Chromium without a window, for the report as a reader has it: opened from its file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+from launcher import run as folders
+from tests.analysis import qstar
+from tests.analysis.conftest import sweeps_in
+
+DEMANDED = os.environ.get("RLSWEEP_BROWSER_TESTS") == "1"
+
+
+@dataclass
+class Opened:
+    """A page, and what it did that a reader would not want: messages of errors, requests that leave its file."""
+
+    page: Any
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium as the system has it; without it the tests are skipped, unless RLSWEEP_BROWSER_TESTS=1 demands them."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        if DEMANDED:
+            pytest.fail("RLSWEEP_BROWSER_TESTS=1, but there is no Chromium: apt-get install chromium")
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Open]:
+    """open_page(PATH, **context) -> Opened; at the end it is asserted that no page logged an error or asked the
+    network."""
+    pages: list[Opened] = []
+
+    @contextmanager
+    def context(**options: Any) -> Iterator[Any]:
+        made = browser.new_context(**options)
+        yield made
+        made.close()
+
+    with ExitStack() as stack:
+
+        def start(path: Path, **options: Any) -> Opened:
+            made = stack.enter_context(context(**{"viewport": {"width": 1200, "height": 900}, **options}))
+            opened = Opened(made.new_page())
+            opened.page.on("console", lambda said: opened.errors.append(said.text))
+            opened.page.on("pageerror", lambda error: opened.errors.append(str(error)))
+            opened.page.on("request", lambda request: opened.requests.append(request.url))
+            opened.page.goto(path.as_uri())
+            pages.append(opened)
+            return opened
+
+        yield start
+        for opened in pages:
+            assert opened.errors == []
+            assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+            assert len([url for url in opened.requests if url.startswith("file:")]) == 1  # itself, no neighbour
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page on eight methods with scatter, band, histogram and Pareto front, of which one run failed and one is
+    not there."""
+    folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("sweep")))
+    error = {"type": "RuntimeError", "message": "loss exploded", "traceback": ""}
+    run = folders.run_folder(folder.parent, "q_star-1")
+    folders.write_state(run, folders.State("q_star-1", "failed", 1, error=error))
+    shutil.rmtree(folders.run_folder(folder.parent, "dpo-2"))
+    assert main(["report", str(folder)]) == 0
+    return folder / "report" / "index.html"
