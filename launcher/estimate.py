@@ -39,11 +39,11 @@ class Rate:
 class Estimate:
     """What some runs cost: hours of a device (without one, of a processor), seconds on so many slots, bytes.
 
-    storage is None while no run with the same model is done.
+    wall_seconds is None where the number of slots is not known, storage while no run with the same model is done.
     """
 
     device_hours: float
-    wall_seconds: float
+    wall_seconds: float | None
     storage: float | None
 
 
@@ -106,8 +106,8 @@ class History:
         self._rates[f"{kind} {_method(config)}"].append(seconds / steps)
 
 
-def estimate(runs: Iterable[PlannedRun], history: History, slots: int) -> Estimate:
-    """What these runs cost from their first step on, with `slots` of them at a time."""
+def estimate(runs: Iterable[PlannedRun], history: History, slots: int | None) -> Estimate:
+    """What these runs cost from their first step on, with `slots` of them at a time; None: as many as a queue lets."""
     seconds, hours, sizes = [], 0.0, []
     for run in runs:
         own = history.rate(run).seconds * run.config["trainer"]["steps"]
@@ -116,7 +116,8 @@ def estimate(runs: Iterable[PlannedRun], history: History, slots: int) -> Estima
         sizes.append(history.size(run))
     known = [size for size in sizes if size is not None]
     storage = sum(known) * len(sizes) / len(known) if known else None
-    return Estimate(hours, makespan(seconds, slots), storage if sizes else 0.0)
+    wall = None if slots is None else makespan(seconds, slots)
+    return Estimate(hours, wall, storage if sizes else 0.0)
 
 
 def devices(run: PlannedRun) -> int:

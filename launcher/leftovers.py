@@ -27,8 +27,11 @@ SUPERSEDED = "checkpoints that a newer one supersedes"
 OF_DONE = "checkpoints of done runs"
 BASE = "verl trees that no run names"
 LAUNCH = "records of launches that no run names"
+KEPT = "code, lists and logs of launches whose runs are done"
 
 _AT_WORK = (folders.SUBMITTED, folders.RUNNING)
+# What a scheduler keeps of a launch (launches.py), by its token.
+_KEPT = re.compile(r"([0-9a-f]+)(\.closed|\.ray\.log)?")
 _BASE = re.compile(r"^base: *['\"]?([0-9A-Za-z_-]+)", re.MULTILINE)
 
 
@@ -144,8 +147,13 @@ def _bases(multirun: Path, runs: list[str], policy: Policy) -> list[Leftover]:
 
 
 def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Leftover]:
-    """Records of launches without a run, and patches that no run shares; none while any run is at work."""
+    """Records of launches without a run, and patches that no run shares; none while any run is at work.
+
+    What a scheduler keeps goes when every run of the launch is done. Until then a job that waits in a queue may need
+    its code, and the cause of a failure may name its log; a while longer the report of a detached launch may wait.
+    """
     named: set[str] = set()
+    needed: set[str] = set()
     for run_id in runs:
         try:
             state = folders.find_state(folders.run_folder(multirun, run_id))
@@ -156,6 +164,8 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Leftover]
         if state.state in _AT_WORK:
             return []
         named.add(state.job or "")
+        if state.state != folders.DONE or time.time() - (state.finished or 0.0) < policy.old:
+            needed.add(state.job or "")
     place = launches.launches_folder(multirun)
     records = set(_named(place, lambda name: name.endswith(".json"), policy))
     kept = {path for path in records if path.stem in named}
@@ -166,7 +176,11 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Leftover]
         for path in _named(place, lambda name: name.endswith(".patch"), policy)
         if path.stat().st_nlink == 1 and path.name not in patches
     ]
-    return [Leftover(path, LAUNCH, size_of(path)) for path in (*sorted(records - kept), *free)]
+    found = [Leftover(path, LAUNCH, size_of(path)) for path in (*sorted(records - kept), *free)]
+    for path in _named(place, lambda name: _KEPT.fullmatch(name) is not None, policy):
+        if path.name.partition(".")[0] not in needed:
+            found.append(Leftover(path, KEPT, size_of(path)))
+    return found
 
 
 # ---------------------------------------------------------------- files

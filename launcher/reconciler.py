@@ -250,7 +250,11 @@ class Reconciler:
         if state.kind == failure.DISK_FULL:
             self._end(run_id, state)
             self._trip(f"{run_id}: {state.cause}")
-        elif state.state in folders.RESUMABLE and state.kind != failure.REVOKED and not self._stopping():
+        elif (
+            state.state in folders.RESUMABLE
+            and failure.REVOKED not in (state.kind, ended.kind)
+            and not self._stopping()
+        ):
             self.outcome.states[run_id] = state
             self._display.released(run_id)
             self._display.say(f"{run_id} {state.kind or state.state}: {state.cause}; it is taken up again")

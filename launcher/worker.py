@@ -50,6 +50,7 @@ _EXITS = {
     folders.PLANNED: EXIT_FAILED,  # failed, and to be taken up again
     folders.DIVERGED: EXIT_DIVERGED,
     folders.PREEMPTED: EXIT_PREEMPTED,
+    folders.LOST: EXIT_PREEMPTED,  # asked to stop because of its node, or its place in the cluster
     folders.CANCELLED: EXIT_CANCELLED,
 }
 

@@ -55,16 +55,12 @@ def run(given: argparse.Namespace) -> int:
 
 
 class _Cost:
-    """What the runs of a plan that are not done cost, on the slots that a launch here would have."""
+    """What the runs of a plan that are not done cost, on the slots that a launch would have."""
 
     def __init__(self, planned: Plan, states: Mapping[str, str], history: History) -> None:
-        from launcher.estimate import devices
-        from launcher.schedulers.pool import slots, visible_devices
-
         self._history = history
         self._left = {run.id: run for run in planned.runs.values() if states[run.id] != folders.DONE}
-        asked = max(map(devices, planned.runs.values()), default=0)
-        self.slots = len(slots(planned.cluster.get("slots"), asked, visible_devices()))
+        self.slots = _slots(planned)
 
     def of(self, ids: Sequence[str]) -> Estimate:
         """The cost of those of the runs that are not done."""
@@ -82,9 +78,21 @@ class _Cost:
         return found
 
 
+def _slots(planned: Plan) -> int | None:
+    """How many runs a launch has at a time; None where a cluster's queue decides."""
+    from launcher.estimate import devices
+    from launcher.schedulers.pool import slots, visible_devices
+
+    if planned.cluster["name"] != "local":
+        most: int | None = planned.cluster["max_running"]
+        return most
+    asked = max(map(devices, planned.runs.values()), default=0)
+    return len(slots(planned.cluster["slots"], asked, visible_devices()))
+
+
 def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str, Any]:
-    """The JSON object. device_hours, wall_seconds (on `slots`) and storage_bytes (null: unknown) are of the runs that
-    are not done; step_times says what they rest on.
+    """The JSON object. device_hours, wall_seconds (on `slots`; both null where a cluster's queue decides) and
+    storage_bytes (null: unknown) are of the runs that are not done; step_times says what they rest on.
     """
     counts = Counter(states.values())
     total = cost.of(list(planned.runs))
@@ -146,10 +154,10 @@ def _print(experiment: Experiment, states: Mapping[str, str], cost: _Cost) -> No
     for factor in experiment.factors.values():
         print(f"  {factor['label']}: {', '.join(map(str, factor['levels']))}")
     costs = {group: cost.of(ids) for group, ids in rows.items()}
-    columns = {
-        "device-hours": {group: f"{own.device_hours:.2f}" for group, own in costs.items()},
-        "wall time": {group: duration(own.wall_seconds) for group, own in costs.items()},
-    }
+    columns = {"device-hours": {group: f"{own.device_hours:.2f}" for group, own in costs.items()}}
+    walls = {group: duration(own.wall_seconds) for group, own in costs.items() if own.wall_seconds is not None}
+    if walls:
+        columns["wall time"] = walls
     states_table({group: [states[one] for one in ids] for group, ids in rows.items()}, columns)
 
 
@@ -159,8 +167,10 @@ def _print_total(planned: Plan, states: Mapping[str, str], cost: _Cost) -> None:
     if done == len(planned.runs):
         return
     storage = "storage unknown" if total.storage is None else f"{byte_size(total.storage)} of storage"
-    slots = f"{cost.slots} at a time" if cost.slots > 1 else "one at a time"
-    print(f"the others: {total.device_hours:.2f} device-hours, {duration(total.wall_seconds)} {slots}, {storage}")
+    wall = ""
+    if cost.slots is not None and total.wall_seconds is not None:
+        wall = f", {duration(total.wall_seconds)} {cost.slots if cost.slots > 1 else 'one'} at a time"
+    print(f"the others: {total.device_hours:.2f} device-hours{wall}, {storage}")
     found = [
         f"{source} for {runs} runs" + (f" (medians of up to {measured})" if measured else "")
         for source, (runs, measured) in cost.sources().items()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,10 +143,15 @@ def work(config: Mapping[str, Any]) -> int:
     if launches.closed(record).exists():
         return 0
     folder = folders.run_folder(record.parent.parent, wanted["run"])
-    process = child.start(folder, record, wanted["job"])
+    try:
+        process = child.start(folder, record, wanted["job"])
+    except (OSError, subprocess.SubprocessError) as error:  # plugins keep what a job raises to themselves
+        print(f"{folder}: no worker could be started: {error!r}", file=sys.stderr, flush=True)
+        raise
     with _forwarding(process):
         code = process.wait()
     if code:
+        print(f"{folder}: the worker's exit code is {code}", file=sys.stderr, flush=True)
         raise RuntimeError(f"{folder}: the worker's exit code is {code}; see state.json there")
     return code
 

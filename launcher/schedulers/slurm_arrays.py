@@ -12,7 +12,9 @@ import json
 import math
 import os
 import re
+import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,13 +35,13 @@ from submitit.slurm.slurm import SlurmExecutor
 from launcher import launches
 from launcher import run as folders
 from launcher.plan import Plan
+from launcher.schedulers import slurm_queue
 from launcher.schedulers.slurm_task import Report, Task
 
 PREFIX = "rlsweep-"
 #: What submitit raises when sbatch refuses.
 REFUSED = (FailedJobError, FailedSubmissionError, OSError)
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)")
-_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 # We set these; another value would take a job's array, logs or warnings from us.
 OURS = frozenset(
     {
@@ -65,21 +67,12 @@ class Shape:
         return f"{self.nodes} nodes, {devices}{self.cpus} CPUs and {self.memory_gb:g} GB a node, {self.time_s} s"
 
 
-def seconds(time: str) -> int | None:
-    """The seconds of a time as SLURM writes it, HH:MM:SS or D-HH:MM:SS; None when it is not written so."""
-    match = _TIME.fullmatch(time)
-    if match is None:
-        return None
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
-
-
 def shape(resources: Mapping[str, Any]) -> Shape:
     """The shape of a model file's `resources`. ValueError: a value that SLURM cannot be asked for."""
     nodes, devices = int(resources.get("nodes") or 1), int(resources.get("devices") or 0)
     if devices % nodes:
         raise ValueError(f"{devices} devices do not spread evenly over {nodes} nodes")
-    time = seconds(str(resources.get("time") or ""))
+    time = slurm_queue.seconds(str(resources.get("time") or ""))
     if not time:
         raise ValueError(f"time = {resources.get('time')!r} is no time limit such as 24:00:00 or 2-00:00:00")
     return Shape(nodes, devices, int(resources.get("cpus") or 1), float(resources.get("memory_gb") or 1), time)
@@ -118,13 +111,19 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
 
 def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
     """What sbatch says against a request, or None where it would take it. Submits nothing."""
-    executor = SlurmExecutor(folder)
+    executor = _executor(folder)
     executor.update_parameters(**given, job_name=f"{PREFIX}test")
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(executor._make_submission_file_text("true", "test"))
         file.flush()
         done = subprocess.run(["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else " ".join(done.stderr.split())
+
+
+def _executor(folder: Path) -> SlurmExecutor:
+    """submitit, with a Python that lives through an early warning: until it heeds SIGUSR2, that would kill it."""
+    held = shlex.join(["sh", "-c", 'trap "" USR2; exec "$0" "$@"', sys.executable])
+    return SlurmExecutor(folder, python=held)
 
 
 class Arrays:
@@ -141,7 +140,7 @@ class Arrays:
         lists.mkdir(parents=True, exist_ok=True)
         number = len(list(lists.iterdir()))
         folders.write_json(lists / f"{number}.json", [folder.name for folder in runs])
-        executor = SlurmExecutor(self._place / "jobs")
+        executor = _executor(self._place / "jobs")
         name = f"{PREFIX}{self._record.stem}-{number}"
         executor.update_parameters(**given, job_name=name, array_parallelism=throttle)
         tasks = [Task(folder=str(folder.resolve()), record=str(self._record), **task) for folder in runs]
@@ -160,7 +159,7 @@ class Arrays:
 
     def report(self, experiments: Sequence[Path], given: Mapping[str, Any], after: Sequence[str]) -> str:
         """Submit the reports of experiments' folders as a job that begins when others have ended; its id."""
-        executor = SlurmExecutor(self._place / "jobs")
+        executor = _executor(self._place / "jobs")
         executor.update_parameters(**given, job_name=f"{PREFIX}report", dependency=f"afterany:{':'.join(after)}")
         with _outside():
             return str(executor.submit(Report([str(folder) for folder in experiments])).job_id)

@@ -29,6 +29,7 @@ _OVER = {
     "REVOKED": failure.REVOKED,
     "TIMEOUT": failure.TIME_OUT,
 }
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Job:
     def over(self) -> bool:
         """Whether the job has ended for good."""
         return self.state in _OVER
+
+    @property
+    def ending(self) -> bool:
+        """Whether its processes are being ended; it is then over, or waits again, and SLURM does not say which."""
+        return self.state == "COMPLETING"
 
     @property
     def stuck(self) -> bool:
@@ -91,7 +97,10 @@ def mine(prefix: str) -> dict[str, Job] | None:
 
 
 def ended(ids: Iterable[str]) -> dict[str, Job]:
-    """What accounting says of jobs that squeue has forgotten; empty without slurmdbd."""
+    """How accounting says that jobs ended which squeue has forgotten; empty without slurmdbd.
+
+    Of one that it takes to be running still, it has lost the end: squeue knows better.
+    """
     arrays = ",".join(sorted({one.partition("_")[0] for one in ids}))
     if not arrays:
         return {}
@@ -101,11 +110,20 @@ def ended(ids: Iterable[str]) -> dict[str, Job]:
     for line in said.splitlines():
         name, title, state, node, code = [*line.split("|"), "", "", "", "", ""][:5]
         found[name] = Job(name, title, state.split(" ")[0], node, f"exit code {code}")
-    return found
+    return {name: job for name, job in found.items() if job.over}
+
+
+def seconds(time: str) -> int | None:
+    """The seconds of a time as SLURM writes it, HH:MM:SS or D-HH:MM:SS; None when it is not written so."""
+    match = _TIME.fullmatch(time)
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
 def show(job: str, timeout: float = 5.0) -> Mapping[str, str] | None:
-    """The fields of `scontrol show job`."""
+    """The fields of `scontrol show job`. Of an array's task, give 12_3: its own number may mean the whole array."""
     said = ask(["scontrol", "--oneliner", "show", "job", job], timeout)
     return None if said is None else dict(re.findall(r"(\S+?)=(\S*)", said))
 

@@ -142,9 +142,11 @@ class Slurm:
         known = slurm_queue.mine(slurm_arrays.PREFIX)
         if known is None:
             return self._say("slurmctld does not answer; submission waits for it")
-        self._adopt(known)
+        ending = self._adopt(known)
         by_shape: dict[Shape, list[Path]] = {}
         for folder in self._collected:
+            if folder.name in ending:
+                continue
             by_shape.setdefault(self._shape_of[folder.name], []).append(folder)
         sizes = [len(runs) for runs in by_shape.values()]
         shares = _shares(sizes, self._free_slots(known))
@@ -197,14 +199,20 @@ class Slurm:
         self._say(f"sbatch takes no more now ({why}); the rest waits")
         return False
 
-    def _adopt(self, known: Mapping[str, Job]) -> None:
-        """Take over the jobs of earlier launches, and of this one's calls of sbatch that seemed to fail."""
-        wanted = {folder.name: folder for folder in self._collected}
+    def _adopt(self, known: Mapping[str, Job]) -> set[str]:
+        """Take over the jobs of earlier launches, and of this one's calls of sbatch that seemed to fail.
+
+        Returns the runs whose jobs are just ending: whether those run again is known at a later look.
+        """
+        wanted, ending = {folder.name: folder for folder in self._collected}, set[str]()
         for job in known.values():
             if job.over or job.stuck or job.id in self._submitted:
                 continue
             found = slurm_arrays.run_of(self._multirun, job.name, job.index)
             if found is None or found[1] not in wanted:
+                continue
+            if job.ending:
+                ending.add(found[1])
                 continue
             token, folder = found[0], wanted.pop(found[1])
             self._submitted[job.id] = _Submitted(folder, job.id, token)
@@ -213,6 +221,7 @@ class Slurm:
             self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
             print(f"{folder.name} is already job {job.id}, of launch {token}: adopted", file=sys.stderr, flush=True)
         self._collected = list(wanted.values())
+        return ending - {one.folder.name for one in self._submitted.values()}
 
     def _free_slots(self, known: Mapping[str, Job]) -> int:
         """How many more runs may run at a time."""
@@ -240,11 +249,15 @@ class Slurm:
 
     def _look(self) -> None:
         """Find the runs that are over, by their folders, and by SLURM where their jobs are over."""
+        idle = []
         for one in list(self._submitted.values()):
-            state = folders.read_state(one.folder).state
+            state = folders.read_state(one.folder)
             # What may be taken up again may be about to be, by its own job.
-            if state not in folders.RESUMABLE and claim.live_claim(one.folder) is None:
+            if state.state not in folders.RESUMABLE and claim.live_claim(one.folder) is None:
                 self._over(one)
+                if state.job != one.token or state.state == folders.CANCELLED:
+                    idle.append(one.job)  # somebody else was faster: the job need not begin any more
+        _scancel(idle, "--state=PENDING")
         if not self._submitted:
             return
         known = slurm_queue.mine(slurm_arrays.PREFIX)

@@ -47,9 +47,10 @@ class Task:
         for number in (signal.SIGUSR2, signal.SIGTERM):
             signal.signal(number, lambda got, _: self._warn(got))
         code = self._do()
+        self._never_began()
         if self._goes_on():
             self._requeue()
-        if code:
+        if code not in (worker.EXIT_DONE, worker.EXIT_BUSY):  # of a busy run the job has nothing to say
             raise SystemExit(code)
         return code
 
@@ -95,12 +96,16 @@ class Task:
         name = f"signal {number} ({signal.Signals(number).name})"
         if self._closed:
             return failure.PREEMPTED, "its launcher was interrupted"
-        job = slurm_queue.show(_raw_id())
+        job = slurm_queue.show(_job_id())
         if job is not None and job.get("PreemptTime", "None") not in ("None", "Unknown"):
             return failure.PREEMPTED, f"SLURM preempted its job {_job_id()} in {job.get('Partition')}"
-        if job is not None and job.get("JobState") in ("COMPLETING", "CANCELLED") and number == signal.SIGTERM:
+        # SLURM also counts what was before this process, as `setup`.
+        ran = slurm_queue.seconds(job.get("RunTime", "")) if job is not None else None
+        left = self.limit_s - (ran or time.monotonic() - self._began)
+        ended = job is not None and job.get("JobState") in ("COMPLETING", "CANCELLED") and number == signal.SIGTERM
+        if ended and left > 0:
             return failure.REVOKED, f"its job {_job_id()} was cancelled (scancel)"
-        if time.monotonic() - self._began > self.limit_s - self.signal_delay_s - _EARLY_S:
+        if left < self.signal_delay_s + _EARLY_S:
             return failure.TIME_OUT, f"the time limit of {self.limit_s:g} s of its job {_job_id()}"
         return failure.PREEMPTED, f"{name} from SLURM"
 
@@ -145,6 +150,17 @@ class Task:
             folders.write_state(self._run, failure.ended(state, kind, cause, rules, further))
             claim.discard(self._run)
 
+    def _never_began(self) -> None:
+        """End a run for which the time limit leaves no time: in the queue again, it would come to this for ever."""
+        if self._warned is None or self._warned[0] != failure.TIME_OUT:
+            return
+        with claim.locked(self._run):
+            state = folders.read_state(self._run)
+            if state.state == folders.SUBMITTED and claim.live_claim(self._run) is None:
+                cause = f"{self._warned[1]}, before the run began"
+                rules = launches.read(Path(self.record)).retry
+                folders.write_state(self._run, failure.ended(state, failure.TIME_OUT, cause, rules, progressed=False))
+
     # ------------------------------------------------------------ going on
 
     def _goes_on(self) -> bool:
@@ -158,7 +174,7 @@ class Task:
         """Wait in SLURM's queue again: of a job that ends while it is preempted SLURM says that it timed out."""
         end = time.monotonic() + _REQUEUE_S
         while time.monotonic() < end:
-            if slurm_queue.ask(["scontrol", "requeue", _raw_id()]) is not None:
+            if slurm_queue.ask(["scontrol", "requeue", _job_id()]) is not None:
                 time.sleep(_REQUEUE_S)  # SLURM kills it
                 return
             time.sleep(_ASK_AGAIN_S)
@@ -179,11 +195,7 @@ class Report:
         return 0
 
 
-def _raw_id() -> str:
-    return os.environ["SLURM_JOB_ID"]
-
-
 def _job_id() -> str:
-    """12, or 12_3 of an array, as squeue shows it."""
+    """12, or 12_3 of an array, as squeue shows it. SLURM_JOB_ID of one task is the array's own, and means them all."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
-    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else _raw_id()
+    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]

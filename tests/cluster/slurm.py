@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from launcher import claim
@@ -20,6 +20,7 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "lab"
+ON_SLURM = ("cluster=slurm", "cluster.poll_s=0.5", "cluster.signal_delay_s=30")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd")
 
 
@@ -63,14 +64,20 @@ class Lab:
         return done.stdout
 
     def launch(
-        self, multirun: Path, *overrides: str, cwd: Path = ROOT, path: Path | None = None, **steps: str
+        self,
+        multirun: Path,
+        *overrides: str,
+        cluster: Sequence[str] = ON_SLURM,
+        cwd: Path = ROOT,
+        path: Path | None = None,
+        **steps: str,
     ) -> subprocess.Popen[str]:
         """Start a launcher over tests/launcher/steps.py. `path`: a folder before the others on PATH."""
         environment = {**self.environment, "STEPS_LEDGER": str(multirun.with_suffix(".ledger")), **steps}
         environment["PYTHONPATH"] = str(cwd)
         if path is not None:
             environment["PATH"] = f"{path}:{environment['PATH']}"
-        plain = ["cluster=slurm", "cluster.poll_s=0.5", "cluster.signal_delay_s=30", "trainer.checkpoint_every=2"]
+        plain = [*cluster, "trainer.checkpoint_every=2"]
         command = [sys.executable, "-m", "tests.launcher.drive", str(multirun), *plain, "method=c0_grpo", *overrides]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(command, cwd=cwd, env=environment, text=True, start_new_session=True, **pipes)

@@ -35,6 +35,16 @@ def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path
     assert "1 to run" in again
 
 
+def test_the_stock_plugin_runs_frozen_runs_too(slurm: Lab, tmp_path: Path) -> None:
+    plugin = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10", "hydra.launcher.mem_gb=2"]
+    real(slurm, tmp_path / "pool")
+    assert "2 done" in real(slurm, tmp_path / "plugin", *plugin)
+    assert learned(tmp_path / "plugin") == learned(tmp_path / "pool")
+    assert "started" not in real(slurm, tmp_path / "plugin", *plugin)
+    ran = slurm.ask("squeue", "-h", "-r", "-t", "all", "-o", "%i %j %T").splitlines()
+    assert sum(name.startswith("launch") and state.startswith("COMPLET") for _, name, state in map(str.split, ran)) == 2
+
+
 def test_each_model_gets_what_it_asks_for(slurm: Lab, tmp_path: Path) -> None:
     said = slurm.finish(tmp_path / "m", "model=tiny,qwen2_5_1_5b", "seed=0,1", "trainer.steps=4")
     assert "4 done" in said, said

@@ -53,6 +53,21 @@ def test_scancel_of_a_waiting_task(slurm: Lab, tmp_path: Path) -> None:
     whole(tmp_path / "m", 2, 3)
 
 
+def test_scancel_of_a_task_that_waits_again(slurm: Lab, tmp_path: Path) -> None:
+    wanted = ["seed=0,1", "trainer.steps=20"]
+    launcher = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+    begun(tmp_path / "m", 2)
+    job, run_id = next(iter(running(slurm, tmp_path / "m").items()))
+    slurm.ask("scancel", "--signal=USR2", job)
+    until(lambda: slurm.jobs(tmp_path / "m", "PENDING"))
+    slurm.ask("scancel", job)
+    said, _ = launcher.communicate(timeout=120)
+    state = states(tmp_path / "m")[run_id]
+    assert launcher.returncode == 1 and (state.state, state.attempt) == ("preempted", 1), said
+    slurm.finish(tmp_path / "m", *wanted)
+    assert sorted(one.attempt for one in whole(tmp_path / "m", 2, 20).values()) == [1, 2]
+
+
 def test_preemption(slurm: Lab, tmp_path: Path) -> None:
     launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=20", "cluster.partition=preempt", **SLOW)
     begun(tmp_path / "m", 2)
@@ -78,6 +93,75 @@ def test_time_limit(slurm: Lab, tmp_path: Path) -> None:
     (state,) = whole(tmp_path / "m", 1, 60).values()
     assert set(state.ends) == {"time_out"} and state.attempt == 1 + state.ends["time_out"]
     assert len(slurm.jobs(tmp_path / "m")) == 1
+
+
+def test_a_warning_that_comes_before_the_run_can_begin(slurm: Lab, tmp_path: Path) -> None:
+    limit = ["model.resources.time='00:01:00'", "cluster.signal_delay_s=59"]
+    launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=2000", *limit, STEPS_SECONDS="0.2")
+    until(lambda: {state.kind for state in states(tmp_path / "m").values()} == {"time_out"})
+    (state,) = states(tmp_path / "m").values()
+    assert "time limit of 60 s" in state.cause and state.ends == {"time_out": 1}, state
+    launcher.send_signal(signal.SIGINT)
+    said, _ = launcher.communicate(timeout=60)
+    assert "before the run began; see" not in said and "node_failure" not in said, said
+
+
+def test_signals_while_a_job_begins_harm_nothing(slurm: Lab, tmp_path: Path) -> None:
+    launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=10", STEPS_SECONDS="0.1")
+    until(lambda: slurm.jobs(tmp_path / "m", "RUNNING"))
+    (job,) = slurm.jobs(tmp_path / "m", "RUNNING")
+    for _ in range(15):  # the first ones find no process yet
+        subprocess.run(["scancel", "--signal=USR2", job], env=slurm.environment, capture_output=True)
+        time.sleep(0.1)
+    said, _ = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, said
+    (state,) = whole(tmp_path / "m", 1, 10).values()
+    assert set(state.ends) <= {"preempted"}, state
+    assert len(slurm.jobs(tmp_path / "m")) == 1
+
+
+def test_only_the_task_that_is_warned_waits_again(slurm: Lab, tmp_path: Path) -> None:
+    """The number of one of an array's jobs is also that of the array."""
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1,2", "trainer.steps=20", **SLOW)
+    begun(tmp_path / "m", 3)
+    listed = slurm.ask("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i %F %A").splitlines()
+    (job,) = [
+        name for name, array, own in map(str.split, listed) if array == own and name in slurm.jobs(tmp_path / "m")
+    ]
+    run_id = run_on(slurm, tmp_path / "m", job)
+    slurm.ask("scancel", "--signal=USR2", job)
+    said, _ = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, said
+    for one, state in whole(tmp_path / "m", 3, 20).items():
+        assert (state.attempt, dict(state.ends)) == ((2, {"preempted": 1}) if one == run_id else (1, {})), state
+    assert len(slurm.jobs(tmp_path / "m")) == 3
+
+
+@pytest.mark.parametrize("when", ["meanwhile", "afterwards"])
+def test_a_launcher_elsewhere_does_what_waits_in_the_queue(slurm: Lab, tmp_path: Path, when: str) -> None:
+    """The jobs are allowed to begin while the pool runs their runs, or never."""
+    wanted = ["seed=0,1", "trainer.steps=40"]
+    slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        queued = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+        until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
+        pool = slurm.launch(tmp_path / "m", *wanted, cluster=["cluster=local", "cluster.slots=2"], **SLOW)
+        begun(tmp_path / "m", 2, steps=1)
+        if when == "afterwards":
+            said, _ = queued.communicate(timeout=120)
+            assert not slurm.jobs(tmp_path / "m", "PENDING")
+    finally:
+        slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
+    if when == "meanwhile":
+        until(lambda: not slurm.jobs(tmp_path / "m", "PENDING"))
+        assert {state.state for state in states(tmp_path / "m").values()} == {"running"}
+        said, _ = queued.communicate(timeout=120)
+    assert queued.returncode == 0, said
+    said, _ = pool.communicate(timeout=120)
+    assert pool.returncode == 0 and "2 done" in said, said
+    assert {state.attempt for state in whole(tmp_path / "m", 2, 40).values()} == {1}
+    ended = {state for state, _ in slurm.jobs(tmp_path / "m").values()}
+    assert ended <= ({"COMPLETED", "COMPLETING"} if when == "meanwhile" else {"CANCELLED"})
 
 
 def fail_node(lab: Lab, multirun: Path, *how: str) -> str:

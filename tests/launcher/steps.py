@@ -66,7 +66,7 @@ def train(config: Any, run: Any) -> dict[str, Any]:
         if stopping or step % config["trainer"]["checkpoint_every"] == 0:
             with run.checkpoint(step) as folder:
                 (folder / "walk.json").write_text(json.dumps(value))
-        if stopping:
+        if stopping and step < config["trainer"]["steps"]:
             raise Preempted(f"stopped after step {step}")
     print("walked")
     return {"steps": config["trainer"]["steps"], "train_seconds": time.monotonic() - began}

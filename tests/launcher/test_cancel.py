@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
-from launcher import cancel, claim, failure, run
+from launcher import cancel, claim, failure, plan, run, worker
 from launcher.run import State
+from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import make
 from tests.launcher.test_sweep import SLOW, SMALL
 from tests.waiting import until
 
@@ -74,6 +79,29 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
         "cancelled",
         "somebody elsewhere",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "code"),
+    [
+        (failure.NODE_FAILURE, run.LOST, worker.EXIT_PREEMPTED),
+        (failure.LOST, run.LOST, worker.EXIT_PREEMPTED),
+        (failure.REVOKED, run.PREEMPTED, worker.EXIT_PREEMPTED),
+        (failure.CANCELLED, run.CANCELLED, worker.EXIT_CANCELLED),
+    ],
+)
+def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, code):
+    planned = make("method=c0_grpo", "seed=0", "trainer.steps=10000", f"multirun={tmp_path}")
+    plan.freeze(planned)
+    folder = run.run_folder(tmp_path, next(iter(planned.runs)))
+    command = [sys.executable, "-m", "launcher.worker", str(folder), "--train", "tests.launcher.steps:train"]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "STEPS_SECONDS": "0.05"})
+    until(lambda: run.metrics_path(folder).exists())
+    with claim.locked(folder):
+        cancel.stop.send(folder, claim.read_claim(folder), kind, "the cluster")
+    assert process.wait(60) == code
+    ended = run.read_state(folder)
+    assert (ended.state, ended.kind, ended.cause) == (state, kind, "the cluster")
 
 
 def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):

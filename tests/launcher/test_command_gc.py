@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 
@@ -133,6 +134,37 @@ def test_records_and_patches_of_launches_go_with_their_last_run(multirun, capsys
     folder = run.run_folder(multirun, "failed")
     run.write_state(folder, run.read_state(folder).but(state=run.SUBMITTED))
     assert not {path for path in paths(multirun, gc(multirun, capsys)) if path.startswith("launches")}
+
+
+def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun, capsys):
+    launches, done = multirun / "launches", run.run_folder(multirun, "done")
+    kept = {f"launches/{token}{ending}" for token in ("aa", "bb", "cc") for ending in ("", ".closed", ".ray.log")}
+    for path in kept:
+        if path.count("."):
+            age(_written(multirun / path, "x"))
+        else:
+            (multirun / path / "code").mkdir(parents=True)
+            (multirun / path / "code" / "launch.py").write_text("x" * 90)
+            age(multirun / path)
+    (launches / "hydra").mkdir()
+    age(launches / "hydra")
+    run.write_state(done, run.read_state(done).but(job="aa", finished=1e9))
+    failed = run.run_folder(multirun, "failed")
+    run.write_state(failed, run.read_state(failed).but(job="bb", finished=1e9))
+    offered = {path for path in kept if "bb" not in path}
+    assert paths(multirun, gc(multirun, capsys)) - LISTED == offered
+    # Its job may be in the queue again.
+    run.write_state(done, run.read_state(done).but(state=run.PREEMPTED))
+    assert paths(multirun, gc(multirun, capsys)) & kept == {path for path in kept if "cc" in path}
+    run.write_state(done, run.read_state(done).but(state=run.SUBMITTED))
+    assert not paths(multirun, gc(multirun, capsys)) & kept
+    # Its report may wait for the last run.
+    run.write_state(done, run.read_state(done).but(state=run.DONE, finished=time.time()))
+    assert paths(multirun, gc(multirun, capsys)) & kept == {path for path in kept if "cc" in path}
+    run.write_state(done, run.read_state(done).but(finished=1e9))
+    deleted = gc(multirun, capsys, "--delete")
+    assert {item["bytes"] for item in deleted["items"] if item["path"].endswith("launches/aa")} == {90}
+    assert {path for path in kept if (multirun / path).exists()} == kept - offered
 
 
 def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, capsys):

@@ -140,3 +140,17 @@ def test_plan_prints_an_object_and_a_screen(tmp_path, capsys):
     assert main(["plan", "experiment=bnto_grid", f"multirun={tmp_path}"]) == 0
     screen = capsys.readouterr().out
     assert "651 runs, 0 done" in screen and "gamma: 0.8, 1.2, 1.5" in screen and len(screen.splitlines()) < 20
+
+
+@pytest.mark.parametrize("cluster", ["slurm", "ray"])
+def test_plan_tells_no_wall_time_where_a_queue_decides(cluster, tmp_path, capsys):
+    words = ["plan", *SMALL, f"multirun={tmp_path}", f"cluster={cluster}"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["device_hours"] > 0 and (found["wall_seconds"], found["slots"]) == (None, None)
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "device-hours, storage unknown" in said and "wall time" not in said and "at a time" not in said
+    assert main([*words, "cluster.max_running=2", "--json"]) == 0
+    two = json.loads(capsys.readouterr().out)
+    assert two["slots"] == 2 and two["wall_seconds"] == pytest.approx(found["device_hours"] * 3600 / 2)

@@ -67,7 +67,13 @@ def test_a_plugin_runs_the_same_runs_to_the_same_numbers(plugin: list[str], tmp_
 def test_interrupted_runs_of_a_plugin_save_and_go_on(tmp_path: Path) -> None:
     first = launch(tmp_path, "hydra/launcher=joblib", "hydra.launcher.n_jobs=1", steps=400)
     runs = folders.runs_folder(tmp_path)
-    until(lambda: runs.is_dir() and any(folders.metrics_path(folder).exists() for folder in runs.iterdir()))
+    until(
+        lambda: (
+            first.poll() is not None
+            or (runs.is_dir() and any(folders.metrics_path(folder).exists() for folder in runs.iterdir()))
+        )
+    )
+    assert first.poll() is None, first.communicate()[0]
     os.kill(first.pid, signal.SIGINT)
     said, _ = first.communicate(timeout=280)
     assert first.returncode == 1, said

@@ -52,7 +52,8 @@ MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
 SlurmctldTimeout=10
-SlurmdTimeout=8
+# On a busy machine a slurmd may be silent for a while; a node that is to be dead is set DOWN by hand.
+SlurmdTimeout=60
 InactiveLimit=0
 MinJobAge=300
 KillWait=3

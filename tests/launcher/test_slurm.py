@@ -1,0 +1,82 @@
+"""SLURM's side of a run, where it needs no SLURM: what a signal comes to, and when. tests/cluster has the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from launcher import run
+from launcher.launches import Launch
+from launcher.schedulers import slurm_arrays, slurm_queue
+from launcher.schedulers.slurm_arrays import Shape
+from launcher.schedulers.slurm_scheduler import Slurm
+from launcher.schedulers.slurm_task import Task
+from tests.launcher.made import make_run
+
+
+def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path):
+    python = slurm_arrays._executor(tmp_path).python
+    code = "import sys; print('up', flush=True); sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    job = subprocess.Popen(f'exec {python} -u -c "{code}"', shell=True, **pipes)
+    assert job.stdout.readline() == "up\n"
+    os.kill(job.pid, signal.SIGUSR2)
+    job.communicate(timeout=60)
+    assert job.returncode == 0
+
+
+@pytest.fixture
+def slurm_job(monkeypatch):
+    """A process that is task 3 of a job array, whose own number is the array's, on a machine without SLURM."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR2, signal.SIGTERM)}
+    for key, value in {"JOB_ID": "12", "ARRAY_JOB_ID": "12", "ARRAY_TASK_ID": "3", "RESTART_COUNT": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{key}", value)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_a_run_for_which_the_time_limit_leaves_no_time_fails_and_says_so(tmp_path, slurm_job):
+    launch = Launch(retry={"time_out": None})
+    folder = make_run(tmp_path, "short", run.SUBMITTED, steps=0, job=launch.token)
+    task = Task(str(folder), str(launch.write(tmp_path)), "nothing:trains", limit_s=60, signal_delay_s=59)
+    task._warn(signal.SIGUSR2)
+    with pytest.raises(SystemExit):
+        task()
+    state = run.read_state(folder)
+    assert (state.state, state.kind, state.attempt) == ("failed", "time_out", 0)
+    assert state.cause == "the time limit of 60 s of its job 12_3, before the run began"
+
+
+def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, monkeypatch):
+    """SLURM shows that for moments only: a squeue that prints a file does it for as long as wanted."""
+    shown, program, earlier, launch = tmp_path / "shown", tmp_path / "bin" / "squeue", Launch(), Launch()
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n/bin/cat {shown}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    kept = earlier.write(tmp_path).with_suffix("")
+    (kept / "arrays").mkdir(parents=True)
+    (kept / "jobs").mkdir()
+    run.write_json(kept / "arrays" / "0.json", ["waits"])
+    folder = make_run(tmp_path, "waits", run.SUBMITTED, steps=0)
+    settings = {"poll_s": 0, "max_running": None, "signal_delay_s": 5}
+    shapes = {"waits": Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)}
+    scheduler = Slurm(launch.write(tmp_path), settings, shapes, lambda shape: {}, "nothing:trains", largest=10)
+    scheduler.submit(folder, launch.token)
+    shown.write_text(f"7|rlsweep-{earlier.token}-0|COMPLETING|n1|None\n")
+    assert scheduler.poll(0) == [] and scheduler.jobs == []
+    shown.write_text(f"7|rlsweep-{earlier.token}-0|PENDING||BeginTime\n")
+    assert scheduler.poll(0) == [] and scheduler.jobs == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("00:30:00", 1800), ("2-00:00:01", 172801), ("120:00:00", 432000), ("30", None), ("soon", None), ("", None)],
+)
+def test_times_are_read_as_slurm_writes_them(written, seconds):
+    assert slurm_queue.seconds(written) == seconds
