@@ -307,7 +307,8 @@ def test_a_failing_run_is_told_as_it_is(slurm: Lab, tmp_path: Path) -> None:
     assert "1 done, 1 failed" in said, said
     failed = next(state for state in states(tmp_path / "m").values() if state.state == "failed")
     assert failed.kind == "exception" and "seed 0 ends here" in failed.cause and failed.attempt == 1
-    assert "FAILED" in {state for state, _ in slurm.jobs(tmp_path / "m").values()}
+    # The run's folder is written before its job is over, and SLURM's own account comes later still.
+    until(lambda: "FAILED" in {state for state, _ in slurm.jobs(tmp_path / "m").values()})
 
 
 def test_a_node_on_which_nothing_begins_is_left_out(slurm: Lab, tmp_path: Path) -> None:
