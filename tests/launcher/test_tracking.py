@@ -255,6 +255,7 @@ def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, se
     assert server.runs[RUN].column("value") == squares(400)
 
 
+@pytest.mark.slow  # waits for answers that do not come
 def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
     multirun = folders.multirun_of(folder)
     nobody = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40, "WANDB_HTTP_TIMEOUT": "2"}
