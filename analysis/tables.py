@@ -111,9 +111,13 @@ def _row(study: Study, block: Block, estimate: Estimate, comparison: Comparison 
     row = (capital(block.measure.title), study.sweep.label(estimate.group), seeds, value)
     if comparison is None:
         return (*row, "", "", "", "", "", "baseline" if estimate.group == study.sweep.baseline else "")
+    return (*row, *comparison_cells(block, comparison, alpha))
+
+
+def comparison_cells(block: Block, comparison: Comparison, alpha: float) -> tuple[str, ...]:
+    """Difference, better in, p paired t, p sign-flip, p adjusted and verdict, as a table shows them."""
     result = comparison.result
     return (
-        *row,
         format_estimate(result.mean_difference, result.interval, signed=True) or "-",
         better(result, block.measure),
         format_p(result.p_t, alpha) or "-",

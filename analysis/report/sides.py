@@ -13,13 +13,13 @@ from analysis.beside import Beside, beside
 from analysis.drawing import Figure, colours
 from analysis.figures import differences
 from analysis.metrics import capital
-from analysis.numbers import format_estimate, format_p
+from analysis.numbers import format_estimate
 from analysis.read import BadPlan, Sweep, read_sweep
 from analysis.report.files import files_of, plain, write_all
 from analysis.report.page import data_of, page_colour, render, values_of
 from analysis.settings import settings
 from analysis.study import Block, Comparison, Estimate
-from analysis.tables import Table, better
+from analysis.tables import Table, better, comparison_cells
 
 FORMAT = 1
 _MOST = 200  # letters of a setting on the page; the CSV has all
@@ -74,7 +74,7 @@ def comparison(found: Beside) -> Table:
 
 
 def _row(found: Beside, block: Block, compared: Comparison, one: Estimate, other: Estimate) -> tuple[str, ...]:
-    alpha, result = found.study.settings.alpha, compared.result
+    result = compared.result
     planned = max(one.planned, other.planned)
     return (
         capital(block.measure.title),
@@ -82,12 +82,7 @@ def _row(found: Beside, block: Block, compared: Comparison, one: Estimate, other
         str(result.n) if result.n == planned else f"{result.n} of {planned}",
         format_estimate(one.mean, one.interval) or "-",
         format_estimate(other.mean, other.interval) or "-",
-        format_estimate(result.mean_difference, result.interval, signed=True) or "-",
-        better(result, block.measure),
-        format_p(result.p_t, alpha) or "-",
-        format_p(result.p_signflip, alpha) or "-",
-        format_p(compared.adjusted, alpha) or "-",
-        compared.verdict,
+        *comparison_cells(block, compared, found.study.settings.alpha),
     )
 
 
