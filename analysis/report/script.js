@@ -88,6 +88,7 @@ for (const head of all(".grid thead th")) {
 
 /* Values of the figures: under the pointer, and step by step with the arrow keys. */
 const tip = document.getElementById("tip");
+let reposition = null; // puts the shown value beside its point
 const data = JSON.parse(document.getElementById("data").textContent);
 const place = ([, low, high, logarithmic], value) => {
   const scale = logarithmic ? Math.log : (number) => number;
@@ -122,6 +123,7 @@ for (const plot of all(".plot")) {
   const usable = (t) => !hidden(figure.traces[t].g, figure.traces[t].s) && points[t].some(Boolean);
   let at = null;
   const hide = () => {
+    reposition = null;
     tip.hidden = true;
     dot.remove();
   };
@@ -133,13 +135,16 @@ for (const plot of all(".plot")) {
     svg.append(dot);
     const lines = describe(figure.traces[t], i, figure);
     tip.replaceChildren(...lines.map((line) => Object.assign(document.createElement("div"), { textContent: line })));
-    tip.hidden = false;
-    const point = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
-    const { width, height } = tip.getBoundingClientRect();
-    const right = document.documentElement.clientWidth - width - 4;
-    const left = point.x + 14 <= right ? point.x + 14 : point.x - 14 - width;
-    tip.style.left = `${Math.max(4, Math.min(left, right))}px`;
-    tip.style.top = `${Math.max(4, Math.min(point.y - height - 10, window.innerHeight - height - 4))}px`;
+    reposition = () => {
+      const point = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
+      tip.hidden = point.y < 0 || point.y > window.innerHeight; // its point has left the window
+      const { width, height } = tip.getBoundingClientRect();
+      const right = document.documentElement.clientWidth - width - 4;
+      const left = point.x + 14 <= right ? point.x + 14 : point.x - 14 - width;
+      tip.style.left = `${Math.max(4, Math.min(left, right))}px`;
+      tip.style.top = `${Math.max(4, Math.min(point.y - height - 10, window.innerHeight - height - 4))}px`;
+    };
+    reposition();
     if (aloud) said.textContent = lines.join("; ");
   };
   const nearest = (x, y, traces, onlyX = false) => {
@@ -198,4 +203,4 @@ for (const plot of all(".plot")) {
     }
   });
 }
-window.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+window.addEventListener("scroll", () => { if (reposition) reposition(); }, { passive: true });

@@ -119,12 +119,19 @@ SPOTS = """name => {
 }"""
 
 
+SCROLL = """new Promise(done => {
+  window.addEventListener("scroll", () => requestAnimationFrame(done), {once: true});
+  window.scrollBy(0, 20);
+})"""
+
+
 def test_values_are_read_with_the_arrow_keys(report: Path, open_page: Open) -> None:
     page = open_page(report).page
     tip, said, plot = page.locator("#tip"), page.locator("#said"), page.locator(CURVE)
     page.locator(f"figure:has({CURVE})").evaluate("e => e.previousElementSibling.querySelector('a, summary')?.focus()")
     plot.focus()
     page.keyboard.press("Home")
+    page.evaluate(SCROLL)  # as the page does by itself, later, where what has the focus was out of sight
     first = tip.inner_text().splitlines()
     assert first[0] == "ppo, mean over seeds" and first[1].startswith("step: ")
     assert first[2].startswith("evaluation reward") and first[3].startswith("95% interval: [")
