@@ -23,13 +23,14 @@ from launcher.run import State
 from launcher.schedulers import SchedulerError, clusters
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.hydra_launcher import HydraLauncher
+from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 
 # Failed runs that are told one by one.
 _LISTED = 5
 
 
 def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None) -> int:
-    """Freeze a plan, run what is missing, wait, report; the exit code (0, or 1 with runs not done).
+    """Freeze a plan, run what is missing, wait, report; the exit code: 0, 1 with runs not done, 130 after Ctrl-C.
 
     The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. Raises
     InvalidPlan, before it submits anything, when the cluster cannot run them or multirun cannot be written.
@@ -37,14 +38,16 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
     _check_writable(plan.multirun)
     outcome = launch(root, plan, plans.missing(plan), train, plugin)
     if outcome.detached:
-        return 0
+        return EXIT_FINE
     states = {run_id: folders.find_state(folders.run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     not_done = [run_id for run_id, state in states.items() if state is None or state.state != folders.DONE]
     _explain(plan, states, not_done)
-    if outcome.interrupted or not any(states.values()):  # it stopped before the plan was frozen
-        return 1
+    if outcome.interrupted:
+        return EXIT_INTERRUPTED
+    if not any(states.values()):  # it stopped before the plan was frozen
+        return EXIT_FAILED
     reported = [report(root, plan.multirun / experiment.name) for experiment in plan.experiments]
-    return 1 if not_done or outcome.tripped or any(reported) else 0
+    return EXIT_FAILED if not_done or outcome.tripped or any(reported) else EXIT_FINE
 
 
 def _check_writable(multirun: Path) -> None:

@@ -72,10 +72,10 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
         return EXIT_USAGE
 
 
-def print_problems(invalid: Exception) -> None:
-    """One line a problem, on standard error, without secrets."""
+def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:
+    """One line a problem, on standard error, without secrets; `otherwise`: what became of all else."""
     from launcher.masking import mask
 
     lines = mask(str(invalid)).splitlines()
     many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
-    print("\n".join([*lines, f"invalid plan: {many}; nothing was written or run"]), file=sys.stderr, flush=True)
+    print("\n".join([*lines, f"invalid plan: {many}; {otherwise}"]), file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 They become planned, and then the experiment's own command runs, with whatever else it has to run. A run that this
 command plans no more, for conf/ has changed, stays as it is. Exit codes: that command's: 0 fine, 1 some runs failed, 2
-no such run or experiment, or an invalid plan: nothing was changed.
+no such run or experiment, or an invalid plan; 130 after Ctrl-C, which also ends the commands that would follow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from launcher import run as folders
 from launcher.masking import MASK
 from launcher.problem import InvalidPlan, Usage
 from launcher.run import State
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_USAGE, ROOT, print_problems
+from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, print_problems
 
 if TYPE_CHECKING:
     from launcher.plan import Plan
@@ -52,9 +52,10 @@ def run(given: argparse.Namespace) -> int:
             print(f"{', '.join(given.names)}: {len(taken)} runs to retry", flush=True)
             code = EXIT_FINE if len(taken) == len(wanted) else EXIT_FAILED
             if taken:
-                code = max(code, *(_sweep(words, plan) for words, plan in zip(commands, plans, strict=True)))
+                code = max(code, _sweep_all(commands, plans))
         except InvalidPlan as invalid:
-            print_problems(invalid)
+            where = f"the {len(taken)} runs wait to be run" if taken else "nothing was written or run"
+            print_problems(invalid, where)
             code = EXIT_USAGE
     if given.json:
         spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
@@ -82,6 +83,16 @@ def _reset_planned(multirun: Path, ids: Sequence[str], plans: Sequence[Plan], ki
         except claim.Locked as error:
             print(f"{run_id} stays as it is: {error}; say it again", file=sys.stderr)
     return taken
+
+
+def _sweep_all(commands: Sequence[Sequence[str]], plans: Sequence[Plan]) -> int:
+    """Run the commands one after another, until Ctrl-C; the highest exit code."""
+    code = EXIT_FINE
+    for words, plan in zip(commands, plans, strict=True):
+        code = max(code, _sweep(words, plan))
+        if code == EXIT_INTERRUPTED:
+            break
+    return code
 
 
 def _sweep(words: Sequence[str], plan: Plan) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -160,3 +161,18 @@ def test_a_failed_run_is_run_again_by_the_experiments_own_command(sweeps):
     assert run.read_state(moved / "runs" / first).state == run.DONE
     assert run.read_state(moved / "runs" / second).state == run.FAILED
     assert not sweeps.multirun.exists()
+
+
+@pytest.mark.slow
+def test_an_interruption_ends_the_retry_of_all_experiments(sweeps):
+    small = ("method=c0_grpo", "trainer.steps=400", "trainer.checkpoint_every=400")
+    for seed, name in enumerate(("first", "second")):
+        sweeps.run(*small, f"seed={seed}", f"experiment.name={name}", STEPS_END=json.dumps({str(seed): "raise"}))
+    command = [sys.executable, "-m", "launcher", "retry", "first", "second", "--multirun", str(sweeps.multirun)]
+    retrying = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    until(lambda: any(len(path.read_text().splitlines()) > 2 for path in sweeps.multirun.glob("runs/*/metrics.jsonl")))
+    retrying.send_signal(signal.SIGINT)
+    output, _ = retrying.communicate()
+    assert retrying.returncode == 130, output
+    found = {state["id"]: state["state"] for state in sweeps.states().values()}
+    assert sorted(found.values()) == ["planned", "preempted"] and "\nsecond:" not in output, output
