@@ -113,10 +113,11 @@ class HydraLauncher:
         launches.closed(self._record).unlink(missing_ok=True)
 
     def _overrides(self, folder: Path, job: str) -> list[str]:
+        """Quoted, for Hydra reads a value that looks like a number as one: the token 12345678e012 would be infinite."""
         from hydra.core.override_parser.types import Quote, QuotedString
 
-        record = QuotedString(str(self._record), Quote.single).with_quotes()
-        return [f"+{KEY}.run={folder.name}", f"+{KEY}.record={record}", f"+{KEY}.job={job}"]
+        values = {"run": folder.name, "record": str(self._record), "job": job}
+        return [f"+{KEY}.{key}={QuotedString(value, Quote.single).with_quotes()}" for key, value in values.items()]
 
     def _launch(self, batch: list[list[str]]) -> None:
         try:
@@ -145,7 +146,7 @@ def work(config: Mapping[str, Any]) -> int:
     folder = folders.run_folder(record.parent.parent, wanted["run"])
     try:
         process = child.start(folder, record, wanted["job"])
-    except (OSError, subprocess.SubprocessError) as error:  # plugins keep what a job raises to themselves
+    except Exception as error:  # plugins keep what a job raises to themselves
         print(f"{folder}: no worker could be started: {error!r}", file=sys.stderr, flush=True)
         raise
     with _forwarding(process):

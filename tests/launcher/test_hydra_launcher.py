@@ -10,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize
 
 from launcher import run as folders
+from launcher.schedulers.hydra_launcher import KEY, HydraLauncher
 from tests.waiting import until
 
+pytestmark = pytest.mark.timeout(900)  # several launches of real training in one test
 ROOT = Path(__file__).parents[2]
 RUNS = ["-m", "method=c0_grpo", "seed=0,1", "task.warm_start.steps=5", "trainer.checkpoint_every=1"]
 CLOCKS = ("time", "cost/step_seconds", "cost/wall_seconds", "cost/sample_seconds", "cost/device_seconds")
@@ -37,6 +40,23 @@ def learned(multirun: Path) -> dict[str, list[dict[str, float]]]:
         ]
         for folder in sorted(folders.runs_folder(multirun).iterdir())
     }
+
+
+@pytest.mark.parametrize("digits", ["123456789012", "12345678e012", "0123456789ab", "1_2"])
+def test_a_job_gets_its_names_as_they_are_even_where_they_look_like_numbers(tmp_path: Path, digits: str) -> None:
+    batches: list[list[list[str]]] = []
+
+    class Plugin:
+        def launch(self, batch: list[list[str]], initial_job_idx: int) -> None:
+            batches.append(batch)
+
+    record = tmp_path / "it's mine" / f"{digits}.json"
+    scheduler = HydraLauncher(Plugin(), record)
+    scheduler.submit(folders.run_folder(tmp_path, digits), digits)
+    scheduler.poll(60)
+    ((job,),) = batches
+    with initialize(version_base="1.3", config_path=None):
+        assert compose(overrides=job)[KEY] == {"run": digits, "record": str(record), "job": digits}
 
 
 @pytest.mark.slow
@@ -76,7 +96,7 @@ def test_interrupted_runs_of_a_plugin_save_and_go_on(tmp_path: Path) -> None:
     assert first.poll() is None, first.communicate()[0]
     os.kill(first.pid, signal.SIGINT)
     said, _ = first.communicate(timeout=280)
-    assert first.returncode == 1, said
+    assert first.returncode == 130, said
     states = [folders.read_state(folder) for folder in sorted(folders.runs_folder(tmp_path).iterdir())]
     assert sorted(state.state for state in states) == ["planned", "preempted"], said  # the second had not begun
     plan = json.loads((tmp_path / "adhoc" / "plan.json").read_text())
