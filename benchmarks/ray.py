@@ -22,7 +22,7 @@ from pathlib import Path
 from launcher import claim, plan, progress, run, worker
 from launcher.launches import Launch
 from launcher.reconciler import Interruption, Reconciler
-from launcher.schedulers import ray_driver, ray_fit
+from launcher.schedulers import ray_driver, resources
 from launcher.schedulers.clusters import Order
 from launcher.schedulers.pool import cores
 from launcher.schedulers.ray_cluster import RayCluster, own
@@ -55,7 +55,7 @@ def ours(multirun: str) -> float:
     plan.freeze(planned)
     ids, launch = list(planned.runs), Launch()
     order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch.write(planned.multirun))
-    shapes = {run_id: ray_fit.shape(planned.runs[run_id].config) for run_id in ids}
+    shapes = {run_id: resources.shape(planned.runs[run_id].config) for run_id in ids}
     scheduler = RayCluster(order, shapes, "benchmarks.ray:nothing")
     try:
         scheduler.wait(120.0)

@@ -19,6 +19,7 @@ from typing import Any
 from launcher import identity
 from launcher import run as folders
 from launcher.cells import PlannedRun
+from launcher.schedulers.resources import shape
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
 # Enough to tell: reading a configuration takes 2 ms, and the newest runs are the most like the next ones.
@@ -112,17 +113,13 @@ def estimate(runs: Iterable[PlannedRun], history: History, slots: int | None) ->
     for run in runs:
         own = history.rate(run).seconds * run.config["trainer"]["steps"]
         seconds.append(own)
-        hours += own * max(devices(run), 1) / _HOUR_S
+        asked = shape(run.config)
+        hours += own * asked.nodes * max(asked.devices, 1) / _HOUR_S
         sizes.append(history.size(run))
     known = [size for size in sizes if size is not None]
     storage = sum(known) * len(sizes) / len(known) if known else None
     wall = None if slots is None else makespan(seconds, slots)
     return Estimate(hours, wall, storage if sizes else 0.0)
-
-
-def devices(run: PlannedRun) -> int:
-    """The devices that a run asks for; 0: a processor will do."""
-    return int((run.config["model"].get("resources") or {}).get("devices") or 0)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

@@ -116,7 +116,7 @@ def _owned(folder: Path, mine: claim.Claim, state: State, train: str, launch: La
 
 
 def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
-    """Claim the run and say that it is running; None when it is owned or needs no work."""
+    """Claim the run and say that it is running; None when it is owned, needs no work, or its launch is closed."""
     witness = claim.Witness()
     while (
         (owner := witness.owner(folder)) is not None and not claim.is_here(owner) and not claim.is_alive(folder, owner)
@@ -124,7 +124,7 @@ def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
         time.sleep(_LOOK_S)  # an owner on another host that seems dead: until it is sure
     with claim.locked(folder):
         state = folders.read_state(folder)
-        if state.state not in folders.RESUMABLE:
+        if state.state not in folders.RESUMABLE or (job is not None and _closed(folder, job)):
             return None
         cancelled = cancel.unheeded(folder, state) if witness.owner(folder) is None else None
         if cancelled is not None:
@@ -156,6 +156,10 @@ def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
             claim.release(folder, mine)
             raise
     return mine, state
+
+
+def _closed(folder: Path, job: str) -> bool:
+    return launches.closed(launches.launches_folder(folders.multirun_of(folder)) / f"{job}.json").exists()
 
 
 def _attempt(folder: Path, state: State, attempt: Attempt, train: str, launch: Launch) -> State:

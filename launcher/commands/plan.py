@@ -80,13 +80,13 @@ class _Cost:
 
 def _slots(planned: Plan) -> int | None:
     """How many runs a launch has at a time; None where a cluster's queue decides."""
-    from launcher.estimate import devices
     from launcher.schedulers.pool import slots, visible_devices
+    from launcher.schedulers.resources import shape
 
     if planned.cluster["name"] != "local":
         most: int | None = planned.cluster["max_running"]
         return most
-    asked = max(map(devices, planned.runs.values()), default=0)
+    asked = max((shape(run.config).devices for run in planned.runs.values()), default=0)
     return len(slots(planned.cluster["slots"], asked, visible_devices()))
 
 

@@ -8,6 +8,7 @@ from launcher.plan import Plan
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.guard import limits
 from launcher.schedulers.pool import Pool, slots, visible_devices
+from launcher.schedulers.resources import shape
 
 
 def check(plan: Plan, wanted: Sequence[str]) -> None:
@@ -17,7 +18,7 @@ def check(plan: Plan, wanted: Sequence[str]) -> None:
 def start(order: Order) -> Place:
     """A pool with no more slots than there are runs."""
     configs = [order.plan.runs[run_id].config for run_id in order.wanted]
-    devices = max(((config["model"].get("resources") or {}).get("devices") or 0 for config in configs), default=0)
+    devices = max((shape(config).devices for config in configs), default=0)
     places = slots(order.plan.cluster.get("slots"), devices, visible_devices())[: len(order.wanted)]
     pool = Pool(places, order.root, order.train, order.launch, limits(order.plan.cluster))
     return Place(pool, f"{len(places)} workers", len(places))

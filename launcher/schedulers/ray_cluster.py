@@ -19,10 +19,12 @@ from typing import Any
 from launcher import claim, failure
 from launcher import run as folders
 from launcher.plan import Plan
-from launcher.schedulers import Ended, SchedulerError, memory, ray_fit
+from launcher.problem import InvalidPlan, Problem
+from launcher.schedulers import Ended, SchedulerError, memory, ray_fit, resources
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.pool import cores, visible_devices
-from launcher.schedulers.ray_fit import Node, Shape
+from launcher.schedulers.ray_fit import Node
+from launcher.schedulers.resources import Shape
 
 _LOST_S = 5.0
 _TASK = "launcher.schedulers.ray_job:run"
@@ -46,7 +48,7 @@ def own(cluster: Mapping[str, Any]) -> dict[str, float]:
 def start(order: Order) -> Place:
     """Connect, or start a cluster; wait until it answers, and refuse what it can never run."""
     cluster = order.plan.cluster
-    shapes = {run_id: ray_fit.shape(order.plan.runs[run_id].config) for run_id in order.wanted}
+    shapes = {run_id: resources.shape(order.plan.runs[run_id].config) for run_id in order.wanted}
     scheduler = RayCluster(order, shapes)
     address = cluster["address"]
     try:
@@ -90,7 +92,7 @@ class RayCluster:
         self._send({"work": {**work, "cluster": dict(self._cluster)}, "own": own(self._cluster)})
 
     def wait(self, seconds: float) -> None:
-        """Until the driver has told the nodes. SchedulerError: it failed, or it took longer."""
+        """Until the driver has told the nodes. SchedulerError: it failed, or took longer. InvalidPlan: none there."""
         end = time.monotonic() + seconds
         while not self.nodes:
             self._hear(max(0.0, end - time.monotonic()))
@@ -171,6 +173,8 @@ class RayCluster:
                 timeout = 0.0
                 if "nodes" in message:
                     self.nodes = message["nodes"]
+                elif "unreachable" in message:
+                    raise InvalidPlan([self._unreachable(message["unreachable"])])
                 elif "failed" in message:
                     self._gone = message["failed"]
                 elif "ended" in message:
@@ -180,6 +184,13 @@ class RayCluster:
         except (EOFError, OSError):
             self._gone = self._gone or f"the Ray cluster is gone ({self._last()})"
         return ended
+
+    def _unreachable(self, why: str) -> Problem:
+        fix = (
+            "start one (ray start --head --port=6379) or name one that runs, HOST:PORT from a node of it, as of"
+            " `ray status`, or ray://HOST:10001; null starts one for this launch"
+        )
+        return Problem("conf/cluster/ray.yaml", "cluster.address", self._cluster["address"], why, fix)
 
     def _own(self, resolved: str) -> Path:
         folder = next(folder for folder in self._running if folder.name == Path(resolved).name)

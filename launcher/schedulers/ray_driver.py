@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -28,9 +29,11 @@ from typing import Any
 from launcher import claim, failure, stop
 from launcher.problem import one_line
 from launcher.schedulers import ray_job
-from launcher.schedulers.ray_fit import OBJECTS, Shape
+from launcher.schedulers.ray_fit import OBJECTS, bundle
+from launcher.schedulers.resources import Shape
 
 _NODES_EVERY_S = 5.0
+_REACH_S = 5.0  # for a node to accept a connection
 _LAST_S = 5.0  # after the grace of the runs, for Ray to say that they ended
 
 
@@ -82,19 +85,17 @@ class Driver:
 
     def _submit(self, folder: str, job: str, shape: Mapping[str, Any]) -> None:
         asked = Shape(**shape)
-        bundle = asked.bundle()
-        options: dict[str, Any] = {
-            "name": Path(folder).name,
-        }
-        options |= {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
-        if "memory" in bundle:
-            options["memory"] = bundle["memory"]
+        part = bundle(asked)
+        options: dict[str, Any] = {"name": Path(folder).name}
+        options |= {"num_cpus": part["CPU"], "num_gpus": part.get("GPU", 0)}
+        if "memory" in part:
+            options["memory"] = part["memory"]
         group = None
         if asked.nodes > 1:
             from ray.util.placement_group import placement_group
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-            group = placement_group([bundle] * asked.nodes, strategy="STRICT_SPREAD")
+            group = placement_group([part] * asked.nodes, strategy="STRICT_SPREAD")
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0)
         ref = self._task.options(**options).remote(folder, job, self._work)
         self._refs[folder] = ref
@@ -178,6 +179,24 @@ def connected(cluster: Mapping[str, Any], root: str, own: Mapping[str, float]) -
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def unreachable(address: str) -> str | None:
+    """Why no Ray can be at `cluster.address`, where that is so; ray.init would wait for minutes."""
+    from ray._private import services
+
+    address = os.environ.get("RAY_ADDRESS") or "auto" if address == "auto" else address
+    try:
+        if not address.startswith("ray://"):
+            address = services.canonicalize_bootstrap_address_or_die(address)
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+    except (ConnectionError, ValueError):
+        return "no Ray runs here"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except OSError as error:
+        return f"nothing answers at {host}:{port} ({error.strerror or error})"
+    return None
+
+
 def _alone() -> None:
     """Before Ray is imported: what it starts here listens on loopback alone, and to those who have the token."""
     # Ray's own switch between one machine and a cluster; off is what it is by default on macOS and Windows.
@@ -194,6 +213,11 @@ def main() -> int:
     started = json.loads(connection.recv_bytes())
     work = ray_job.Work(**started["work"])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    address = work.cluster["address"]
+    why = unreachable(address) if address is not None else None
+    if why is not None:
+        connection.send_bytes(json.dumps({"unreachable": why}).encode())
+        return 1
     try:
         with connected(work.cluster, work.root, started["own"]):
             Driver(connection, work).serve()

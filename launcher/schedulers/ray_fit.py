@@ -6,12 +6,12 @@ Ray itself lets a request that no node can meet wait for ever.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from launcher.plan import Plan
 from launcher.problem import InvalidPlan, Problem, shown
+from launcher.schedulers import resources
 from launcher.schedulers.memory import GB
+from launcher.schedulers.resources import Shape
 
 #: Bytes of the object store of a Ray started here: nothing of a run goes through it.
 OBJECTS = 100_000_000
@@ -20,36 +20,16 @@ OBJECTS = 100_000_000
 Node = Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What a run asks for on each of its nodes; memory in bytes."""
-
-    cpus: float = 1.0
-    devices: float = 0.0
-    memory: int = 0
-    nodes: int = 1
-
-    def bundle(self) -> dict[str, float]:
-        """The request of one node by Ray's names."""
-        named = {"CPU": float(self.cpus), "GPU": float(self.devices), "memory": float(self.memory)}
-        return {name: amount for name, amount in named.items() if amount}
-
-
-def shape(config: Mapping[str, Any]) -> Shape:
-    """The shape of a frozen run, from `model.resources`."""
-    asked = config["model"].get("resources") or {}
-    return Shape(
-        cpus=asked.get("cpus") or 1,
-        devices=asked.get("devices") or 0,
-        memory=round((asked.get("memory_gb") or 0) * GB),
-        nodes=asked.get("nodes") or 1,
-    )
+def bundle(shape: Shape) -> dict[str, float]:
+    """What a shape asks of one node, by Ray's names."""
+    named = {"CPU": float(shape.cpus), "GPU": float(shape.devices), "memory": float(round(shape.memory_gb * GB))}
+    return {name: amount for name, amount in named.items() if amount}
 
 
 def room(shape: Shape, nodes: Sequence[Node]) -> int:
     """How many runs of a shape an otherwise empty cluster holds at once; the parts of a run are on different nodes."""
-    bundle = shape.bundle()
-    each = [min(int(node.get(name, 0.0) // amount) for name, amount in bundle.items()) for node in nodes]
+    asked = bundle(shape)
+    each = [min(int(node.get(name, 0.0) // amount) for name, amount in asked.items()) for node in nodes]
     if shape.nodes == 1:
         return sum(each)
     count = 0
@@ -60,7 +40,8 @@ def room(shape: Shape, nodes: Sequence[Node]) -> int:
 
 def refuse(plan: Plan, wanted: Sequence[str], nodes: Sequence[Node], cluster: str) -> None:
     """Raise InvalidPlan, with a line for each model whose runs can never be placed. `cluster`: what to call it."""
-    models = {(one["name"], shape(plan.runs[run_id].config)) for run_id in wanted for one in [_model(plan, run_id)]}
+    configs = [plan.runs[run_id].config for run_id in wanted]
+    models = {(config["model"]["name"], resources.shape(config)) for config in configs}
     lacking = [
         Problem(
             f"conf/model/{name}.yaml",
@@ -76,13 +57,8 @@ def refuse(plan: Plan, wanted: Sequence[str], nodes: Sequence[Node], cluster: st
         raise InvalidPlan(lacking)
 
 
-def _model(plan: Plan, run_id: str) -> Mapping[str, Any]:
-    model: Mapping[str, Any] = plan.runs[run_id].config["model"]
-    return model
-
-
 def _said(asked: Shape) -> dict[str, float]:
-    said = {"nodes": asked.nodes, "cpus": asked.cpus, "devices": asked.devices, "memory_gb": asked.memory / GB}
+    said = {"nodes": asked.nodes, "cpus": asked.cpus, "devices": asked.devices, "memory_gb": asked.memory_gb}
     return {name: amount for name, amount in said.items() if amount}
 
 
@@ -90,7 +66,7 @@ def _key(asked: Shape, nodes: Sequence[Node]) -> str:
     """An override that takes the first obstacle away: the most that one node has."""
     for key, name, unit in (("cpus", "CPU", 1), ("devices", "GPU", 1), ("memory_gb", "memory", GB)):
         most = max((node.get(name, 0.0) for node in nodes), default=0.0)
-        if asked.bundle().get(name, 0.0) > most:
+        if bundle(asked).get(name, 0.0) > most:
             return f"{key}={int(most // unit)}"
     return f"nodes={max(1, len(nodes))}"
 

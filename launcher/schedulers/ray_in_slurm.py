@@ -31,6 +31,7 @@ EXIT_NO_CLUSTER = 71
 _FIRST, _LAST, _BLOCK = 20000, 32000, 64  # below the ports that kernels hand out by themselves
 _TRIES = 3  # of heads
 _HEALTH_EVERY_S = 10.0
+_HEALTH_WITHIN_S = 60.0  # on a busy node the imports of one check take half of that
 _HEALTH_MISSES = 3
 _GRACE_S = 60.0
 _STOP_S = 30.0
@@ -165,23 +166,54 @@ def _step(node: Node, port: int, folder: str, options: Sequence[str]) -> subproc
     return subprocess.Popen([*srun, "--export=ALL", *ray, *where, *resources, *fixed, *options], start_new_session=True)
 
 
+class _Health:
+    """Checks of a head, one after another, each a process beside this one. `misses` in a row; `answers` so far."""
+
+    def __init__(self, address: str, every_s: float) -> None:
+        self._command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+        self._every_s = every_s
+        self._check: subprocess.Popen[bytes] | None = None
+        self._at = time.monotonic()  # when the check began, or the next one begins
+        self.misses = self.answers = 0
+
+    def look(self) -> None:
+        """Begin a check, or see how one ended; never waits."""
+        now = time.monotonic()
+        if self._check is None:
+            if now >= self._at:
+                self._at = now
+                self._check = subprocess.Popen(
+                    self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+        elif self._check.poll() is not None or now > self._at + _HEALTH_WITHIN_S:
+            good = self._check.poll() == 0
+            self.answers += good
+            self.misses = 0 if good else self.misses + 1
+            self.close()
+            self._at = now + self._every_s
+
+    def close(self) -> None:
+        """End the check that runs."""
+        if self._check is not None:
+            self._check.kill()
+            self._check.wait()
+            self._check = None
+
+
 def _answers(head: subprocess.Popen[bytes], address: str, end: float) -> bool:
     """Wait for a new head; False: it ended by itself."""
-    while head.poll() is None:
-        if time.monotonic() > end:
-            raise NoCluster(f"the Ray head at {address} did not answer in time (--join-s)")
-        if _is_healthy(address):
-            return True
-        time.sleep(0.5)
-    return False
-
-
-def _is_healthy(address: str) -> bool:
-    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    health = _Health(address, 0.5)
     try:
-        return subprocess.run(command, capture_output=True, timeout=_HEALTH_EVERY_S).returncode == 0
-    except subprocess.TimeoutExpired:
+        while head.poll() is None:
+            if time.monotonic() > end:
+                raise NoCluster(f"the Ray head at {address} did not answer in time (--join-s)")
+            health.look()
+            if health.answers:
+                return True
+            time.sleep(0.1)
         return False
+    finally:
+        health.close()
 
 
 def _wait(nodes: Sequence[Node], steps: Sequence[subprocess.Popen[bytes]], address: str, end: float) -> None:
@@ -207,7 +239,7 @@ def _supervise(program: Sequence[str], steps: Sequence[subprocess.Popen[bytes]],
     """Run the program as long as the head is there; lost nodes are Ray's business, and said."""
     process = subprocess.Popen(program, env={**os.environ, "RAY_ADDRESS": address})
     lost: set[int] = set()
-    misses, looked = 0, time.monotonic()
+    health = _Health(address, _HEALTH_EVERY_S)
     try:
         while (code := process.poll()) is None:
             if steps[0].poll() is not None:
@@ -216,13 +248,12 @@ def _supervise(program: Sequence[str], steps: Sequence[subprocess.Popen[bytes]],
                 if step.poll() is not None and step.pid not in lost:
                     lost.add(step.pid)
                     _say(f"a Ray node ended with code {step.returncode}; {len(steps) - len(lost)} are left")
-            if time.monotonic() > looked + _HEALTH_EVERY_S:
-                misses = 0 if _is_healthy(address) else misses + 1
-                looked = time.monotonic()
-                if misses == _HEALTH_MISSES:
-                    raise NoCluster(f"the Ray head at {address} has not answered {misses} times")
+            health.look()
+            if health.misses == _HEALTH_MISSES:
+                raise NoCluster(f"the Ray head at {address} has not answered {health.misses} times")
             time.sleep(0.1)
     finally:
+        health.close()
         _end(process, _GRACE_S)
     return code if code >= 0 else 128 - code
 

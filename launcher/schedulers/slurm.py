@@ -13,7 +13,8 @@ from launcher.plan import Plan
 from launcher.problem import InvalidPlan, Problem
 from launcher.schedulers import SchedulerError, slurm_arrays, slurm_queue, snapshot
 from launcher.schedulers.clusters import Order, Place
-from launcher.schedulers.slurm_arrays import OURS, REFUSED, Arrays, Shape
+from launcher.schedulers.resources import Shape
+from launcher.schedulers.slurm_arrays import OURS, REFUSED, Arrays
 from launcher.schedulers.slurm_scheduler import Slurm
 
 _FILE = "conf/cluster/slurm.yaml"
@@ -38,11 +39,7 @@ def _problems(plan: Plan, wanted: Sequence[str]) -> Iterator[Problem]:
         rule = "the launcher sets this option itself"
         fix = "remove it; resources are model.resources.*, the warning is cluster.signal_delay_s"
         yield Problem(_FILE, f"cluster.sbatch.{key}", str(plan.cluster["sbatch"][key]), rule, fix)
-    try:
-        shapes = slurm_arrays.shapes(plan, wanted)
-    except ValueError as error:
-        yield Problem("conf/model", "model.resources", None, str(error), "correct the model's file or override the key")
-        return
+    shapes = slurm_arrays.shapes(plan, wanted)
     if plan.cluster["detach"] and len(shapes) > (plan.cluster["max_running"] or len(shapes)):
         rule = (
             f"there are {len(shapes)} arrays, one for each shape of resources, and nobody waits to submit the last ones"
@@ -50,11 +47,12 @@ def _problems(plan: Plan, wanted: Sequence[str]) -> Iterator[Problem]:
         yield Problem(
             _FILE, "cluster.max_running", str(plan.cluster["max_running"]), rule, f"give {len(shapes)} or more"
         )
-    for shape in shapes:
-        yield from _refusals(plan.cluster, shape)
+    for shape, runs in shapes.items():
+        models = sorted({plan.runs[run_id].config["model"]["name"] for run_id in runs})
+        yield from _refusals(plan.cluster, shape, ", ".join(f"conf/model/{name}.yaml" for name in models))
 
 
-def _refusals(settings: Mapping[str, Any], shape: Shape) -> Iterator[Problem]:
+def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator[Problem]:
     if settings["signal_delay_s"] >= shape.time_s:
         rule = f"the time limit is {shape.time_s} s, and no time would be left to run in"
         fix = "give fewer seconds, or more model.resources.time"
@@ -63,7 +61,7 @@ def _refusals(settings: Mapping[str, Any], shape: Shape) -> Iterator[Problem]:
         said = slurm_arrays.refusal(slurm_arrays.parameters(settings, shape, Path(folder)), Path(folder))
     if said is not None:
         fix = "change model.resources.*, or cluster.partition and the other options"
-        yield Problem(_FILE, "model.resources", str(shape), f"sbatch would refuse it: {said}", fix)
+        yield Problem(files, "model.resources", str(shape), f"sbatch would refuse it: {said}", fix)
 
 
 def start(order: Order) -> Place:

@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,8 @@ from submitit.slurm.slurm import SlurmExecutor
 from launcher import launches
 from launcher import run as folders
 from launcher.plan import Plan
-from launcher.schedulers import slurm_queue
+from launcher.schedulers import resources
+from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_task import Report, Task
 
 PREFIX = "rlsweep-"
@@ -52,37 +52,11 @@ OURS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What a run asks for: nodes, devices (of all nodes together), CPUs and memory (10^9 bytes) a node, seconds."""
-
-    nodes: int
-    devices: int
-    cpus: int
-    memory_gb: float
-    time_s: int
-
-    def __str__(self) -> str:
-        devices = f"{self.devices} devices, " if self.devices else ""
-        return f"{self.nodes} nodes, {devices}{self.cpus} CPUs and {self.memory_gb:g} GB a node, {self.time_s} s"
-
-
-def shape(resources: Mapping[str, Any]) -> Shape:
-    """The shape of a model file's `resources`. ValueError: a value that SLURM cannot be asked for."""
-    nodes, devices = int(resources.get("nodes") or 1), int(resources.get("devices") or 0)
-    if devices % nodes:
-        raise ValueError(f"{devices} devices do not spread evenly over {nodes} nodes")
-    time = slurm_queue.seconds(str(resources.get("time") or ""))
-    if not time:
-        raise ValueError(f"time = {resources.get('time')!r} is no time limit such as 24:00:00 or 2-00:00:00")
-    return Shape(nodes, devices, int(resources.get("cpus") or 1), float(resources.get("memory_gb") or 1), time)
-
-
 def shapes(plan: Plan, wanted: Sequence[str]) -> dict[Shape, list[str]]:
     """The wanted runs by what they ask for, in the plan's order."""
     found: dict[Shape, list[str]] = {}
     for run_id in wanted:
-        found.setdefault(shape(plan.runs[run_id].config["model"].get("resources") or {}), []).append(run_id)
+        found.setdefault(resources.shape(plan.runs[run_id].config), []).append(run_id)
     return found
 
 
@@ -92,13 +66,14 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
     given = {key: settings[key] for key in ("partition", "account", "qos", "constraint") if settings[key] is not None}
     if shape.devices:
         kind = f"{settings['gpu_type']}:" if settings["gpu_type"] else ""
-        given["gpus_per_node"] = f"{kind}{shape.devices // shape.nodes}"
+        given["gpus_per_node"] = f"{kind}{shape.devices}"
+    if shape.memory_gb:
+        given["mem"] = f"{math.ceil(shape.memory_gb * 1e9 / 2**20)}M"
     return {
         **given,
         "nodes": shape.nodes,
         "ntasks_per_node": 1,
         "cpus_per_task": shape.cpus,
-        "mem": f"{math.ceil(shape.memory_gb * 1e9 / 2**20)}M",
         "time": math.ceil(shape.time_s / 60),
         "signal_delay_s": settings["signal_delay_s"],
         "stderr_to_stdout": True,

@@ -29,7 +29,6 @@ _OVER = {
     "REVOKED": failure.REVOKED,
     "TIMEOUT": failure.TIME_OUT,
 }
-_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 
 @dataclass(frozen=True)
@@ -111,15 +110,6 @@ def ended(ids: Iterable[str]) -> dict[str, Job]:
         name, title, state, node, code = [*line.split("|"), "", "", "", "", ""][:5]
         found[name] = Job(name, title, state.split(" ")[0], node, f"exit code {code}")
     return {name: job for name, job in found.items() if job.over}
-
-
-def seconds(time: str) -> int | None:
-    """The seconds of a time as SLURM writes it, HH:MM:SS or D-HH:MM:SS; None when it is not written so."""
-    match = _TIME.fullmatch(time)
-    if match is None:
-        return None
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
 def show(job: str, timeout: float = 5.0) -> Mapping[str, str] | None:

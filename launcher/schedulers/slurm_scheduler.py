@@ -18,7 +18,8 @@ from typing import Any
 from launcher import claim, failure, launches, stop
 from launcher import run as folders
 from launcher.schedulers import Ended, SchedulerError, slurm_arrays, slurm_queue
-from launcher.schedulers.slurm_arrays import Arrays, Shape
+from launcher.schedulers.resources import Shape
+from launcher.schedulers.slurm_arrays import Arrays
 from launcher.schedulers.slurm_queue import Job
 from launcher.schedulers.slurm_task import Task
 
@@ -75,6 +76,8 @@ class Slurm:
         self._next_look = 0.0
         self._next_submission = 0.0
         self._said: str | None = None
+        self._closing = False  # the launch is interrupted
+        self._away = False  # slurmctld did not answer the last time
 
     @property
     def jobs(self) -> list[str]:
@@ -121,16 +124,16 @@ class Slurm:
     def cancel(self, kill: bool = False) -> None:
         """Ask the running runs to save a checkpoint and stop, and take the others back; kill: end all their jobs."""
         launches.closed(self._record).touch()
-        self.withdraw()
-        if kill:
-            _scancel(list(self._submitted))
-            return
-        for one in self._submitted.values():
-            with suppress(claim.Locked), claim.locked(one.folder, claim.PATIENCE_S):
-                owner = claim.live_claim(one.folder)
-                if owner is not None:
-                    stop.send(one.folder, owner, failure.PREEMPTED, "its launcher was interrupted")
-        _scancel(list(self._submitted), "--signal=USR2", "--state=RUNNING")
+        self._closing = True
+        self.give_up()
+        self._leave()
+        jobs = list(self._submitted)
+        if not self._away and self._known() is not None:
+            _scancel(jobs, *([] if kill else ["--state=PENDING"]))
+        elif jobs:
+            self._say(f"slurmctld does not answer: {len(jobs)} jobs stay with it; those of this launch begin no run")
+        self._let_go()
+        self._next_look = 0.0
 
     def close(self) -> None:
         """Nothing: what is in the queue stays there, and the same command finds it again."""
@@ -139,7 +142,7 @@ class Slurm:
 
     def _submit(self) -> None:
         """Submit the collected runs, but those that a job of an earlier launch already does."""
-        known = slurm_queue.mine(slurm_arrays.PREFIX)
+        known = self._known()
         if known is None:
             return self._say("slurmctld does not answer; submission waits for it")
         ending = self._adopt(known)
@@ -205,21 +208,26 @@ class Slurm:
         Returns the runs whose jobs are just ending: whether those run again is known at a later look.
         """
         wanted, ending = {folder.name: folder for folder in self._collected}, set[str]()
+        idle = []
         for job in known.values():
             if job.over or job.stuck or job.id in self._submitted:
                 continue
             found = slurm_arrays.run_of(self._multirun, job.name, job.index)
             if found is None or found[1] not in wanted:
                 continue
+            token, record = found[0], self._record.with_name(f"{found[0]}.json")
+            if launches.closed(record).exists():
+                idle.append(job.id)
+                continue
             if job.ending:
                 ending.add(found[1])
                 continue
-            token, folder = found[0], wanted.pop(found[1])
+            folder = wanted.pop(found[1])
             self._submitted[job.id] = _Submitted(folder, job.id, token)
-            record = self._record.with_name(f"{token}.json")
             task = self._task(self._shape_of[folder.name])
             self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
             print(f"{folder.name} is already job {job.id}, of launch {token}: adopted", file=sys.stderr, flush=True)
+        _scancel(idle, "--state=PENDING")
         self._collected = list(wanted.values())
         return ending - {one.folder.name for one in self._submitted.values()}
 
@@ -239,17 +247,47 @@ class Slurm:
     def _free(self, folder: Path) -> bool:
         """Say of a run that it waits again, where it has not begun; whether that is so."""
         with suppress(claim.Locked), claim.locked(folder, claim.PATIENCE_S):
-            state = folders.read_state(folder)
-            if state.state == folders.SUBMITTED and claim.live_claim(folder) is None:
-                folders.write_state(folder, state.but(state=folders.PLANNED))
-                return True
+            return claim.live_claim(folder) is None and self._release(folder)
         return False
+
+    def _release(self, folder: Path) -> bool:
+        """The same, of a run without an owner, whose lock is held."""
+        state = folders.read_state(folder)
+        if state.state == folders.SUBMITTED:
+            folders.write_state(folder, state.but(state=folders.PLANNED))
+        return state.state == folders.SUBMITTED
+
+    def _leave(self) -> None:
+        """Of an interrupted launch: ask what runs to stop, and say of the others that they wait."""
+        for one in self._submitted.values():
+            with suppress(claim.Locked), claim.locked(one.folder, claim.PATIENCE_S):
+                owner = claim.live_claim(one.folder)
+                if owner is None:
+                    self._release(one.folder)
+                elif stop.asked(one.folder, owner.token) is None:
+                    stop.send(one.folder, owner, failure.PREEMPTED, "its launcher was interrupted")
+
+    def _known(self) -> Mapping[str, Job] | None:
+        """What SLURM knows of our jobs; None, after some seconds, while it does not answer."""
+        known = slurm_queue.mine(slurm_arrays.PREFIX)
+        self._away = known is None
+        return known
+
+    def _let_go(self) -> None:
+        """Wait no longer for what no job of ours begins: this launch is closed; or nobody knows, without slurmctld."""
+        for one in list(self._submitted.values()):
+            waits = folders.read_state(one.folder).state in (folders.PLANNED, folders.PREEMPTED)
+            if waits and claim.live_claim(one.folder) is None and (self._away or one.token == self._record.stem):
+                self._over(one)
 
     # ------------------------------------------------------------ what became of them
 
     def _look(self) -> None:
         """Find the runs that are over, by their folders, and by SLURM where their jobs are over."""
         idle = []
+        if self._closing:
+            self._leave()
+            self._let_go()
         for one in list(self._submitted.values()):
             state = folders.read_state(one.folder)
             # What may be taken up again may be about to be, by its own job.
@@ -260,7 +298,7 @@ class Slurm:
         _scancel(idle, "--state=PENDING")
         if not self._submitted:
             return
-        known = slurm_queue.mine(slurm_arrays.PREFIX)
+        known = self._known()
         if known is None:
             return self._say("slurmctld does not answer; the runs go on, and their folders are watched")
         if not self._collected:

@@ -18,7 +18,7 @@ from pathlib import Path
 from launcher import claim, failure, launches, stop, worker
 from launcher import run as folders
 from launcher.run import State
-from launcher.schedulers import child, slurm_queue
+from launcher.schedulers import child, resources, slurm_queue
 
 _LOOK_S = 1.0
 # A requeued job is killed at once; how long to wait for that, and how often to ask while slurmctld is away.
@@ -100,7 +100,7 @@ class Task:
         if job is not None and job.get("PreemptTime", "None") not in ("None", "Unknown"):
             return failure.PREEMPTED, f"SLURM preempted its job {_job_id()} in {job.get('Partition')}"
         # SLURM also counts what was before this process, as `setup`.
-        ran = slurm_queue.seconds(job.get("RunTime", "")) if job is not None else None
+        ran = resources.seconds(job.get("RunTime", "")) if job is not None else None
         left = self.limit_s - (ran or time.monotonic() - self._began)
         ended = job is not None and job.get("JobState") in ("COMPLETING", "CANCELLED") and number == signal.SIGTERM
         if ended and left > 0:
@@ -135,10 +135,24 @@ class Task:
             return
         kind, cause = failure.of_exit(code, oom_killed=False)
         if self._warned is not None:
+            self._explain(*self._warned)
             kind, cause = self._warned[0], f"{self._warned[1]}; {cause}"
         elif code == worker.EXIT_DISK_FULL:
             kind, cause = failure.DISK_FULL, "no space left, not even for the run's state"
         self._speak_for(claim.Witness(), kind, cause)
+
+    def _explain(self, kind: str, cause: str) -> None:
+        """Of a worker that SLURM's own signal has stopped before this had asked SLURM: put its cause into the state."""
+        with claim.locked(self._run):
+            state = folders.read_state(self._run)
+            mine = state.job == self._token and claim.live_claim(self._run) is None
+            if not mine or state.state != folders.PREEMPTED or not (state.cause or "").startswith("signal "):
+                return
+            ends = {**state.ends, failure.PREEMPTED: state.ends.get(failure.PREEMPTED, 1) - 1}
+            before = state.but(ends={name: count for name, count in ends.items() if count})
+            rules = launches.read(Path(self.record)).retry
+            further = failure.progressed(self._run, state)
+            folders.write_state(self._run, failure.ended(before, kind, cause, rules, further))
 
     def _speak_for(self, witness: claim.Witness, kind: str, cause: str) -> None:
         with claim.locked(self._run):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cluster import leftovers
 from tests.cluster.slurm import ROOT, Lab, installed
 
 
@@ -14,8 +17,7 @@ def start(name: str, **settings: str) -> Iterator[Lab]:
     if not installed():
         assert "CI" not in os.environ, "SLURM is not installed: make cluster-up installs it"
         pytest.skip("needs root and SLURM's packages: make test-cluster installs them")
-    # Not in a private folder: munge wants its socket to be within everybody's reach.
-    lab = Lab(ROOT / "build" / f"{name}-{os.getpid()}", {"LAB_ARRAY": "6", **settings})
+    lab = Lab(leftovers.folder(ROOT / "build", f"slurm-{name}-"), {"LAB_ARRAY": "6", **settings})
     try:
         lab.script("start.sh")
         yield lab
@@ -23,16 +25,29 @@ def start(name: str, **settings: str) -> Iterator[Lab]:
         lab.script("stop.sh", "--wipe")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_of_killed_tests() -> None:
+    leftovers.clear((ROOT / "build", "slurm-*"), (Path(tempfile.gettempdir()), "rl-*"))
+
+
 @pytest.fixture(scope="session")
 def accounted() -> Iterator[Lab]:
     """A SLURM with slurmdbd; its arrays take 6 tasks at most."""
-    yield from start("slurm-accounted", LAB_DBD="1")
+    yield from start("accounted", LAB_DBD="1")
 
 
 @pytest.fixture(scope="session")
 def plain() -> Iterator[Lab]:
     """A SLURM without slurmdbd."""
-    yield from start("slurm-plain", LAB_DBD="0")
+    yield from start("plain", LAB_DBD="0")
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """STEPS_GATE of tests/launcher/steps.py: runs wait there, five steps done, until it is removed."""
+    path = tmp_path / "gate"
+    path.touch()
+    return path
 
 
 @pytest.fixture

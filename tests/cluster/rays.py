@@ -15,14 +15,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cluster import leftovers
 from tests.waiting import DEADLINE, until
 
 ROOT = Path(__file__).parents[2]
-PORT = 6399  # below Ray's own range of workers' ports
+# Below Ray's own range of workers' ports. `ray start` refuses an address that any process of the host names, in
+# whatever namespace: test processes keep apart.
+PORT = 6400 + os.getpid() % 3000
 
 
 class Rays:
-    """A namespace, and the Ray nodes and launchers in it; `environment` is what all of them get."""
+    """A namespace, and the Ray nodes and launchers in it; `environment` is what all get, `folder` is Ray's own."""
 
     def __init__(self) -> None:
         self.environment = {
@@ -30,13 +33,16 @@ class Rays:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "15",  # for which a head that is gone is waited
+            leftovers.MARK: leftovers.mark(),
         }
         self.address = f"127.0.0.1:{PORT}"
-        self._folder = tempfile.mkdtemp(prefix="rl-")  # short: the paths of Ray's sockets are limited
+        self.folder = leftovers.folder(Path(tempfile.gettempdir()), "rl-")
         self._started: list[subprocess.Popen[str]] = []
         user = [] if os.geteuid() == 0 else ["-r"]
         self._holder = subprocess.Popen(
             ["unshare", "-n", *user, "sh", "-c", "ip link set lo up && echo up && exec sleep infinity"],
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -71,7 +77,7 @@ class Rays:
     def head(self, *options: str) -> subprocess.Popen[str]:
         """Start a head, and wait until it answers."""
         return self._node(
-            "--head", "--port", str(PORT), "--include-dashboard=false", "--temp-dir", self._folder, *options
+            "--head", "--port", str(PORT), "--include-dashboard=false", "--temp-dir", str(self.folder), *options
         )
 
     def node(self, *options: str) -> subprocess.Popen[str]:
@@ -106,7 +112,7 @@ class Rays:
         until(lambda: not self._kill_all())
         for process in [*self._started, self._holder]:
             process.communicate(timeout=DEADLINE)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _kill_all(self) -> list[int]:
         found = []

@@ -16,6 +16,7 @@ from pathlib import Path
 from launcher import claim
 from launcher import run as folders
 from launcher.run import State
+from tests.cluster import leftovers
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ class Lab:
 
     def __init__(self, state: Path, settings: Mapping[str, str]) -> None:
         self.state = state
-        own = {"LAB_STATE": str(state), "LAB_PORT": str(free_base()), **settings}
+        own = {"LAB_STATE": str(state), "LAB_PORT": str(free_base()), leftovers.MARK: leftovers.mark(), **settings}
         self.environment = {**os.environ, **own, "SLURM_CONF": str(state / "etc/slurm.conf"), "PYTHONPATH": str(ROOT)}
 
     def script(self, name: str, *arguments: str) -> None:
@@ -109,8 +110,8 @@ def steps_of(folder: Path) -> list[int]:
     return [line["step"] for line in folders.read_log(folders.metrics_path(folder)).records]
 
 
-def begun(multirun: Path, count: int, steps: int = 3) -> None:
-    """Wait until so many runs have made so many steps."""
+def begun(multirun: Path, count: int, steps: int = 5) -> None:
+    """Wait until so many runs have made so many steps; five is where they wait before a gate."""
     until(
         lambda: (
             sum(len(steps_of(folders.run_folder(multirun, run_id))) >= steps for run_id in states(multirun)) >= count

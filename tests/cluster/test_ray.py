@@ -118,11 +118,11 @@ def test_a_run_of_two_nodes_takes_both(ray: Rays, tmp_path: Path, expected: Any)
 
 
 def test_a_ray_started_for_the_launch_ends_with_it(ray: Rays, tmp_path: Path, expected: Any) -> None:
-    before = set(Path("/tmp").glob("rlsweep-ray-*"))
-    code, said = over(ray.run(sys.executable, "-m", "tests.launcher.drive", str(tmp_path), "cluster=ray", *SWEEP))
+    drive = [sys.executable, "-m", "tests.launcher.drive", str(tmp_path), "cluster=ray", *SWEEP]
+    code, said = over(ray.run(*drive, TMPDIR=str(ray.folder)))
     assert code == 0, said
     assert_whole(tmp_path, expected)
-    assert set(Path("/tmp").glob("rlsweep-ray-*")) == before
+    assert not list(ray.folder.glob("rlsweep-ray-*"))
 
 
 def test_a_killed_ray_worker_costs_an_attempt(ray: Rays, tmp_path: Path, expected: Any) -> None:
@@ -219,3 +219,12 @@ def test_two_launchers_and_a_cancelled_run(ray: Rays, tmp_path: Path, expected: 
     ended = states(tmp_path)
     assert ended[victim.name]["state"] == "cancelled" and ended[other.name]["state"] == "done"
     assert ended[other.name]["attempt"] == 1 and walked(tmp_path)[other.name] == expected[other.name]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6399", "ray://127.0.0.1:10001", "auto"])
+def test_where_no_ray_is_the_launch_says_so_at_once(ray: Rays, tmp_path: Path, address: str) -> None:
+    ray.environment["RAY_ADDRESS"] = "127.0.0.1:6399"  # what `auto` is
+    command = [sys.executable, "launch.py", "-m", "method=c0_grpo", "cluster=ray", f"cluster.address={address}"]
+    code, said = over(ray.run(*command, f"multirun={tmp_path}", "cluster.start_s=600"))
+    assert code == 2 and f"conf/cluster/ray.yaml: cluster.address = {address}: nothing answers at 127.0.0.1:" in said
+    assert "Fix: start one" in said and not list(tmp_path.glob("runs/*"))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from launcher.schedulers import ray_in_slurm
-from tests.cluster import rays
+from tests.cluster import leftovers, rays
 from tests.cluster.rays import ROOT, Rays
 from tests.waiting import DEADLINE, until
 
@@ -28,8 +28,7 @@ def ray(tmp_path: Path) -> Iterator[Rays]:
             raise AssertionError("SLURM is not installed: tests/cluster/lab/install.sh, as root")
         pytest.skip("no SLURM, or not root: tests/cluster/lab/install.sh")
     space = rays.made()
-    state = Path(tempfile.mkdtemp(prefix="rls-"))  # SLURM's users must reach it
-    state.chmod(0o755)
+    state = leftovers.folder(Path(tempfile.gettempdir()), "rl-")
     lab = {"LAB_STATE": str(state), "LAB_DBD": "0", "LAB_NODES": "3", "LAB_PORT": "30400"}
     space.environment |= {**lab, "SLURM_CONF": str(state / "etc" / "slurm.conf"), "TMPDIR": str(state)}
     del space.environment["RAY_AUTH_MODE"], space.environment["RAY_AUTH_TOKEN"]
@@ -134,3 +133,18 @@ def test_ports_come_from_the_job_and_are_free(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("", first + 5))
         assert next(ray_in_slurm.blocks(7)) > first
+
+
+@pytest.mark.parametrize(("check", "counts"), [("true", (1, 0)), ("false", (0, 1))])
+def test_a_head_is_judged_by_checks_that_have_ended(tmp_path: Path, check: str, counts: tuple[int, int]) -> None:
+    """A check that still runs, on a busy node, says nothing; nor does it keep the watchdog waiting."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    health = ray_in_slurm._Health("127.0.0.1:1", every_s=60.0)
+    health._command = ["sh", "-c", f"read line < {gate}; exec {check}"]
+    for _ in range(3):
+        health.look()
+        assert (health.answers, health.misses) == (0, 0)
+    gate.write_text("go\n")
+    until(lambda: health.look() or (health.answers, health.misses) == counts)
+    health.close()

@@ -6,10 +6,12 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from launcher.run import State
 from launcher.schedulers import snapshot
 from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.test_hydra_launcher import RUNS, learned
@@ -45,6 +47,11 @@ def test_the_stock_plugin_runs_frozen_runs_too(slurm: Lab, tmp_path: Path) -> No
     assert sum(name.startswith("launch") and state.startswith("COMPLET") for _, name, state in map(str.split, ran)) == 2
 
 
+def most_at_a_time(found: Mapping[str, State]) -> int:
+    times = [(state.started, state.finished) for state in found.values()]
+    return max(sum(start <= moment < end for start, end in times) for moment, _ in times)
+
+
 def test_each_model_gets_what_it_asks_for(slurm: Lab, tmp_path: Path) -> None:
     said = slurm.finish(tmp_path / "m", "model=tiny,qwen2_5_1_5b", "seed=0,1", "trainer.steps=4")
     assert "4 done" in said, said
@@ -60,6 +67,15 @@ def test_each_model_gets_what_it_asks_for(slurm: Lab, tmp_path: Path) -> None:
         "qwen2_5_1_5b": {("cpu=8,mem=61036M,node=1,billing=8,gres/gpu=1", "2-00:00:00")},
     }
     whole(tmp_path / "m", 4, 4)
+
+
+def test_a_run_of_several_nodes_gets_them_all(slurm: Lab, tmp_path: Path) -> None:
+    asked = ["model.resources.nodes=2", "model.resources.devices=4", "model.resources.cpus=3"]
+    assert "1 done" in slurm.finish(tmp_path / "m", "seed=0", "trainer.steps=3", *asked)
+    (job,) = slurm.jobs(tmp_path / "m")
+    shown = slurm.ask("scontrol", "-o", "show", "job", job)
+    assert re.search(r" NumNodes=2 .* TRES=cpu=6,mem=3816M,node=2,\S*gres/gpu=8\b", shown), shown
+    whole(tmp_path / "m", 1, 3)
 
 
 def test_arrays_keep_to_the_sites_size_and_to_ours(slurm: Lab, tmp_path: Path) -> None:
@@ -87,9 +103,14 @@ def test_a_submit_limit_is_waited_for(slurm: Lab, tmp_path: Path) -> None:
 def test_no_more_run_at_a_time_than_wanted(slurm: Lab, tmp_path: Path) -> None:
     wanted = ["seed=0,1,2,3", "model=tiny,qwen2_5_1_5b", "cluster.max_running=3", "trainer.steps=4"]
     assert "8 done" in slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.2")
-    times = [(state.started, state.finished) for state in whole(tmp_path / "m", 8, 4).values()]
-    most = max(sum(start <= moment < end for start, end in times) for moment, _ in times)
-    assert 2 <= most <= 3
+    assert 2 <= most_at_a_time(whole(tmp_path / "m", 8, 4)) <= 3
+
+
+def test_detached_runs_keep_to_it_too(slurm: Lab, tmp_path: Path) -> None:
+    wanted = ["seed=0,1,2,3", "cluster.max_running=2", "cluster.detach=true", "trainer.steps=4"]
+    assert "submitted as" in slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.2")
+    until(lambda: [state.state for state in states(tmp_path / "m").values()] == ["done"] * 4)
+    assert most_at_a_time(whole(tmp_path / "m", 4, 4)) <= 2
 
 
 def test_what_is_edited_later_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:
@@ -112,12 +133,12 @@ def test_what_is_edited_later_changes_no_waiting_run(slurm: Lab, tmp_path: Path)
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("model.resources.devices=9", "9 devices"),
+        ("model.resources.devices=9", "conf/model/tiny.yaml: model.resources = 1 node, on each 9 devices"),
         ("cluster.partition=nowhere", "invalid partition"),
         ("cluster.sbatch={array: 5}", "cluster.sbatch.array = 5: the launcher sets this option itself"),
         ("cluster.sbatch={comment: 'a\\nb'}", "cluster.sbatch"),
         ("cluster.partition='main; reboot'", "cluster.partition"),
-        ("model.resources.time=soon", "no time limit such as 24:00:00"),
+        ("model.resources.time=soon", "model.resources.time = soon: must be a time limit such as 24:00:00"),
         ("model.resources.time='00:01:00' cluster.signal_delay_s=60", "cluster.signal_delay_s = 60"),
     ],
 )

@@ -12,11 +12,10 @@ import pytest
 
 from launcher import claim
 from launcher import run as folders
-from tests.cluster.slurm import Lab, begun, run_on, states, steps_of, whole
+from tests.cluster.slurm import Lab, begun, run_on, states, whole
 from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
-SLOW = {"STEPS_SECONDS": "0.4"}
 
 
 def running(lab: Lab, multirun: Path) -> dict[str, str]:
@@ -24,12 +23,13 @@ def running(lab: Lab, multirun: Path) -> dict[str, str]:
     return {job: run_on(lab, multirun, job) for job in lab.jobs(multirun, "RUNNING")}
 
 
-def test_scancel_of_one_task(slurm: Lab, tmp_path: Path) -> None:
+def test_scancel_of_one_task(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     wanted = ["seed=0,1,2", "trainer.steps=20"]
-    launcher = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+    launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     job, run_id = next(iter(running(slurm, tmp_path / "m").items()))
     slurm.ask("scancel", job)
+    gate.unlink()
     said, _ = launcher.communicate(timeout=120)
     state = states(tmp_path / "m")[run_id]
     assert launcher.returncode == 1 and "2 done" in said, said
@@ -53,14 +53,15 @@ def test_scancel_of_a_waiting_task(slurm: Lab, tmp_path: Path) -> None:
     whole(tmp_path / "m", 2, 3)
 
 
-def test_scancel_of_a_task_that_waits_again(slurm: Lab, tmp_path: Path) -> None:
+def test_scancel_of_a_task_that_waits_again(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     wanted = ["seed=0,1", "trainer.steps=20"]
-    launcher = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+    launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 2)
     job, run_id = next(iter(running(slurm, tmp_path / "m").items()))
     slurm.ask("scancel", "--signal=USR2", job)
     until(lambda: slurm.jobs(tmp_path / "m", "PENDING"))
     slurm.ask("scancel", job)
+    gate.unlink()
     said, _ = launcher.communicate(timeout=120)
     state = states(tmp_path / "m")[run_id]
     assert launcher.returncode == 1 and (state.state, state.attempt) == ("preempted", 1), said
@@ -68,13 +69,16 @@ def test_scancel_of_a_task_that_waits_again(slurm: Lab, tmp_path: Path) -> None:
     assert sorted(one.attempt for one in whole(tmp_path / "m", 2, 20).values()) == [1, 2]
 
 
-def test_preemption(slurm: Lab, tmp_path: Path) -> None:
-    launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=20", "cluster.partition=preempt", **SLOW)
+def test_preemption(slurm: Lab, gate: Path, tmp_path: Path) -> None:
+    launcher = slurm.launch(
+        tmp_path / "m", "seed=0,1", "trainer.steps=20", "cluster.partition=preempt", STEPS_GATE=str(gate)
+    )
     begun(tmp_path / "m", 2)
     slurm.ask("sbatch", "-p", "high", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 5")
     until(lambda: {state.kind for state in states(tmp_path / "m").values()} == {"preempted"})
     for state in states(tmp_path / "m").values():
         assert state.state == "preempted" and "SLURM preempted its job" in state.cause, state
+    gate.unlink()
     said, _ = launcher.communicate(timeout=200)
     assert launcher.returncode == 0, said
     ends = [(state.attempt, dict(state.ends)) for state in whole(tmp_path / "m", 2, 20).values()]
@@ -120,9 +124,9 @@ def test_signals_while_a_job_begins_harm_nothing(slurm: Lab, tmp_path: Path) -> 
     assert len(slurm.jobs(tmp_path / "m")) == 1
 
 
-def test_only_the_task_that_is_warned_waits_again(slurm: Lab, tmp_path: Path) -> None:
+def test_only_the_task_that_is_warned_waits_again(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     """The number of one of an array's jobs is also that of the array."""
-    launcher = slurm.launch(tmp_path / "m", "seed=0,1,2", "trainer.steps=20", **SLOW)
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1,2", "trainer.steps=20", STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     listed = slurm.ask("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i %F %A").splitlines()
     (job,) = [
@@ -130,6 +134,8 @@ def test_only_the_task_that_is_warned_waits_again(slurm: Lab, tmp_path: Path) ->
     ]
     run_id = run_on(slurm, tmp_path / "m", job)
     slurm.ask("scancel", "--signal=USR2", job)
+    until(lambda: states(tmp_path / "m")[run_id].kind == "preempted")
+    gate.unlink()
     said, _ = launcher.communicate(timeout=200)
     assert launcher.returncode == 0, said
     for one, state in whole(tmp_path / "m", 3, 20).items():
@@ -138,16 +144,17 @@ def test_only_the_task_that_is_warned_waits_again(slurm: Lab, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("when", ["meanwhile", "afterwards"])
-def test_a_launcher_elsewhere_does_what_waits_in_the_queue(slurm: Lab, tmp_path: Path, when: str) -> None:
+def test_a_launcher_elsewhere_does_what_waits_in_the_queue(slurm: Lab, gate: Path, tmp_path: Path, when: str) -> None:
     """The jobs are allowed to begin while the pool runs their runs, or never."""
     wanted = ["seed=0,1", "trainer.steps=40"]
     slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
     try:
-        queued = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+        queued = slurm.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
         until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
-        pool = slurm.launch(tmp_path / "m", *wanted, cluster=["cluster=local", "cluster.slots=2"], **SLOW)
+        pool = slurm.launch(tmp_path / "m", *wanted, cluster=["cluster=local", "cluster.slots=2"], STEPS_GATE=str(gate))
         begun(tmp_path / "m", 2, steps=1)
         if when == "afterwards":
+            gate.unlink()
             said, _ = queued.communicate(timeout=120)
             assert not slurm.jobs(tmp_path / "m", "PENDING")
     finally:
@@ -155,13 +162,14 @@ def test_a_launcher_elsewhere_does_what_waits_in_the_queue(slurm: Lab, tmp_path:
     if when == "meanwhile":
         until(lambda: not slurm.jobs(tmp_path / "m", "PENDING"))
         assert {state.state for state in states(tmp_path / "m").values()} == {"running"}
+        gate.unlink()
         said, _ = queued.communicate(timeout=120)
     assert queued.returncode == 0, said
     said, _ = pool.communicate(timeout=120)
     assert pool.returncode == 0 and "2 done" in said, said
     assert {state.attempt for state in whole(tmp_path / "m", 2, 40).values()} == {1}
-    ended = {state for state, _ in slurm.jobs(tmp_path / "m").values()}
-    assert ended <= ({"COMPLETED", "COMPLETING"} if when == "meanwhile" else {"CANCELLED"})
+    how = {"COMPLETED"} if when == "meanwhile" else {"CANCELLED"}
+    until(lambda: {state for state, _ in slurm.jobs(tmp_path / "m").values()} <= how)
 
 
 def fail_node(lab: Lab, multirun: Path, *how: str) -> str:
@@ -174,11 +182,14 @@ def fail_node(lab: Lab, multirun: Path, *how: str) -> str:
 
 
 @pytest.mark.parametrize("lab", ["accounted", "plain"])
-def test_a_node_dies(lab: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_node_dies(lab: str, gate: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     slurm: Lab = request.getfixturevalue(lab)
-    launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=20", "model.resources.cpus=40", **SLOW)
+    launcher = slurm.launch(
+        tmp_path / "m", "seed=0,1", "trainer.steps=20", "model.resources.cpus=40", STEPS_GATE=str(gate)
+    )
     begun(tmp_path / "m", 2)
     hit = fail_node(slurm, tmp_path / "m")
+    gate.unlink()
     said, _ = launcher.communicate(timeout=200)
     slurm.script("start.sh")
     assert launcher.returncode == 0, said
@@ -186,25 +197,28 @@ def test_a_node_dies(lab: str, tmp_path: Path, request: pytest.FixtureRequest) -
         assert (state.attempt, dict(state.ends)) == ((2, {"node_failure": 1}) if run_id == hit else (1, {})), state
 
 
-def test_a_node_dies_and_its_step_lives_on(slurm: Lab, tmp_path: Path) -> None:
-    launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=60", STEPS_SECONDS="0.4")
+def test_a_node_dies_and_its_step_lives_on(slurm: Lab, gate: Path, tmp_path: Path) -> None:
+    launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=20", STEPS_GATE=str(gate))
     begun(tmp_path / "m", 1)
     hit = fail_node(slurm, tmp_path / "m", "--keep-jobs")
     orphan = claim.read_claim(folders.run_folder(tmp_path / "m", hit))
     time.sleep(3)
     assert orphan is not None and claim.process_start(orphan.pid) == orphan.process_start
+    until(lambda: states(tmp_path / "m")[hit].attempt == 2)
+    gate.unlink()
     said, _ = launcher.communicate(timeout=200)
     slurm.script("start.sh")
     assert launcher.returncode == 0, said
-    (state,) = whole(tmp_path / "m", 1, 60).values()
+    (state,) = whole(tmp_path / "m", 1, 20).values()
     assert (state.attempt, dict(state.ends)) == (2, {"node_failure": 1}), state
     assert state.from_step is not None and state.from_step >= 3  # nothing of the orphan's work is lost
 
 
-def test_slurmctld_dies_and_comes_back(slurm: Lab, tmp_path: Path) -> None:
-    launcher = slurm.launch(tmp_path / "m", "seed=0,1,2", "trainer.steps=20", STEPS_SECONDS="0.3")
+def test_slurmctld_dies_and_comes_back(slurm: Lab, gate: Path, tmp_path: Path) -> None:
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1,2", "trainer.steps=20", STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     os.kill(int((slurm.state / "run" / "slurmctld.pid").read_text()), signal.SIGKILL)
+    gate.unlink()
     until(lambda: "done" in {state.state for state in states(tmp_path / "m").values()})
     slurm.script("start.sh")
     said, _ = launcher.communicate(timeout=200)
@@ -223,10 +237,10 @@ def test_slurmctld_is_away_when_runs_are_to_be_submitted(slurm: Lab, tmp_path: P
     assert {state.attempt for state in whole(tmp_path / "m", 2, 3).values()} == {1}
 
 
-def test_without_slurmdbd(plain: Lab, tmp_path: Path) -> None:
+def test_without_slurmdbd(plain: Lab, gate: Path, tmp_path: Path) -> None:
     assert subprocess.run(["sacct"], env=plain.environment, capture_output=True).returncode != 0
     wanted = ["seed=0,1,2", "trainer.steps=15"]
-    launcher = plain.launch(tmp_path / "m", *wanted, **SLOW)
+    launcher = plain.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     run_id = next(iter(states(tmp_path / "m")))
     owner = claim.read_claim(folders.run_folder(tmp_path / "m", run_id))
@@ -234,6 +248,7 @@ def test_without_slurmdbd(plain: Lab, tmp_path: Path) -> None:
     task = int(Path(f"/proc/{owner.pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
     for pid in (task, owner.pid):  # dies without a word, and so does what speaks for it
         os.kill(pid, signal.SIGKILL)
+    gate.unlink()
     said, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 0, said
     found = whole(tmp_path / "m", 3, 15)
@@ -274,14 +289,18 @@ def test_the_launcher_is_killed_around_sbatch(slurm: Lab, tmp_path: Path, when: 
     assert len(slurm.jobs(tmp_path / "m")) == 3
 
 
-def test_the_launcher_is_killed_while_runs_go_on(slurm: Lab, tmp_path: Path) -> None:
+def test_the_launcher_is_killed_while_runs_go_on(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     wanted = ["seed=0,1,2", "trainer.steps=20"]
-    first = slurm.launch(tmp_path / "m", *wanted, **SLOW)
+    first = slurm.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     first.kill()
     first.communicate()
-    said = slurm.finish(tmp_path / "m", *wanted)
-    assert "waiting for it" in said and len(slurm.jobs(tmp_path / "m")) == 3, said
+    second = slurm.launch(tmp_path / "m", *wanted)
+    assert second.stdout is not None
+    until(lambda: "waiting for it" in second.stdout.readline())
+    gate.unlink()
+    said, _ = second.communicate(timeout=120)
+    assert second.returncode == 0 and len(slurm.jobs(tmp_path / "m")) == 3, said
     assert {state.attempt for state in whole(tmp_path / "m", 3, 20).values()} == {1}
 
 
@@ -327,21 +346,3 @@ def test_the_breaker_takes_back_what_waits(slurm: Lab, tmp_path: Path) -> None:
     assert launcher.returncode == 1 and "3 failures in a row" in said and "runs were not submitted" in said, said
     assert set(kinds) == {"failed", "planned"} and kinds.count("failed") < 9
     assert not slurm.jobs(tmp_path / "m", "PENDING")
-
-
-def test_an_interrupted_launcher_leaves_no_jobs(slurm: Lab, tmp_path: Path) -> None:
-    wanted = ["seed=0,1,2,3", "trainer.steps=30", "cluster.max_running=2"]
-    launcher = slurm.launch(tmp_path / "m", *wanted, **SLOW)
-    begun(tmp_path / "m", 2)
-    launcher.send_signal(signal.SIGINT)
-    said, _ = launcher.communicate(timeout=60)
-    found = states(tmp_path / "m")
-    assert sorted(state.state for state in found.values()) == ["planned", "planned", "preempted", "preempted"], said
-    assert {state.cause for state in found.values()} == {None, "its launcher was interrupted"}
-    for run_id, state in found.items():
-        folder = folders.run_folder(tmp_path / "m", run_id)
-        newest = folders.latest_checkpoint(folder)
-        assert state.state == "planned" or (newest is not None and newest[0] == steps_of(folder)[-1])
-    until(lambda: not slurm.jobs(tmp_path / "m", "PENDING,RUNNING,COMPLETING"))
-    slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.05")
-    whole(tmp_path / "m", 4, 30)

@@ -6,7 +6,7 @@ import pytest
 
 from launcher.problem import InvalidPlan
 from launcher.schedulers import ray_fit
-from launcher.schedulers.ray_fit import Shape
+from launcher.schedulers.resources import Shape
 from tests.launcher.experiments import make
 
 GB = 10**9
@@ -19,7 +19,7 @@ LARGE = {"CPU": 16.0, "GPU": 8.0, "memory": 64.0 * GB}
     [
         (Shape(cpus=1), 4 + 16),
         (Shape(cpus=3), 1 + 5),
-        (Shape(cpus=1, memory=10 * GB), 1 + 6),
+        (Shape(cpus=1, memory_gb=10), 1 + 6),
         (Shape(cpus=1, devices=2), 0 + 4),
         (Shape(cpus=1, devices=16), 0),
         (Shape(cpus=4, nodes=2), 1),  # the small node holds one part only
@@ -34,12 +34,6 @@ def test_as_many_fit_as_a_hand_count_says(shape: Shape, count: int) -> None:
 def test_a_run_of_several_nodes_has_its_parts_on_different_ones() -> None:
     assert ray_fit.room(Shape(cpus=2, nodes=2), [LARGE, LARGE, LARGE]) == 12
     assert ray_fit.room(Shape(cpus=16, nodes=2), [LARGE, LARGE, LARGE]) == 1
-
-
-def test_a_shape_is_what_the_models_file_asks_for() -> None:
-    planned = make("method=c0_grpo", "model=tiny", "cluster=ray")
-    (run,) = planned.runs.values()
-    assert ray_fit.shape(run.config) == Shape(cpus=1, devices=0, memory=2 * GB, nodes=1)
 
 
 @pytest.mark.parametrize(

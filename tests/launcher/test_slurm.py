@@ -8,13 +8,14 @@ import subprocess
 
 import pytest
 
-from launcher import run
+from launcher import claim, launches, run, worker
 from launcher.launches import Launch
-from launcher.schedulers import slurm_arrays, slurm_queue
-from launcher.schedulers.slurm_arrays import Shape
+from launcher.schedulers import slurm_arrays
+from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_scheduler import Slurm
 from launcher.schedulers.slurm_task import Task
 from tests.launcher.made import make_run
+from tests.waiting import DEADLINE
 
 
 def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path):
@@ -24,7 +25,7 @@ def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path)
     job = subprocess.Popen(f'exec {python} -u -c "{code}"', shell=True, **pipes)
     assert job.stdout.readline() == "up\n"
     os.kill(job.pid, signal.SIGUSR2)
-    job.communicate(timeout=60)
+    job.communicate(timeout=DEADLINE)
     assert job.returncode == 0
 
 
@@ -74,9 +75,9 @@ def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, monk
     assert scheduler.poll(0) == [] and scheduler.jobs == ["7"]
 
 
-@pytest.mark.parametrize(
-    ("written", "seconds"),
-    [("00:30:00", 1800), ("2-00:00:01", 172801), ("120:00:00", 432000), ("30", None), ("soon", None), ("", None)],
-)
-def test_times_are_read_as_slurm_writes_them(written, seconds):
-    assert slurm_queue.seconds(written) == seconds
+def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
+    launch = Launch()
+    folder = make_run(tmp_path, "waits", run.SUBMITTED, steps=0, job=launch.token)
+    launches.closed(launch.write(tmp_path)).touch()
+    assert worker.execute(folder, "nothing:trains", launch, launch.token) == worker.EXIT_BUSY
+    assert run.read_state(folder).state == run.SUBMITTED and claim.read_claim(folder) is None

@@ -3,11 +3,12 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lab.env"; n=$1
 p=$(cat "$LAB_STATE/run/slurmd-$n.pid"); echo "kill slurmd $n pid $p"; kill -9 "$p"; rm -f "$LAB_STATE/run/slurmd-$n.pid"
 [ "${2:-}" = --keep-jobs ] && exit 0
+log=$(readlink -f "$LAB_STATE/log/slurmd-$n.log")
 descend() { local c; for c in $(cat /proc/$1/task/*/children 2>/dev/null); do descend $c; done; echo $1; }
 for d in /proc/[0-9]*; do
   c=$(cat $d/cmdline 2>/dev/null | tr '\0' ' ')
-  # slurmstepd is titled "slurmstepd: [JOBID.step]"; the log that it holds open names its node
+  # slurmstepd is titled "slurmstepd: [JOBID.step]"; the log that it holds open names its cluster and its node
   [[ $c == slurmstepd:* ]] || continue
   sp=${d#/proc/}
-  if ls -l "$d/fd" 2>/dev/null | grep -q "/slurmd-$n.log$"; then for x in $(descend $sp); do kill -9 $x; done; echo "killed stepd $sp ($c)"; fi
+  if ls -l "$d/fd" 2>/dev/null | grep -qF " -> $log"; then for x in $(descend $sp); do kill -9 $x; done; echo "killed stepd $sp ($c)"; fi
 done

@@ -12,8 +12,9 @@ if [ -s "$S/run/slurmctld.pid" ] && timeout 5 scontrol ping 2>/dev/null | grep -
   timeout 20 scancel -f --user=root --state=PENDING 2>/dev/null; timeout 20 scancel -f --user=root 2>/dev/null
   for _ in $(seq 1 100); do [ -z "$(squeue -h 2>/dev/null)" ] && break; sleep 0.1; done
 fi
-for f in "$S"/run/slurmd-*.pid; do [ -e "$f" ] && stop_pid "$f" slurmd; done
-stop_pid "$S/run/slurmctld.pid" slurmctld
+for f in "$S"/run/slurmd-*.pid; do stop_pid "$f" slurmd & done
+stop_pid "$S/run/slurmctld.pid" slurmctld &
+wait
 stop_pid "$S/run/slurmdbd.pid" slurmdbd
 stop_pid "$S/run/mariadb.pid" maria
 stop_pid "$S/run/munged.pid" munged

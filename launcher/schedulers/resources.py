@@ -1,0 +1,47 @@
+"""What a run asks of a cluster: `model.resources` of its model's file, with one meaning on all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not asked for."""
+
+    nodes: int = 1
+    devices: int = 0
+    cpus: int = 1
+    memory_gb: float = 0.0
+    time_s: int = 0
+
+    def __str__(self) -> str:
+        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
+        devices = f"{self.devices} devices, " if self.devices else ""
+        return f"{nodes}, on each {devices}{self.cpus} CPUs and {self.memory_gb:g} GB, {self.time_s} s"
+
+
+def shape(config: Mapping[str, Any]) -> Shape:
+    """The shape of a run, by its configuration, which was checked (conf/config.yaml)."""
+    asked = config["model"].get("resources") or {}
+    return Shape(
+        nodes=asked.get("nodes") or 1,
+        devices=asked.get("devices") or 0,
+        cpus=asked.get("cpus") or 1,
+        memory_gb=float(asked.get("memory_gb") or 0),
+        time_s=seconds(asked.get("time") or "") or 0,
+    )
+
+
+def seconds(time: str) -> int | None:
+    """The seconds of a time as SLURM writes it, HH:MM:SS or D-HH:MM:SS; None when it is not written so."""
+    match = _TIME.fullmatch(time)
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest

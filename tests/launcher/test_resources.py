@@ -1,0 +1,64 @@
+"""What a model's file asks for means the same to every cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher import estimate
+from launcher.problem import InvalidPlan
+from launcher.schedulers import ray_fit, slurm_arrays
+from launcher.schedulers.resources import Shape, seconds, shape
+from tests.launcher.experiments import make
+
+GB = 10**9
+ASKED = (
+    "model.resources.nodes=2",
+    "model.resources.devices=4",
+    "model.resources.cpus=3",
+    "model.resources.memory_gb=2.5",
+)
+
+
+def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
+    planned = make("method=c0_grpo", "cluster=slurm", *ASKED, f"multirun={tmp_path}")
+    (run,) = planned.runs.values()
+    asked = shape(run.config)
+    assert asked == Shape(nodes=2, devices=4, cpus=3, memory_gb=2.5, time_s=1800)
+    assert ray_fit.bundle(asked) == {"CPU": 3, "GPU": 4, "memory": 2.5 * GB}  # one such part a node
+    given = slurm_arrays.parameters(planned.cluster, asked, tmp_path)
+    assert {key: given[key] for key in ("nodes", "gpus_per_node", "cpus_per_task", "mem", "time")} == {
+        **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
+        **{"mem": "2385M", "time": 30},
+    }
+    history = estimate.History(tmp_path, {run.id: run}, [])
+    found = estimate.estimate([run], history, slots=1)
+    assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
+
+
+@pytest.mark.parametrize("cluster", ["local", "slurm", "ray"])
+@pytest.mark.parametrize(
+    ("asked", "fix"),
+    [
+        ("nodes=0", "give an integer 1 or more"),
+        ("devices=-1", "give an integer 0 or more"),
+        ("cpus=half", "give an integer 1 or more"),
+        ("memory_gb=0", "give GB (10^9 bytes) above 0"),
+        ("time=soon", "give a time limit such as 24:00:00 or 2-00:00:00"),
+    ],
+)
+def test_what_no_cluster_can_give_is_refused_on_all(cluster: str, asked: str, fix: str) -> None:
+    key, _, value = asked.partition("=")
+    with pytest.raises(InvalidPlan) as raised:
+        make("method=c0_grpo", f"cluster={cluster}", f"model.resources.{asked}")
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith(f"command line: model.resources.{key} = {value}: must be ") and line.endswith(f"Fix: {fix}")
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [("00:30:00", 1800), ("2-00:00:01", 172801), ("120:00:00", 432000), ("30", None), ("soon", None), ("", None)],
+)
+def test_times_are_read_as_slurm_writes_them(written: str, found: int | None) -> None:
+    assert seconds(written) == found
