@@ -4,6 +4,8 @@ BIN := .venv/bin
 # One thread a process: bit-reproducible runs, and no run takes another's core.
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
+# What one process has compiled the next need not: the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart setup test test-slow test-cluster cluster-up cluster-down torture lint benchmark clean
 
@@ -19,7 +21,7 @@ setup: .venv/installed
 	touch $@
 
 test: setup
-	$(BIN)/python -m pytest -q -n auto -m "not slow"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow"
 
 test-slow: setup
 	$(BIN)/python -m pytest -q -m "slow and not cluster"
@@ -52,6 +54,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.pool
 	$(BIN)/python -m benchmarks.ray
+	$(BIN)/python -m benchmarks.slurm
 	$(BIN)/python -m benchmarks.status
 	$(BIN)/python -m benchmarks.plan
 	$(BIN)/python -m benchmarks.analysis

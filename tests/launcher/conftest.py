@@ -30,6 +30,7 @@ class Sweeps:
 
     def __init__(self, multirun: Path) -> None:
         self.multirun = multirun
+        self._gate = multirun.with_name("gate")
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *overrides: str, **environment: str) -> subprocess.Popen[str]:
@@ -44,6 +45,14 @@ class Sweeps:
         )
         self._started.append(process)
         return process
+
+    def start_held(self, *overrides: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a launcher whose runs wait before their sixth step until `release`, or until they are asked to stop."""
+        self._gate.touch()
+        return self.start(*overrides, **environment, STEPS_GATE=str(self._gate))
+
+    def release(self) -> None:
+        self._gate.unlink()
 
     def run(self, *overrides: str, **environment: str) -> tuple[int, str]:
         process = self.start(*overrides, **environment)
@@ -64,6 +73,10 @@ class Sweeps:
         lines = {path.parent.name: path.read_text().splitlines() for path in self.multirun.glob("runs/*/metrics.jsonl")}
         read = {name: [json.loads(line) for line in own] for name, own in lines.items()}
         return {name: [(line["step"], line["value"]) for line in own] for name, own in read.items()}
+
+    def logging(self) -> list[Path]:
+        """Runs that have logged a step."""
+        return [path.parent for path in self.multirun.glob("runs/*/metrics.jsonl") if path.read_text()]
 
     def alive(self) -> list[Path]:
         """Runs whose claim has a living owner."""

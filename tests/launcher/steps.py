@@ -1,4 +1,4 @@
-"""A small real training: a walk that a checkpoint resumes exactly. The environment sets its pace and its end."""
+"""A small real training: a walk that a checkpoint resumes exactly. The environment sets its pace, a gate, its end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from launcher import claim, failure, stop
 PACE = "STEPS_SECONDS"  # seconds a step
 # {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "grow" | "orphan" | "late"}: what happens at the third step
 END = "STEPS_END"
+# A file: while it is there, runs wait before their sixth step, or until they are asked to stop.
+GATE = "STEPS_GATE"
 LEDGER = "STEPS_LEDGER"  # a file that gets a line for each logged step of any run, in the order that they happened
 
 
@@ -36,6 +38,8 @@ def train(config: Any, run: Any) -> dict[str, Any]:
     began = time.monotonic()
     for step in range(done + 1, config["trainer"]["steps"] + 1):
         time.sleep(float(os.environ.get(PACE, "0")))
+        while step == 6 and os.path.exists(os.environ.get(GATE, "")) and not run.stop_requested():
+            time.sleep(0.02)
         value = (value * 1103515245 + 12345) % 2**31
         if step == 3 and end == "raise":
             raise ValueError(f"seed {config['seed']} ends here")

@@ -14,8 +14,8 @@ from launcher import cancel, claim, failure, plan, run, worker
 from launcher.run import State
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
-from tests.launcher.test_sweep import SLOW, SMALL
-from tests.waiting import until
+from tests.launcher.test_sweep import SMALL
+from tests.waiting import DEADLINE, until
 
 
 @pytest.fixture
@@ -52,9 +52,11 @@ def test_a_retried_run_has_all_its_tries_again():
 
 
 def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
-    launcher = sweeps.start(*SMALL, **SLOW)
-    victim = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    launcher = sweeps.start_held(*SMALL)
+    victim = until(sweeps.logging)[0]
     assert cancel.cancel(sweeps.multirun, victim.name) == "asked"
+    until(lambda: claim.read_claim(victim) is None)
+    sweeps.release()
     output, _ = launcher.communicate()
     assert launcher.returncode == 1, output
     state = sweeps.states()[victim.name]
@@ -69,8 +71,8 @@ def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
 
 def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
     """As on another host: only the file system is shared."""
-    launcher = sweeps.start(*SMALL, "seed=0", "trainer.steps=10000", **SLOW)
-    victim = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    launcher = sweeps.start_held(*SMALL, "seed=0")
+    victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
     with claim.locked(victim):
         cancel.stop.ask(victim, owner, failure.CANCELLED, "somebody elsewhere")
@@ -99,7 +101,7 @@ def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, 
     until(lambda: run.metrics_path(folder).exists())
     with claim.locked(folder):
         cancel.stop.send(folder, claim.read_claim(folder), kind, "the cluster")
-    assert process.wait(60) == code
+    assert process.wait(DEADLINE) == code
     ended = run.read_state(folder)
     assert (ended.state, ended.kind, ended.cause) == (state, kind, "the cluster")
 
@@ -108,9 +110,7 @@ def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
     launcher = sweeps.start(
         *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
     )
-    victim = until(lambda: [path for path in sweeps.multirun.glob("runs/*/metrics.jsonl") if path.read_text()])[
-        0
-    ].parent
+    victim = until(sweeps.logging)[0]
     assert cancel.cancel(sweeps.multirun, victim.name) == "asked"
     launcher.communicate()
     state = sweeps.states()[victim.name]
@@ -118,10 +118,11 @@ def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
 
 
 def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps, folder):
-    launcher = sweeps.start(*SMALL, "seed=0", **SLOW)
-    victim = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    launcher = sweeps.start_held(*SMALL, "seed=0")
+    victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
     cancel.stop.ask(victim, replace(owner, token="earlier"), failure.CANCELLED, "long ago")
+    sweeps.release()
     launcher.communicate()
     assert sweeps.states()[victim.name]["state"] == "done"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -59,7 +59,7 @@ def choices(draw):
     return chosen
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(choices())
 def test_any_choice_of_groups_composes_to_what_hydra_composes(overrides):
     assert_hydras_own(SHIPPED, overrides)
@@ -75,7 +75,7 @@ VALUES = st.recursive(
 TREES = st.dictionaries(st.sampled_from(["a", "b", "other"]), VALUES, max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(TREES, min_size=2, max_size=3))
 def test_merging_plain_values_is_merging_nodes_or_left_to_hydra(trees):
     merged = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Quote, QuotedString
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -95,7 +95,7 @@ VALUES = {
 }
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6)
 @given(st.fixed_dictionaries({}, optional=VALUES), st.data())
 def test_random_overrides_freeze_what_hydra_composes(values, data):
     swept = data.draw(st.sampled_from(["method.beta_lr=0.01,0.02", "method/ratio=token,sequence_geometric"]))
@@ -117,7 +117,7 @@ def quoted(text):
     return QuotedString(text, Quote.single).with_quotes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXTS)
 def test_any_text_as_a_value_is_frozen_as_it_is_or_refused(text):
     with tempfile.TemporaryDirectory() as multirun:
@@ -134,7 +134,7 @@ def test_any_text_as_a_value_is_frozen_as_it_is_or_refused(text):
     identity.verify(frozen, run.id)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXTS)
 def test_any_text_as_an_experiments_name_is_a_plain_folder_or_refused(text):
     try:

@@ -27,17 +27,19 @@ def test_a_run_over_its_memory_saves_a_checkpoint_and_fails_with_the_cause(sweep
 
 
 def test_each_slot_has_its_own_device(sweeps):
-    code, output = sweeps.run(
-        *SMALL[:-1], "seed=0,1,2,3", "model.resources.devices=1", CUDA_VISIBLE_DEVICES="4,7", **SLOW
-    )
-    assert code == 0 and "to run on 2 workers" in output, output
+    environment = {"CUDA_VISIBLE_DEVICES": "4,7"}
+    launcher = sweeps.start_held(*SMALL[:-1], "seed=0,1,2,3", "model.resources.devices=1", **environment)
+    until(lambda: len(sweeps.logging()) == 2)
+    sweeps.release()
+    output, _ = launcher.communicate(timeout=DEADLINE)
+    assert launcher.returncode == 0 and "to run on 2 workers" in output, output
     records = [json.loads(path.read_text()) for path in sweeps.multirun.glob("runs/*/provenance.json")]
     assert {record["devices"]["visible"] for record in records} == {"4", "7"}
 
 
 def test_a_stopped_owner_is_named_and_waited_for(sweeps):
-    first = sweeps.start(*SMALL, "seed=0", **SLOW)
-    folder = until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))[0].parent
+    first = sweeps.start_held(*SMALL, "seed=0")
+    folder = until(sweeps.logging)[0]
     owner = claim.read_claim(folder)
     os.kill(owner.pid, signal.SIGSTOP)
     try:
@@ -65,11 +67,12 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_stops_the_launch_and_with_space_the_same_command_finishes(small_disk):
     sweeps = Sweeps(small_disk / "multirun")
-    launcher = sweeps.start(*SMALL, **SLOW)
+    launcher = sweeps.start_held(*SMALL)
     until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))
     with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
         while True:
             ballast.write(bytes(1024))
+    sweeps.release()
     output, _ = launcher.communicate(timeout=DEADLINE)
     assert launcher.returncode == 1 and "No space left on device" in output, output
     assert "Traceback" not in output

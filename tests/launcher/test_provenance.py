@@ -114,7 +114,7 @@ VISIBLE = string.ascii_letters + string.digits + string.punctuation
 SECRET = st.text(VISIBLE, min_size=8, max_size=40).filter(lambda text: set(text) - set("*"))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(
     secret=SECRET,
     name=st.sampled_from(

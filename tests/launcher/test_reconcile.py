@@ -132,5 +132,5 @@ attempt.request_stop("signal")
 sys.settrace(None)
 print(attempt.stop_requested())
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
     assert done.stdout == "True\n", done.stderr

@@ -52,10 +52,11 @@ def test_a_deleted_run_is_the_only_one_that_runs_again(whole, sweeps):
 
 
 def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
-    launcher = sweeps.start(*SMALL, **SLOW)
+    launcher = sweeps.start_held(*SMALL)
     checkpoint = until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))[0]
     victim = checkpoint.parents[1].name
     os.kill(sweeps.states()[victim]["pid"], signal.SIGKILL)
+    sweeps.release()
     output, _ = launcher.communicate()
     assert launcher.returncode == 0, output
     assert f"{victim} lost: signal 9 (SIGKILL); it is taken up again" in output
@@ -66,7 +67,7 @@ def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
 
 
 def test_after_a_killed_launcher_no_worker_lives_long_and_nothing_runs_twice(whole, sweeps):
-    launcher = sweeps.start(*SMALL, **SLOW)
+    launcher = sweeps.start_held(*SMALL)
     until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))
     launcher.kill()
     # At once: the next launcher waits for the orphans to let go.
@@ -78,8 +79,8 @@ def test_after_a_killed_launcher_no_worker_lives_long_and_nothing_runs_twice(who
 
 
 def test_an_orphan_saves_a_checkpoint_and_says_why(sweeps):
-    launcher = sweeps.start(*SMALL, **SLOW)
-    until(lambda: len(sweeps.alive()) == 2 and len(list(sweeps.multirun.glob("runs/*/metrics.jsonl"))) == 2)
+    launcher = sweeps.start_held(*SMALL)
+    until(lambda: len(sweeps.logging()) == 2)
     launcher.kill()
     until(lambda: not sweeps.alive())
     preempted = [state for state in sweeps.states().values() if state["state"] == "preempted"]
@@ -98,8 +99,8 @@ def test_two_launchers_never_run_one_run_twice(whole, sweeps):
 
 
 def test_interrupted_once_the_runs_checkpoint_and_the_command_goes_on_later(whole, sweeps):
-    launcher = sweeps.start(*SMALL, **SLOW)
-    until(lambda: len(list(sweeps.multirun.glob("runs/*/metrics.jsonl"))) == 2)
+    launcher = sweeps.start_held(*SMALL)
+    until(lambda: len(sweeps.logging()) == 2)
     launcher.send_signal(signal.SIGINT)
     output, _ = launcher.communicate()
     assert launcher.returncode == 1, output
@@ -161,7 +162,7 @@ def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
 
 def test_interrupted_twice_the_runs_are_killed_and_the_command_goes_on_later(whole, sweeps):
     launcher = sweeps.start(*SMALL, STEPS_END=json.dumps({"0": "hang", "1": "hang"}))
-    until(lambda: len(sweeps.alive()) == 2 and len(list(sweeps.multirun.glob("runs/*/metrics.jsonl"))) == 2)
+    until(lambda: len(sweeps.logging()) == 2)
     launcher.send_signal(signal.SIGINT)
     assert until(lambda: "stopping" in launcher.stdout.readline())
     launcher.send_signal(signal.SIGINT)
@@ -193,10 +194,11 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
 
 
 def test_a_folder_that_is_removed_meanwhile_ends_no_other_run(sweeps):
-    launcher = sweeps.start(*SMALL, "cluster.slots=1", **SLOW)
-    until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))
+    launcher = sweeps.start_held(*SMALL, "cluster.slots=1")
+    until(sweeps.logging)
     waiting = [name for name, state in sweeps.states().items() if state["state"] == run.PLANNED]
     shutil.rmtree(sweeps.multirun / "runs" / waiting[-1])
+    sweeps.release()
     output, _ = launcher.communicate()
     assert f"{waiting[-1]} was removed; the same command makes it again" in output
     assert [state["state"] for state in sweeps.states().values()] == ["done"] * 3

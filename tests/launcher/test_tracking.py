@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from launcher import attempt as attempts
@@ -21,7 +22,7 @@ from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
 from tests.launcher.live import HISTOGRAM
 from tests.launcher.wandb_server import WandbServer
-from tests.waiting import until
+from tests.waiting import DEADLINE, until
 
 ROOT = Path(__file__).parents[2]
 RUN = "0123456789abcdef"
@@ -80,20 +81,28 @@ def squares(last: int) -> list[tuple[int, float]]:
     return [(step, step**2) for step in range(1, last + 1)]
 
 
-def sync(
-    multirun: Path, environment: dict[str, str], *arguments: str, home: Path | None = None
-) -> tuple[int, Any, str]:
+def sync(multirun: Path, environment: dict[str, str], *arguments: str) -> tuple[int, Any, str]:
     """`python -m launcher sync --json`: exit code, document, standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "launcher", "sync", "--json", "--multirun", str(multirun), *arguments],
+    command = [sys.executable, "-X", "faulthandler", "-m", "launcher", "sync", "--json", "--multirun", str(multirun)]
+    with subprocess.Popen(
+        [*command, *arguments],
         cwd=ROOT,
         env=client_environment(environment, multirun),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=200,
-    )
-    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+    ) as process:
+        try:
+            said, errors = process.communicate(timeout=DEADLINE)
+        except subprocess.TimeoutExpired:  # Python and, in wandb-core, Go print their stacks: where does it hang?
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(signal.SIGABRT)
+            for child in children:
+                child.send_signal(signal.SIGQUIT)
+            said, errors = process.communicate()
+            raise AssertionError(f"sync has not ended after {DEADLINE:g} s:\n{said}\n{errors}") from None
+    return process.returncode, json.loads(said) if said else None, errors
 
 
 def client_environment(environment: dict[str, str], home: Path) -> dict[str, str]:
@@ -286,10 +295,10 @@ def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: Wandb
     folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
     first = live(folder, server.environment, "1", "5", end)
     until(lambda: RUN in server.runs and len(server.runs[RUN].history) >= 4)
-    first.communicate(timeout=60)
+    first.communicate(timeout=DEADLINE)
     assert server.runs[RUN].column("value") == squares(4) and len(list(logs.rows(folder))) == 5
     second = live(folder, server.environment, "2", "7", folders.DONE)
-    _, errors = second.communicate(timeout=60)
+    _, errors = second.communicate(timeout=DEADLINE)
     assert (second.returncode, server.runs[RUN].exit_code) == (0, 0), errors
     assert server.runs[RUN].column("value") == squares(7)
     assert [step for step, _ in server.runs[RUN].column("entropy")] == [2, 4, 6]
@@ -304,7 +313,7 @@ def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: Wandb
 def test_a_tracker_that_fails_says_so_once_and_the_others_go_on(tmp_path: Path) -> None:
     folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
     done = live(folder, {"WANDB_BASE_URL": "http://127.0.0.1:9"}, "1", "5", folders.DONE)
-    _, errors = done.communicate(timeout=60)
+    _, errors = done.communicate(timeout=DEADLINE)
     assert done.returncode == 0
     assert errors.count("tracking: W&B:") == 1 and "no credentials" in errors and "launcher sync" in errors
     assert scalars(folder) == squares(5)

@@ -1,0 +1,31 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples in every run, and no limit of their time: whether a test passes depends on the code alone, and not
+# on luck or on what else the machine does. `--hypothesis-profile=default` looks for new examples.
+settings.register_profile(
+    "tests", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what may take longest, so that at the end no process waits for another."""
+
+    def limit(item: pytest.Item) -> float:
+        own = item.get_closest_marker("timeout")
+        return own.args[0] if own else 0
+
+    items.sort(key=limit, reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays: a collection of garbage that looks at it takes 0.4 s, and statsmodels asks for one
+    with every call."""
+    gc.freeze()
