@@ -8,10 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.read import BadPlan
-
 METRIC = re.compile(r"[a-z_]+/[A-Za-z0-9_@]+")  # as in conf/config.yaml
 KEY = "a metric's key such as actor/grad_norm"
+
+
+class BadPlan(ValueError):
+    """A folder that holds no plan to report on, or one that asks for something unknown; the message names the file and
+    the fix."""
 
 
 def refuse(file: str, key: str, value: Any, needed: str) -> BadPlan:

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks
+from analysis import checks, derived
+from analysis.checks import BadPlan
 from analysis.picture import ways_of
-from analysis.read import BadPlan
 from analysis.target import Target, threshold
 
-_SUMMARIES = ("final", "auc", "best", "mean", "early", "early_variance", "slope")
+WORST = ("lowest_relative", "largest_change")  # summaries that speak of every step, and so of every seed
+_SUMMARIES = ("final", "auc", "best", "mean", "early", "early_variance", "slope", "trend", *WORST)
 _TIMES = {"ratio": ("time_to", "efficiency"), "greater": ("time_to",), "less": ("time_to",)}
 _ONE = ("group", "metric", "summary")
 _THRESHOLD = ("at", "baseline_final")
@@ -23,8 +24,13 @@ _KEYS = {
     "pareto": ("group", "metrics", "summary", "directions"),
     "greater": (*_ONE, "against", "margin", *_THRESHOLD),
     "less": (*_ONE, "against", "margin", *_THRESHOLD),
+    "spread": (*_ONE, "against", "at_most"),
+    "variation": (*_ONE, "at_most"),
     "count": ("of", "at_least"),
+    "all": ("of",),
+    "any": ("of",),
 }
+_JOINT = ("count", "all", "any")
 _WAYS = {"least": ("lower",), "greatest": ("higher",)}
 
 
@@ -34,10 +40,12 @@ class Hypothesis:
 
     kind      range: within [low, high]; ratio: over that of `against` within [low, high]; greater, less: than that of
               `against`; between: within the range that the two groups `against` span; extreme: of all groups the
-              best by `ways`; pareto: no group is better by both `ways`; count: at least `low` of the hypotheses `of`
-              are supported
-    summary   final, auc, best, mean, early, early_variance, slope, time_to, or efficiency: the time of `against` over
-              that of the group
+              best by `ways`; pareto: no group is better by both `ways`; spread: its seeds scatter at most `high` times
+              as much as those of `against`; variation: standard deviation over mean of its seeds is at most `high`;
+              count, all, any: at least `low` of the hypotheses `of` hold
+    metrics   recorded ones, or derived from them (analysis.derived)
+    summary   final, auc, best, mean, early, early_variance, slope, trend, lowest_relative, largest_change, time_to, or
+              efficiency: the time of `against` over that of the group
     target    the threshold of time_to and efficiency
     margin    of greater and less: a difference surely smaller than this is none that matters, in the summary's unit
     """
@@ -69,14 +77,16 @@ def hypotheses(
     if not isinstance(given, Mapping):
         raise checks.refuse(file, "hypotheses", given, "a mapping such as {H1: {claim: ..., kind: range, ...}}")
     found = tuple(_Section(file, str(name), item, groups, baseline).read() for name, item in given.items())
-    kinds = {hypothesis.id: hypothesis.kind for hypothesis in found}
+    known = [hypothesis.id for hypothesis in found if hypothesis.kind not in _JOINT]
     for hypothesis in found:
         for name in hypothesis.of:
-            if kinds.get(name, "count") == "count":
-                known = ", ".join(other for other, kind in kinds.items() if kind != "count") or "none"
+            if name not in known:
                 raise BadPlan(
-                    f"{file}: analysis.hypotheses.{hypothesis.id}.of names {name!r}; those to be counted are {known}"
+                    f"{file}: analysis.hypotheses.{hypothesis.id}.of names {name!r}; those that it may name are "
+                    f"{', '.join(known) or 'none'}"
                 )
+        if hypothesis.kind in _JOINT:
+            known.append(hypothesis.id)  # after its own: none can name itself, or be named in a circle
     return found
 
 
@@ -95,17 +105,17 @@ class _Section:
         claim = self._needed("claim", kind)
         if not isinstance(claim, str) or not claim.strip():
             raise checks.refuse(self._file, f"{self._key}.claim", claim, "the claim in words")
-        if kind == "count":
-            return self._count(claim)
+        if kind in _JOINT:
+            return self._joint(claim, kind)
         group = self._group("group", self._needed("group", kind))
         if kind == "pareto":
             metrics = checks.distinct(
                 self._file, f"{self._key}.metrics", self._needed("metrics", kind), "a list of two metrics' keys", 2, 2
             )
             for metric in metrics:
-                checks.metric(self._file, f"{self._key}.metrics", metric)
+                self._metric("metrics", metric)
         else:
-            metrics = (checks.metric(self._file, f"{self._key}.metric", self._needed("metric", kind)),)
+            metrics = (self._metric("metric", self._needed("metric", kind)),)
         allowed = (*_SUMMARIES, *_TIMES.get(kind, ()))
         summary = checks.choice(self._file, f"{self._key}.summary", self._given.get("summary", "final"), allowed)
         low, high = self._bounds(kind)
@@ -117,13 +127,20 @@ class _Section:
             self._target(summary, metrics[0]), margin=self._margin(),
         )  # fmt: skip
 
-    def _count(self, claim: str) -> Hypothesis:
-        of = self._needed("of", "count")
+    def _joint(self, claim: str, kind: str) -> Hypothesis:
+        of = self._needed("of", kind)
         names = checks.distinct(self._file, f"{self._key}.of", of, "a list of hypotheses such as [H1, H2]", 1, 99)
-        least = checks.whole(self._file, f"{self._key}.at_least", self._needed("at_least", "count"), 1)
+        least = {"all": len(names), "any": 1}.get(kind)
+        if least is None:
+            least = checks.whole(self._file, f"{self._key}.at_least", self._needed("at_least", kind), 1)
         if least > len(names):
             raise checks.refuse(self._file, f"{self._key}.at_least", least, f"at most {len(names)}, as many as `of`,")
-        return Hypothesis(self._name, claim, "count", low=float(least), of=names)
+        return Hypothesis(self._name, claim, kind, low=float(least), of=names)
+
+    def _metric(self, key: str, value: Any) -> str:
+        if isinstance(value, str) and derived.parse(value) is not None:
+            return value
+        return checks.metric(self._file, f"{self._key}.{key}", value)
 
     def _needed(self, key: str, kind: str) -> Any:
         if key not in self._given:
@@ -153,6 +170,11 @@ class _Section:
         return (self._baseline or "",)
 
     def _bounds(self, kind: str) -> tuple[float | None, float | None]:
+        if kind in ("spread", "variation"):
+            most = checks.number(self._file, f"{self._key}.at_most", self._needed("at_most", kind))
+            if most <= 0:
+                raise checks.refuse(self._file, f"{self._key}.at_most", most, "a number above 0")
+            return None, most
         names = {"range": ("low", "high"), "ratio": ("at_least", "at_most")}.get(kind)
         if names is None:
             return None, None

@@ -53,6 +53,26 @@ def theil_sen(axis: ArrayLike, values: ArrayLike) -> float:
     return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
 
 
+def kendall(axis: ArrayLike, values: ArrayLike) -> float:
+    """Kendall's rank correlation with the axis, tau-b, on which Mann and Kendall's test rests; 0 for a constant curve.
+    NaN values are left out. Raises NotEvaluable for one point."""
+    _, y = _blocks(*measured(axis, values))
+    if y.size < 2:
+        raise NotEvaluable("one value has no trend: two are needed")
+    score, untied, _ = _score(y)
+    return score / untied if untied else 0.0
+
+
+def _score(y: Array) -> tuple[float, float, Array]:
+    """Rises less falls over all pairs of y (n,), what they would be in a strict trend of these ties, and how many
+    values are equal to each other, a number a distinct value."""
+    # A row at a time: all pairs at once are megabytes.
+    rises = sum(np.count_nonzero(y[k + 1 :] > y[k]) - np.count_nonzero(y[k + 1 :] < y[k]) for k in range(y.size - 1))
+    ties = np.unique(y, return_counts=True)[1].astype(np.float64)
+    pairs = y.size * (y.size - 1) / 2
+    return float(rises), math.sqrt(pairs * (pairs - float((ties * (ties - 1)).sum()) / 2)), ties
+
+
 def mann_kendall(axis: ArrayLike, values: ArrayLike, alpha: float = 0.05) -> Trend:
     """Test a curve for a monotone trend, axis and values (n,); NaN values are left out.
 
@@ -65,12 +85,9 @@ def mann_kendall(axis: ArrayLike, values: ArrayLike, alpha: float = 0.05) -> Tre
     if n < _FEWEST:
         raise NotEvaluable(f"{n} values: a trend needs {_FEWEST}")
     i, j = np.triu_indices(n, 1)
-    score = float(np.sign(y[j] - y[i]).sum())
     slope = float(np.median((y[j] - y[i]) / (x[j] - x[i])))
-    ties = np.unique(y, return_counts=True)[1].astype(np.float64)
+    score, untied, ties = _score(y)
     variance = (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
-    pairs = n * (n - 1) / 2
-    untied = math.sqrt(pairs * (pairs - float((ties * (ties - 1)).sum()) / 2))
     if variance <= 0:
         return Trend(n, slope, 0.0, None, 1.0, "all values are equal: there is no trend to test")
     inflation = _inflation(_ranks(y - slope * x), alpha)

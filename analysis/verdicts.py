@@ -3,23 +3,23 @@
 Supported: the whole interval over seeds is on the claim's side. Contradicted: it is wholly on the other. Equivalent:
 the difference is surely smaller than the declared margin, on whichever side. Inconclusive: none of these, with the
 seeds that would decide. Not evaluable: there is no interval, with what is missing. A verdict on all groups at once asks
-every comparison; one that a single group among m would settle asks it at the level alpha / m.
+every comparison; one that a single group, or hypothesis, among m would settle asks it at the level alpha / m.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import compare, student
+from analysis import compare, spread, student
 from analysis import ratio as ratios
 from analysis.declared import UNRECORDED
-from analysis.hypothesis import Hypothesis
-from analysis.numbers import format_estimate, format_p
+from analysis.hypothesis import WORST, Hypothesis
+from analysis.numbers import format_estimate, format_number, format_p
 from analysis.study import Block, Comparison, Measure, Study, block, range_of, time_to
 
 SUPPORTED, CONTRADICTED, EQUIVALENT = "supported", "contradicted", "equivalent"
@@ -61,7 +61,11 @@ def _range(h: Hypothesis, runs: Study) -> Verdict:
         verdict, decided = NOT_EVALUABLE, _no_interval(n)
     else:
         verdict, decided = _within(estimate.interval, h, runs)
-        if verdict == INCONCLUSIVE:
+        each = zip(estimate.seeds, estimate.values, strict=True)
+        outside = [str(seed) for seed, value in each if _within((value, value), h, runs)[0] != SUPPORTED]
+        if verdict == SUPPORTED and h.summary in WORST and outside:  # a mean may hide the one run where it came to that
+            verdict, decided = INCONCLUSIVE, f"{decided}, but not seed {', '.join(outside)}"
+        elif verdict == INCONCLUSIVE:
             bounds = [np.asarray(estimate.values) - bound for bound in (h.low, h.high) if bound is not None]
             decided += _would_decide(bounds, runs.settings.alpha)
     return Verdict(h.id, h.claim, verdict, quantity, estimate.mean, estimate.interval, shown, n, decided)
@@ -207,23 +211,79 @@ def _pareto(h: Hypothesis, runs: Study) -> Verdict:
     return Verdict(h.id, h.claim, verdict, quantity, None, None, "", n, decided)
 
 
-def _count(h: Hypothesis, runs: Study) -> Verdict:
+def _spread(h: Hypothesis, runs: Study) -> Verdict:
+    (against,) = h.against
+    measured = _block(h, runs, h.metrics[0], against)
+    comparison = _against(measured, h.group)
+    most = h.high or 1.0
+    found = spread.against(comparison.a, comparison.b, most, runs.settings.alpha) if comparison.a else None
+    group, other = (runs.sweep.label(name) for name in (h.group, against))
+    quantity = f"{measured.measure.title}: spread over seeds of {group} over that of {other}"
+    without = _without(comparison, measured, runs) or _few(comparison, runs)
+    if without or found is None or found.interval is None:
+        verdict = NOT_EVALUABLE
+        decided = without or "the distances to the medians have no spread: there is no interval"
+    else:
+        side = _side(found.interval)
+        verdict = {-1: SUPPORTED, 0: INCONCLUSIVE, 1: CONTRADICTED}[side]
+        excess = format_estimate(float(found.excess.mean()), found.interval, signed=True)
+        decided = f"mean distance to the median, {group} minus {most:g} times {other}: {excess}"
+        decided += _would_decide([found.excess], runs.settings.alpha) if side == 0 else ""
+    ratio = None if found is None else found.ratio
+    shown = "-" if ratio is None else format_number(ratio, 2)
+    return Verdict(h.id, h.claim, verdict, quantity, ratio, None, shown, comparison.result.n, decided)
+
+
+def _variation(h: Hypothesis, runs: Study) -> Verdict:
+    measured = _block(h, runs, h.metrics[0], None)
+    estimate = next(e for e in measured.estimates if e.group == h.group)
+    quantity = f"{measured.measure.title} of {runs.sweep.label(h.group)}: standard deviation over mean"
+    n, found = len(estimate.seeds), spread.variation(estimate.values, runs.settings.alpha)
+    if not estimate.recorded:
+        verdict, decided = NOT_EVALUABLE, f"not recorded by {runs.sweep.label(h.group)}"
+    elif found is None:
+        mixed = n > 1 and min(estimate.values) <= 0 <= max(estimate.values)
+        verdict = NOT_EVALUABLE
+        decided = "values on both sides of zero have no such share" if mixed else _no_interval(n)
+    else:
+        verdict, decided = _within(found[1], h, runs)
+        decided += ", if seeds are normal"
+        if verdict == INCONCLUSIVE:
+            decided += _said(spread.seeds_to_bound(found[0], h.high or 0.0, runs.settings.alpha))
+    cv, interval = found or (None, None)
+    return Verdict(h.id, h.claim, verdict, quantity, cv, interval, format_estimate(cv, interval), n, decided)
+
+
+def _joint(h: Hypothesis, runs: Study) -> Verdict:
+    """At least k of m hypotheses. If that is false, m - k + 1 of them are, and one of these wrongly supported may be
+    enough: each is asked at the level alpha / (m - k + 1), which for all of them is alpha itself (intersection-union;
+    Berger 1982), for any of them Bonferroni's. That k - 1 are true at most is its mirror image: alpha / k."""
     members = {member.id: member for member in runs.settings.hypotheses}
-    verdicts = {name: judge(members[name], runs).verdict for name in h.of}
-    supported = [name for name, verdict in verdicts.items() if verdict == SUPPORTED]
-    open_ = [name for name, verdict in verdicts.items() if verdict in (INCONCLUSIVE, NOT_EVALUABLE)]
-    least = int(h.low or 0)
-    short = CONTRADICTED if len(supported) + len(open_) < least else INCONCLUSIVE
-    verdict = SUPPORTED if len(supported) >= least else short
-    decided = "; ".join(f"{name} {found}" for name, found in verdicts.items())
-    shown = f"{len(supported)} of {len(h.of)}"
+    least, many, alpha = int(h.low or 1), len(h.of), runs.settings.alpha
+    levels = alpha, alpha / (many - least + 1), alpha / least
+    asked = {level: replace(runs, settings=replace(runs.settings, alpha=level)) for level in levels}
+    found = {level: {name: judge(members[name], one).verdict for name in h.of} for level, one in asked.items()}
+    plain, for_, against = (found[level] for level in levels)
+    if list(for_.values()).count(SUPPORTED) >= least:
+        verdict = SUPPORTED
+    elif list(against.values()).count(CONTRADICTED) > many - least:
+        verdict = CONTRADICTED
+    else:
+        verdict = NOT_EVALUABLE if set(plain.values()) == {NOT_EVALUABLE} else INCONCLUSIVE
+    decided = "; ".join(f"{name} {said}" for name, said in plain.items())
+    for word, level in zip((SUPPORTED, CONTRADICTED), levels[1:], strict=True):
+        lost = [name for name in h.of if plain[name] == word != found[level][name]]
+        if lost:
+            decided += f"; at the level {level:.2g} that a verdict on {many} needs, not {word}: {', '.join(lost)}"
+    count = list(plain.values()).count(SUPPORTED)
     seeds = len({run.seed for run in runs.sweep.runs})
-    return Verdict(h.id, h.claim, verdict, "hypotheses supported", float(len(supported)), None, shown, seeds, decided)
+    shown = f"{count} of {many}"
+    return Verdict(h.id, h.claim, verdict, "hypotheses supported", float(count), None, shown, seeds, decided)
 
 
 _JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
     "range": _range, "ratio": _ratio, "greater": _than, "less": _than, "between": _between, "extreme": _extreme,
-    "pareto": _pareto, "count": _count,
+    "pareto": _pareto, "spread": _spread, "variation": _variation, "count": _joint, "all": _joint, "any": _joint,
 }  # fmt: skip
 
 
@@ -266,6 +326,10 @@ def _would_decide(distances: Sequence[NDArray[np.float64]], alpha: float) -> str
     seeds = student.seeds_to_find(min(found), alpha) if found else None
     if not found or (seeds is not None and seeds <= max(d.size for d in distances)):
         return ""  # what is in the way is not the number of seeds: a stricter level, or another metric
+    return _said(seeds)
+
+
+def _said(seeds: int | None) -> str:
     if seeds is None:
         return f"; more than {student.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
     return f"; about {seeds} seeds would decide if mean and spread stay as they are"

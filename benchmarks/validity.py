@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import compare, factors, ratio, resample, scale, student
+from analysis import compare, factors, ratio, resample, scale, spread, student
 from analysis.log import Curves
 from analysis.read import Run, Sweep
 from analysis.settings import settings
@@ -141,7 +141,7 @@ def single(experiments: int, n: int, luck: str) -> Iterator[Rate]:
     """The tests on their own: pairs, samples without pairs, equivalence at its margin, slopes over model sizes."""
     random = np.random.default_rng([n, len(luck), 77])
     hits = dict.fromkeys(
-        ("paired t", "sign flip", "Wilcoxon", "Welch t", "Mann-Whitney", "equivalence", "size slope"), 0
+        ("paired t", "sign flip", "Wilcoxon", "Welch t", "Mann-Whitney", "equivalence", "size slope", "spread"), 0
     )
     for _ in range(experiments):
         a, b = LUCK[luck](random, n), LUCK[luck](random, n)
@@ -150,10 +150,37 @@ def single(experiments: int, n: int, luck: str) -> Iterator[Rate]:
         same = compare.equivalence(a, b + 0.5, 0.5)
         slope = scale.size_trend([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
         p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p_t, two.p_mann_whitney, same.p, slope.p_t)
-        for name, value in zip(hits, p, strict=True):
+        for name, value in zip(list(hits)[:-1], p, strict=True):
             hits[name] += value is not None and value <= ALPHA
+        hits["spread"] += _outside(spread.against(2 + 1.5 * a, b, 1.5, ALPHA).interval, 0)
     for name, count in hits.items():
         yield Rate(f"{name}, n = {n}, {luck}", count, experiments, most=ALPHA)
+
+
+def _outside(interval: tuple[float, float] | None, value: float) -> bool:
+    return interval is not None and not interval[0] <= value <= interval[1]
+
+
+def joints(experiments: int, n: int, luck: str, members: int = 5) -> Iterator[Rate]:
+    """Hypotheses on hypotheses, whose members are all at the edge of truth: all, any, and a majority of them."""
+    random = np.random.default_rng([n, len(luck), members])
+    metrics = [f"a/m{place}" for place in range(members)]
+    asked: dict[str, Any] = {
+        metric: {"claim": "It is so.", "kind": "ratio", "group": "B", "metric": metric, "at_least": 1.0}
+        for metric in metrics
+    }
+    kinds = {"all": {}, "any": {}, "count": {"at_least": members // 2 + 1}}
+    asked |= {kind: {"claim": "So are they.", "kind": kind, "of": metrics, **more} for kind, more in kinds.items()}
+    section = {"primary": {"metric": metrics[0]}, "hypotheses": asked}
+    options = settings(section, groups=("A", "B"), baseline="A")
+    hits = dict.fromkeys(kinds, 0)
+    for _ in range(experiments):
+        scores = {m: {group: np.exp(0.3 * LUCK[luck](random, n, 1)) for group in ("A", "B")} for m in metrics}
+        found = study(sweep_of(scores), options)
+        for hypothesis in options.hypotheses[members:]:
+            hits[hypothesis.id] += judge(hypothesis, found).verdict in (SUPPORTED, CONTRADICTED)
+    for name, count in hits.items():
+        yield Rate(f"{name} of {members} hypotheses, n = {n}, {luck}", count, experiments, most=ALPHA)
 
 
 # ---------------------------------------------------------------- coverage
@@ -177,6 +204,8 @@ def intervals(experiments: int, n: int) -> Iterator[Rate]:
         count("mean over seeds", student.t_interval(a), 2)
         count("paired difference", compare.paired(a, b).interval, 1)
         count("Welch difference", compare.unpaired(a, b).interval, 1)
+        varied = spread.variation(20 + (a - 2), ALPHA)
+        count("coefficient of variation", varied[1] if varied else None, 0.05)
         count("ratio", ratio.ratio(np.exp(0.2 * a).tolist(), np.exp(0.2 * b).tolist(), ALPHA).interval, math.exp(0.2))
         # A seed's luck, and what it does to each cell: the interaction of seeds and cells.
         seeds = {
@@ -214,6 +243,7 @@ def rates(experiments: int) -> Iterator[Rate]:
     for n in SEEDS:
         for luck in LUCK:
             yield from single(experiments, n, luck)
+            yield from joints(experiments // 8, n, luck)
             yield from verdicts(experiments // 4, n, luck, "paired_t", "max_t")
             yield from verdicts(experiments // 4, n, luck, "paired_t", "holm")
             yield from verdicts(experiments // 8, n, luck, "wilcoxon", "bh")

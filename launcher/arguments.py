@@ -11,22 +11,27 @@ from hydra.errors import HydraException
 
 from launcher import methods
 from launcher.compose import Composer
+from launcher.hypotheses import HYPOTHESIS
 from launcher.problem import Problem, nearest, one_line
 
 COMMAND_LINE = "command line"
 # Sections that are one for the whole experiment: they can be set, not swept.
 WHOLE = ("experiment.", "analysis.", "cluster.", "tracking.", "base.")
-WHOLE_GROUPS = ("cluster", "scale")
+WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
 
 
 @dataclass
 class Arguments:
-    """What the command line asks for; every list and mapping in the order given."""
+    """What the command line asks for; every list and mapping in the order given.
+
+    more_hypotheses: files that `+hypothesis=NAME` puts beside those of the experiment.
+    """
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
     methods: list[tuple[str, ...]] | None = None
     seeds: list[Any] | None = None
     choices: dict[str, str] = field(default_factory=dict)
+    more_hypotheses: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     choice_factors: dict[str, list[str]] = field(default_factory=dict)
     value_factors: dict[str, list[Any]] = field(default_factory=dict)
@@ -78,11 +83,16 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
             parsed.experiments = [None if level is None else str(level) for level in levels]
         elif key == "method":
             parsed.methods = chosen
+        elif key == HYPOTHESIS and override.is_add():
+            parsed.more_hypotheses += [name for one in chosen for name in one]
         elif len(chosen) == 1:
             (parsed.choices[key],) = _spelled(composer, key, chosen)
         elif key in WHOLE_GROUPS:
             names = ",".join(name for one in chosen for name in one)
-            problems.append(Problem(COMMAND_LINE, key, names, f"a sweep has one {key}", "choose one"))
+            rule, fix = f"a sweep has one {key}", "choose one"
+            if key == HYPOTHESIS:
+                rule, fix = "hypotheses are of the whole sweep", f"write {key}=[{names}]"
+            problems.append(Problem(COMMAND_LINE, key, names, rule, fix))
         elif chosen:
             parsed.choice_factors[key] = _spelled(composer, key, chosen)
     elif key == "seed":
@@ -126,7 +136,7 @@ def _sound(
 ) -> bool:
     unknown = [name for one in chosen for name in one if name not in composer.options(key)]
     problems.extend(unknown_option(composer, where, at, key, name) for name in unknown)
-    if unknown or methods.is_list_part(composer, key):
+    if unknown or _takes_list(composer, key):
         return not unknown
     if () in chosen:
         problems.append(Problem(where, at, "[]", "this group needs a choice", "name one"))
@@ -138,8 +148,12 @@ def _sound(
     return not several
 
 
+def _takes_list(composer: Composer, key: str) -> bool:
+    return key == HYPOTHESIS or methods.is_list_part(composer, key)
+
+
 def _spelled(composer: Composer, key: str, chosen: list[tuple[str, ...]]) -> list[str]:
-    if methods.is_list_part(composer, key):
+    if _takes_list(composer, key):
         return list(dict.fromkeys(map(methods.spelled, chosen)))
     return [name for one in chosen for name in one]
 

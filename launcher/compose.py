@@ -44,6 +44,14 @@ class File:
     package: str
     content: Mapping[str, Any]
 
+    @property
+    def tree(self) -> Mapping[str, Any]:
+        """What it says, at its place in the whole."""
+        content = self.content
+        for part in reversed(self.package.split(".") if self.package else []):
+            content = {part: content}
+        return content
+
 
 @dataclass(frozen=True)
 class Composed:
@@ -120,11 +128,8 @@ class Composer:
         if defaults.config_overrides:
             raise NotPlain
         for file in files:
-            content: Any = file.content
-            for part in reversed(file.package.split(".") if file.package else []):
-                content = {part: content}
             try:
-                tree = merge(tree, content)
+                tree = merge(tree, file.tree)
             except Clash as clash:
                 clash.file = file.path
                 raise

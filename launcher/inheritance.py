@@ -10,19 +10,25 @@ from typing import Any
 
 from launcher.problem import Problem, nearest
 
-_NAMED = ("groups", "factors", "zip", "scales")
+EXPERIMENT = ("groups", "factors", "zip", "scales")
+ANALYSIS = ("hypotheses",)
 
 
 def kept(
-    section: Mapping[str, Any], files: Sequence[Mapping[str, Any]], where: str, problems: list[Problem]
+    at: str,
+    parts: Sequence[str],
+    section: Mapping[str, Any],
+    files: Sequence[Mapping[str, Any]],
+    where: str,
+    problems: list[Problem],
 ) -> dict[str, Any]:
-    """The merged `experiment` section without the entries that are dropped.
+    """A merged section without the entries of its `parts` that are dropped.
 
-    files: the `experiment` sections of the composition's files, unmerged. A null for what none of them declares is
-    added to `problems`.
+    at: the section's key; files: the same sections of the composition's files, unmerged. A null for what none of them
+    declares is added to `problems`.
     """
     result = dict(section)
-    for part in _NAMED:
+    for part in parts:
         entries = section.get(part)
         if not isinstance(entries, Mapping):
             continue
@@ -35,10 +41,10 @@ def kept(
         }
         for name in [str(name) for name, entry in entries.items() if entry is None and str(name) not in declared]:
             close = nearest(name, sorted(declared))
-            rule = "null drops what another experiment declares, and none does"
+            rule = "null drops what another file declares, and none does"
             others = f"; declared: {', '.join(sorted(declared))}" if declared else ""
             fix = f"write {close}" if close else f"remove it, or say what it is{others}"
-            problems.append(Problem(where, f"experiment.{part}.{name}", None, rule, fix))
+            problems.append(Problem(where, f"{at}.{part}.{name}", None, rule, fix))
         result[part] = {name: entry for name, entry in entries.items() if entry is not None}
     return result
 

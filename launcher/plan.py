@@ -10,7 +10,7 @@ import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from launcher import run as folders
 from launcher.arguments import COMMAND_LINE
 from launcher.base import Base
 from launcher.cells import Cells, Entry, PlannedRun
-from launcher.compose import Composer
-from launcher.declared import declared
+from launcher.compose import Composed, Composer
+from launcher.declared import Declared, declared
 from launcher.problem import InvalidPlan, Problem, nearest, one_line
 from launcher.run import State
 from launcher.workshop import SECTIONS, Workshop, does_not_compose
@@ -170,9 +170,7 @@ class _Planner:
         where = self._workshop.where(name)
         composed = self._composer.compose(self._workshop.selection(name))
         default = composed.choices.get("method") or methods.BASELINE
-        section = root.get("experiment") or {}
-        files = [file.content.get("experiment") for file in composed.files if not file.package]
-        section = inheritance.kept(section, [own for own in files if isinstance(own, Mapping)], where, self._problems)
+        section = self._kept("experiment", inheritance.EXPERIMENT, root.get("experiment") or {}, composed, where)
         if name is not None and "experiment.name" not in self._arguments.values:
             source = self._composer.source(self._workshop.selection(name), "experiment.name")
             inheritance.own_name(section, source, where, self._problems)
@@ -196,9 +194,25 @@ class _Planner:
                 for group in wanted.groups.values()
             },
             factors={key: {"label": labels[key], "levels": list(levels)} for key, levels in cells.levels.items()},
-            analysis=self._section(root, "analysis", where),
+            analysis=self._analysis(root, wanted, composed, where),
             entries=tuple(entries),
         )
+
+    def _analysis(self, root: Mapping[str, Any], wanted: Declared, composed: Composed, where: str) -> Mapping[str, Any]:
+        section = self._section(root, "analysis", where)
+        section = self._kept("analysis", inheritance.ANALYSIS, section, composed, where)
+        if not self._problems:
+            groups, baseline = list(wanted.groups), wanted.baseline
+            for problem in hypotheses.problems(section, groups, baseline, composed, where):
+                self._problems.append(replace(problem, where=self._blamed(problem.key, problem.where)))
+        return section
+
+    def _kept(
+        self, name: str, parts: Sequence[str], section: Mapping[str, Any], composed: Composed, where: str
+    ) -> dict[str, Any]:
+        files = [compose.lookup(file.tree, name)[1] for file in composed.files]
+        own = [one for one in files if isinstance(one, Mapping)]
+        return inheritance.kept(name, parts, section, own, where, self._problems)
 
     def _section(self, root: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
         """One of the sections in CHECKED, checked against what holds without an experiment."""
@@ -206,11 +220,15 @@ class _Planner:
         defaults = self._composer.compose(chosen).tree[name]
         section = validate.strip({name: root.get(name) or {}})
         for breach in validate.Checker({name: defaults}).check(section):
-            said = any(breach.key == key or breach.key.startswith(f"{key}.") for key in self._arguments.values)
-            place = COMMAND_LINE if said else where
+            place = self._blamed(breach.key, where)
             self._problems.append(Problem(place, breach.key, validate.brief(breach.value), breach.rule, breach.fix))
         found: dict[str, Any] = section[name]
         return found
+
+    def _blamed(self, key: str, where: str) -> str:
+        """Who set a key: the command line, or else `where`."""
+        said = any(key == own or key.startswith(f"{own}.") for own in self._arguments.values)
+        return COMMAND_LINE if said else where
 
 
 # ---------------------------------------------------------------- freezing

@@ -13,6 +13,7 @@ from launcher import base as bases
 from launcher import compose, identity, methods, validate
 from launcher.base import Base
 from launcher.compose import Composer
+from launcher.hypotheses import HYPOTHESIS
 from launcher.problem import Problem, one_line
 
 SECTIONS = identity.SECTIONS
@@ -92,7 +93,12 @@ class Workshop:
         """The choices of groups that hold for the whole experiment, as Hydra's overrides."""
         chosen = [f"{group}={choice}" for group, choice in self.arguments.choices.items()]
         whole = [one for one in chosen if not one.startswith("method/")]
-        return [f"experiment={experiment}", *whole] if experiment else whole
+        found = [f"experiment={experiment}", *whole] if experiment else whole
+        if not self.arguments.more_hypotheses:
+            return found
+        own = self.composer.compose(found).chosen(HYPOTHESIS)
+        every = methods.spelled([*own, *self.arguments.more_hypotheses])
+        return [*(one for one in found if not one.startswith(f"{HYPOTHESIS}=")), f"{HYPOTHESIS}={every}"]
 
     def shape(self, experiment: str | None, overrides: Sequence[str]) -> Shape | None:
         """The shape of a choice of groups (the last for each counts); None (and a problem) if it does not compose."""

@@ -140,7 +140,7 @@ def test_parent_and_child_share_their_equal_runs(conf):
     [
         (
             {"groups": {"C4": None}},
-            "experiment.groups.C4: null drops what another experiment declares, and none does. Fix: remove it, "
+            "experiment.groups.C4: null drops what another file declares, and none does. Fix: remove it, "
             "or say what it is; declared: C0, C1, C2, C3",
         ),
         ({"factors": {"method.gama": None}}, "experiment.factors.method.gama: null drops"),

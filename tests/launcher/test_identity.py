@@ -52,6 +52,7 @@ def test_golden():
         ("model", "seconds_per_step", 9),
         ("trainer", "checkpoint_every", 1),
         ("trainer", "hist_every", 1),
+        ("trainer", "eval_responses", 1),
     ],
 )
 def test_what_cannot_change_a_result_does_not_count(section, key, value):

@@ -43,6 +43,7 @@ RUNS = {
     "qstar_weights": 12,
     "qstar_target": 12,
     "qstar_long": 6,
+    "qstar_scale": 18,
     "qstar_speculative": 15,
 }
 
@@ -65,7 +66,7 @@ def test_every_shipped_experiment_plans_at_every_scale(name, scale):
         # With one update a step the importance ratio is 1, and most variants are GRPO.
         assert verl["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] < verl["data"]["train_batch_size"]
         if scale == "tiny":
-            assert (run.config["model"]["name"], run.config["task"]["name"]) == ("tiny", "expression")
+            assert run.config["model"]["kind"] == "embedded" and run.config["task"]["name"] == "expression"
 
 
 @pytest.mark.parametrize("name", shipped("method"))

@@ -135,7 +135,7 @@ def test_a_bad_command_line_is_refused_in_one_line(arguments, message):
 
 ZIP = {"method.clip_low": [0.1, 0.2], "trainer.steps": [5, 6]}
 EXPERIMENTS = [
-    ({"groups": {**ONE, "B": None}}, "experiment.groups.B: null drops what another experiment declares, and none does"),
+    ({"groups": {**ONE, "B": None}}, "experiment.groups.B: null drops what another file declares, and none does"),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3]}}},
         "experiment.zip.z = {'trainer.steps': [3]}: a mapping of two keys or more",

@@ -87,12 +87,14 @@ def test_a_torn_line_is_dropped_and_counted(folder):
 def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, kept):
     run.metrics_path(folder).write_text(line(1) + line(2) + line(3) + '{"step": 4')
     run.histograms_path(folder).write_text(line(2, name="h"))
+    run.responses_path(folder).write_text(line(2, id="a") + line(3, id="a") + line(3, id="b"))
     if checkpoint:
         (run.checkpoints_folder(folder) / run.checkpoint_name(checkpoint)).mkdir(parents=True)
         (run.checkpoints_folder(folder) / ".tmp-step_000003-1").mkdir()
     attempt.prepare(folder, 2)
     assert steps(run.metrics_path(folder)) == kept
     assert run.read_log(run.metrics_path(folder)).torn == 0
+    assert steps(run.responses_path(folder)) == kept[1:]
     moved = (run.attempt_folder(folder, 2) / "superseded.jsonl").read_bytes()
     assert b'"step": 3' in moved and moved.endswith(b"\n")
     assert [found[0] for found in run.checkpoints(folder)] == ([checkpoint] if checkpoint else [])
@@ -123,6 +125,17 @@ def test_of_two_who_create_a_run_one_does(folder):
     assert not run.create_state(folder, State("0123", run.CANCELLED))
     assert run.read_state(folder).state == run.PLANNED
     assert not list(folder.glob(".tmp-*"))
+
+
+def test_a_response_is_a_line_and_its_prompt_is_known_by_its_content(owned):
+    for step, prompt, response in ((10, "1+1=", "2"), (20, "1+1=", "\x00<b>\u202e\n"), (20, "1+2=", "\ud800")):
+        owned.response(step, prompt, response, 1.0, "2")
+    owned.sync()
+    log = run.read_log(run.responses_path(owned.folder))
+    assert log.torn == 0 and [one["response"] for one in log.records] == ["2", "\x00<b>\u202e\n", "\ud800"]
+    first, again, other = (one["id"] for one in log.records)
+    assert first == again != other
+    assert {"step", "attempt", "id", "prompt", "response", "reward", "answer"} == set(log.records[0])
 
 
 def test_only_the_newest_complete_checkpoint_stays(owned):

@@ -1,0 +1,73 @@
+"""How much the seeds of a method scatter: against another method's, and against their own mean.
+
+Against another: the paired form of Brown and Forsythe's test (1974), a t test of the distances to each method's own
+median. The F test and Pitman and Morgan's are exact for normal values alone: where luck is log-normal, they find a
+difference in 30 to 40% of experiments with 10 equal pairs, this one in 4%. It is cautious instead: with three seeds it
+decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from analysis import student
+from analysis.student import Interval
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Spread of a over that of b, each the mean distance of n seeds to their median.
+
+    ratio: None where b has no spread. excess: (n,) distances of a less `most` times those of b, in the values' unit;
+    interval: t interval of their mean, None without spread: below zero when a scatters surely less than `most` times b.
+    """
+
+    ratio: float | None
+    excess: Array
+    interval: Interval | None
+
+
+def against(a: ArrayLike, b: ArrayLike, most: float, alpha: float) -> Scatter:
+    """Whether a (n,) scatters at most `most` times as much as b (n,), of the same seeds, n from 1."""
+    x, y = (np.abs(v - np.median(v)) for v in (np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)))
+    excess = x - most * y
+    ratio = float(x.mean() / y.mean()) if y.any() else None
+    return Scatter(ratio, excess, student.t_interval(excess, alpha))
+
+
+def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
+    """Coefficient of variation of values (n,): standard deviation over mean, with the interval that the chi-square
+    distribution gives the former. It rests on normal values, and on a mean far from zero.
+
+    None with fewer than two values, no spread, or values on both sides of zero.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if x.size < 2 or student.constant(x) or not (np.all(x > 0) or np.all(x < 0)):
+        return None
+    cv = float(x.std(ddof=1) / abs(x.mean()))
+    low, high = _factors(x.size, alpha)
+    return cv, (cv * low, cv * high)
+
+
+def seeds_to_bound(cv: float, most: float, alpha: float) -> int | None:
+    """Seeds with which the interval of the same coefficient of variation would be on one side of `most`; None above
+    student.MOST_SEEDS."""
+    for n in range(2, student.MOST_SEEDS + 1):
+        low, high = _factors(n, alpha)
+        if cv * high <= most or cv * low > most:
+            return n
+    return None
+
+
+def _factors(n: int, alpha: float) -> Interval:
+    """The true standard deviation lies within these times that of n values, at level 1 - alpha."""
+    df = n - 1
+    low, high = (math.sqrt(df / float(special.chdtri(df, tail))) for tail in (alpha / 2, 1 - alpha / 2))
+    return low, high
