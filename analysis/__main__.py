@@ -1,8 +1,10 @@
 """python -m analysis report FOLDER [--format paper] [--json]: write FOLDER/report, print the main table and the path.
 python -m analysis report --compare A B [--output FOLDER] [--json]: the same of two sweeps side by side.
+python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs and
+TensorBoard's event files as an experiment.
 
-Exit code 0: the report is written, whatever it says; 2: there is no plan to report on, it asks for something unknown,
-or the arguments do not go together.
+Exit code 0: the report is written, whatever it says, or the runs are imported; 2: there is no plan to report on, it
+asks for something unknown, the arguments do not go together, or runs cannot be imported as asked.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add_argument("--output", type=Path, help="where --compare writes; default: compare-A-B beside A")
     report.add_argument("--format", choices=("html", "paper"), default="html", help="paper: FOLDER/report/paper, too")
     report.add_argument("--json", action="store_true", help="print the report as JSON instead of the table")
+    _import_arguments(commands.add_parser("import", help="runs of W&B (offline) and TensorBoard as an experiment"))
+    arguments = sys.argv[1:] if arguments is None else arguments
     chosen = parser.parse_args(arguments)
+    if chosen.command == "import":
+        return _import(chosen, arguments[1:])
     if (chosen.folder is None) == (chosen.compare is None):
         report.error("give either FOLDER or --compare A B")
     if chosen.output is not None and chosen.compare is None:
@@ -45,6 +51,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _import_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "sources", type=Path, nargs="+", metavar="SOURCE", help="folders of offline-run-*/run-*.wandb or of event files"
+    )
+    add("--into", type=Path, required=True, metavar="FOLDER", help="the experiment to make, such as multirun/theirs")
+    add("--group", metavar="KEY", help="the key of a run's configuration that says its group, such as method.name")
+    add("--seed", metavar="KEY", help="the key that says its seed")
+    add(
+        "--factor",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="a key of which each level is a cell; may be repeated",
+    )
+    add("--match", metavar="REGEX", help="on a run's name: (?P<group>...), (?P<seed>...); other names are factors")
+    add("--map", type=Path, metavar="FILE", help="a CSV file of run, group, seed and factors; other runs are left out")
+    add("--baseline", metavar="GROUP", help="what the others are compared with")
+    add("--metric", metavar="KEY", action="append", default=[], help="the first is the question; may be repeated")
+    add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
+    add("--analysis", type=Path, metavar="FILE", help="YAML with the whole section `analysis`, in place of --metric")
+    add("--step", metavar="KEY", help="the metric that counts the steps of W&B's runs; default: W&B's own steps")
+
+
+def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
+    from analysis.checks import BadPlan
+    from analysis.importing import Asked, BadImport, Naming, import_runs, quoted
+
+    naming = Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map)
+    try:
+        done = import_runs(
+            Asked(
+                sources=tuple(chosen.sources),
+                into=chosen.into,
+                naming=naming,
+                baseline=chosen.baseline,
+                metrics=tuple(chosen.metric),
+                direction=chosen.direction,
+                analysis=chosen.analysis,
+                step=chosen.step,
+                command=quoted(words),
+            )
+        )
+    except (BadImport, BadPlan) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for group, count in done.groups.items():
+        print(f"{group}: {count} {'run' if count == 1 else 'runs'}")
+    for line in (*(f"Missing: {gap}" for gap in done.gaps), *(f"Not in the map: {one}" for one in done.left_out)):
+        print(f"* {line}")
+    print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
+    return 0
 
 
 def _one(chosen: argparse.Namespace) -> int:

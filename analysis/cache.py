@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from analysis.log import Array, BadLine, Curves, parse
 
@@ -47,17 +48,20 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
 
 
 class _Columns(Mapping[str, Array]):
-    """The columns of a Parquet file, each read when it is first asked for."""
+    """The columns of a Parquet file: the first one is read alone when it is asked for, the others at once when a second
+    one is, for together they take as long as two or three."""
 
     def __init__(self, file: pq.ParquetFile, names: tuple[str, ...]) -> None:
-        self._file, self._names = file, names
+        self._file: pq.ParquetFile | None = file
+        self._names = names
         self._read: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._read:
-            if name not in self._names:
-                raise KeyError(name)
-            self._read[name] = _column(self._file, name)
+        if name not in self._read and self._file is not None and name in self._names:
+            others = [other for other in self._names if other not in self._read]
+            self._read |= _columns(self._file, others if self._read else [name])
+            if len(self._read) == len(self._names):
+                self._file = None  # and with it the file's bytes
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
@@ -70,8 +74,16 @@ class _Columns(Mapping[str, Array]):
         return len(self._names)
 
 
-def _column(file: pq.ParquetFile, name: str) -> Array:
-    return np.asarray(file.read(columns=[name], use_threads=False).column(name).to_numpy(), dtype=np.float64)
+def array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
+    """Values (n,) as Arrow has them, without a copy. Not pyarrow.array, which first imports pandas: a report needs it
+    for nothing, and it takes as long as a small report."""
+    return pa.Array.from_buffers(kind, values.size, [valid, pa.py_buffer(values)])
+
+
+def _columns(file: pq.ParquetFile, names: list[str]) -> dict[str, Array]:
+    table = file.read(columns=names, use_threads=False).combine_chunks()
+    # Not to_numpy, which imports pandas, too.
+    return {name: np.asarray(np.from_dlpack(table.column(name).chunk(0)), dtype=np.float64) for name in names}
 
 
 def _open(file: Path) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
@@ -87,9 +99,8 @@ def _open(file: Path) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
 def _restored(file: pq.ParquetFile, about: Mapping[str, Any], shown: str) -> Curves:
     bad = tuple(BadLine(shown, *line) for line in about["bad"])
     names = tuple(file.schema_arrow.names[1:])
-    return Curves(
-        _column(file, "step"), _Columns(file, names), about["not_finite"], bad, about["bad_count"], about["superseded"]
-    )
+    steps = _columns(file, ["step"])["step"]
+    return Curves(steps, _Columns(file, names), about["not_finite"], bad, about["bad_count"], about["superseded"])
 
 
 def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
@@ -104,7 +115,7 @@ def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         # Metrics are noise in their last digits: neither a dictionary nor compression makes them smaller.
-        table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema)
+        table = pa.Table.from_arrays([array(pa.float64(), column) for column in columns], schema=schema)
         pq.write_table(table, part, use_dictionary=False, compression="none", write_statistics=False)
         part.replace(file)
     except OSError:

@@ -6,8 +6,9 @@ as independent rejects a true null up to half of the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +18,25 @@ Values = Mapping[
     tuple[int, Cell], float | None
 ]  # planned runs of one group: (seed, cell) -> its value, None if it has none
 
+_NAMED = 3  # cells named one by one
+
 
 @dataclass(frozen=True)
 class Kept:
     """A group's usable cells, the same ones in every seed.
 
-    lost: seeds left out, with the reason. dropped: cells left out.
+    lost: seeds left out, with the reason. dropped: cells left out, of those planned.
     """
 
     seeds: Mapping[int, Mapping[Cell, float]]
     lost: Mapping[int, str]
     dropped: tuple[Cell, ...]
-    planned: int
+    planned: tuple[Cell, ...]
+
+    @property
+    def left_out(self) -> str:
+        """The dropped cells in words: the levels that are gone altogether, then the other cells; "" for none."""
+        return named(self.dropped, self.planned)
 
 
 @dataclass(frozen=True)
@@ -43,10 +51,11 @@ class Pairs:
 
 
 def keep(values: Values) -> Kept:
-    """Balance a group: a seed with half of its cells or fewer is left out; then a cell that some seed lacks is left out
-    of all.
+    """Balance a group: a cell that no seed has is left out, as is then a seed with half of the others or fewer, and at
+    last a cell that some seed lacks, of all.
 
-    So every seed is averaged over the same cells, and none silently over fewer.
+    So every seed is averaged over the same cells, and none silently over fewer; and a level that diverges in every seed
+    does not take the others with it.
     """
     planned: dict[int, set[Cell]] = {}
     usable: dict[int, dict[Cell, float]] = {}
@@ -54,13 +63,13 @@ def keep(values: Values) -> Kept:
         planned.setdefault(seed, set()).add(cell)
         if value is not None:
             usable.setdefault(seed, {})[cell] = value
+    somewhere = {cell for cells in usable.values() for cell in cells}
     lost: dict[int, str] = {}
     for seed in sorted(planned):
-        have = len(usable.get(seed, {}))
-        if 2 * have <= len(planned[seed]):
-            lost[seed] = (
-                "no result" if len(planned[seed]) == 1 else f"{have} of {len(planned[seed])} cells have a result"
-            )
+        have, wanted = len(usable.get(seed, {})), len(planned[seed] & somewhere)
+        if 2 * have <= wanted or not wanted:
+            several = wanted > 1 and len(planned[seed]) > 1
+            lost[seed] = f"{have} of {wanted} cells have a result" if several else "no result"
             usable.pop(seed, None)
     everywhere = set.intersection(*(set(cells) for cells in usable.values())) if usable else set()
     union = {cell for seed in usable for cell in planned[seed]}
@@ -69,17 +78,33 @@ def keep(values: Values) -> Kept:
         lost.update(dict.fromkeys(usable, "no cell that every seed has"))
         usable = {}
     seeds = {seed: {cell: usable[seed][cell] for cell in sorted(everywhere, key=repr)} for seed in sorted(usable)}
-    return Kept(seeds, lost, dropped, len(union))
+    return Kept(seeds, lost, dropped, tuple(sorted(union, key=repr)))
+
+
+def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
+    """Cells of a grid in words: each level all of whose planned cells are gone, then the others, the first three."""
+    of_level: dict[tuple[str, Any], list[Cell]] = {}
+    for cell in planned:
+        for item in cell:
+            of_level.setdefault(item, []).append(cell)
+    rest, parts = dict.fromkeys(gone), []
+    for (label, level), cells in of_level.items():
+        if len(cells) < len(planned) and all(cell in gone for cell in cells) and any(cell in rest for cell in cells):
+            parts.append(f"{label} = {level}")
+            for cell in cells:
+                rest.pop(cell, None)
+    parts += [", ".join(f"{label} = {level}" for label, level in cell) for cell in list(rest)[:_NAMED]]
+    return "; ".join(parts) + (f"; and {len(rest) - _NAMED} more" if len(rest) > _NAMED else "")
 
 
 def means(kept: Kept) -> dict[int, float]:
     """One number a seed: the mean over the kept cells."""
-    return {seed: float(np.mean(list(cells.values()))) for seed, cells in kept.seeds.items()}
+    return {seed: _mean(list(cells.values())) for seed, cells in kept.seeds.items()}
 
 
 def pair(a: Kept, b: Kept, names: tuple[str, str]) -> Pairs:
     """Pair two groups by seed. Factors that both have are matched level by level, the others averaged over."""
-    shared = _labels(a) & _labels(b)
+    shared = labels_of(a) & labels_of(b)
     both = sorted(set(a.seeds) & set(b.seeds))
     lost: dict[int, str] = {}
     for kept, name in ((a, names[0]), (b, names[1])):
@@ -88,19 +113,21 @@ def pair(a: Kept, b: Kept, names: tuple[str, str]) -> Pairs:
     for seed in sorted(set(a.seeds) ^ set(b.seeds)):
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
-    notes = [f"{name}: averaged over {k.planned - len(k.dropped)} of {k.planned} cells, the others lack a run"
-             for k, name in ((a, names[0]), (b, names[1])) if k.dropped]  # fmt: skip
+    notes = [
+        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, for they lack a "
+        f"run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
+    ]  # fmt: skip
     left, right = [], []
     for seed in both:
-        one, other = _levels(a.seeds[seed], shared), _levels(b.seeds[seed], shared)
+        one, other = by_level(a.seeds[seed], shared), by_level(b.seeds[seed], shared)
         matched = sorted(set(one) & set(other), key=repr)
         if not matched:
             lost[seed] = "no level of the shared factors in both groups"
             continue
         if seed == both[0] and len(matched) < len(set(one) | set(other)):
             notes.append(f"compared on {len(matched)} of {len(set(one) | set(other))} levels of the shared factors")
-        left.append(float(np.mean([one[level] for level in matched])))
-        right.append(float(np.mean([other[level] for level in matched])))
+        left.append(_mean([one[level] for level in matched]))
+        right.append(_mean([other[level] for level in matched]))
     seeds = tuple(seed for seed in both if seed not in lost)
     return Pairs(seeds, tuple(left), tuple(right), dict(sorted(lost.items())), tuple(notes))
 
@@ -113,12 +140,19 @@ def leave_out(pairs: Pairs, without: Mapping[int, str]) -> Pairs:
     return Pairs(seeds, a, b, dict(sorted({**pairs.lost, **without}.items())), pairs.notes)
 
 
-def _labels(kept: Kept) -> set[str]:
+def labels_of(kept: Kept) -> set[str]:
+    """The factors that multiply a group."""
     return {label for cells in kept.seeds.values() for cell in cells for label, _ in cell}
 
 
-def _levels(cells: Mapping[Cell, float], shared: set[str]) -> dict[Cell, float]:
+def by_level(cells: Mapping[Cell, float], shared: Collection[str]) -> dict[Cell, float]:
+    """A seed's cells averaged over all factors but the shared ones."""
     grouped: dict[Cell, list[float]] = {}
     for cell, value in cells.items():
         grouped.setdefault(tuple(item for item in cell if item[0] in shared), []).append(value)
-    return {level: float(np.mean(values)) for level, values in grouped.items()}
+    return {level: _mean(values) for level, values in grouped.items()}
+
+
+def _mean(values: Sequence[float]) -> float:
+    """A seed whose group nothing multiplies has one cell: its value, in no time."""
+    return values[0] if len(values) == 1 else float(np.mean(values))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.drawing import NEUTRAL, Dash, Sketch, canvas_of, legend, look_of
+from analysis.drawing import DPI, MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
 from analysis.metrics import Metric, capital, caveats, describe
 from analysis.picture import Picture
 from analysis.series import Array, Series, band, series
@@ -30,12 +30,14 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     about = [describe(key) for key in keys]
     found = [series(study, key) for key in keys]
     canvas, axes = canvas_of(7.0, 3.9)
+    many = sum(len(s.seeds) for s in found[0]) > MANY
+    thin = _bundle if many else _each
     shown: list[Array] = []
     entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for of in zip(*found, strict=True):
         look = look_of(study.sweep.groups, of[0].group, len(keys) > 1)
         for place, s in enumerate(of):
-            drawn = _mean(axes, s, place, look) if place else _first(axes, s, look, study.settings.alpha)
+            drawn = _mean(axes, s, place, look) if place else _first(axes, s, look, study.settings.alpha, thin)
             if drawn:
                 entries.setdefault(s.group, (_entry(s), {**look, "linewidth": 1.9}))
             shown += drawn
@@ -47,7 +49,7 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _width(i)} for i in range(len(keys))]
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
-    caption = _caption(study, about, found)
+    caption = _caption(study, about, found, many)
     intervals = {f"mean--{s.group}": span for s in found[0] if (span := _span(s, study.settings.alpha)) is not None}
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{place}": metric.axis for place, metric in enumerate(about)}
@@ -151,14 +153,30 @@ def _mean(axes: Axes, s: Series, place: int, look: Mapping[str, Any]) -> list[Ar
     return [mean] if np.isfinite(mean).any() else []
 
 
-def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float) -> list[Array]:
+_Thin = Callable[["Axes", Series, Mapping[str, Any]], None]  # draws the seeds of a group
+
+
+def _each(axes: Axes, s: Series, look: Mapping[str, Any]) -> None:
+    for seed, row in zip(s.seeds, s.whole, strict=True):
+        thin = {**look, "linewidth": 0.6, "alpha": 0.35, "marker": None, "label": f"seed {seed}"}
+        axes.plot(s.axis, row, gid=f"seed.{seed}--{s.group}", **thin)
+
+
+def _bundle(axes: Axes, s: Series, look: Mapping[str, Any]) -> None:
+    from analysis.clouds import Bundle
+
+    rows = {f"seed.{n}--{s.group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
+    # Behind every mean, and so pale that these are seen.
+    thin = {"color": look["color"], "linewidth": 0.6, "alpha": 0.35, "paleness": 0.4, "zorder": 1.5}
+    axes.add_artist(Bundle(f"seeds--{s.group}", rows, thin, DPI))
+
+
+def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, thin: _Thin) -> list[Array]:
     """Draw a group's seeds, interval, mean, and runs without full result; what the y axis must include."""
     if s.whole.size:
         if (span := _span(s, alpha)) is not None:
             axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
-        for seed, row in zip(s.seeds, s.whole, strict=True):
-            thin = {**look, "linewidth": 0.6, "alpha": 0.35, "marker": None, "label": f"seed {seed}"}
-            axes.plot(s.axis, row, gid=f"seed.{seed}--{s.group}", **thin)
+        thin(axes, s, look)
         _mean(axes, s, 0, look)
     for seed, (steps, values) in s.partial.items():
         cut: dict[str, Any] = {"color": look["color"], "linestyle": ":", "label": f"seed {seed}, without full result"}
@@ -177,7 +195,7 @@ def _y_label(about: Sequence[Metric]) -> str:
     return ";\n".join(textwrap.fill(text, _Y_LABEL, break_on_hyphens=False) for text in whole)
 
 
-def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Series]]) -> str:
+def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Series]], many: bool) -> str:
     """What is drawn and how, which groups do not have it, what is missing, and what a reader must know."""
     texts = [
         f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds (thick), its "
@@ -185,6 +203,8 @@ def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Ser
     ]
     if len(about) > 1:
         texts.append(f"In broken lines, the mean over seeds alone: {'; '.join(metric.axis for metric in about[1:])}.")
+    if many:
+        texts.append(TOGETHER)
     width = max((s.smoothing for of in found for s in of if s.whole.size), default=1)
     if width > 1:
         texts.append(f"Every point is a centred mean over {width} points.")

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B13A70")
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
-_DPI = 160  # of a PNG, and of what is an image in the other formats
+_WIDTH = 7.0  # inches of a figure that fills the page's width
+DPI = 160  # of a PNG, and of what is an image in the other formats
+MANY = 100  # seeds of all methods in a figure: beyond that each method's are drawn as one, and a page stays small
+TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
 INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours where a figure stands in a page
 MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
@@ -39,7 +42,7 @@ class Sketch(NamedTuple):
     """A figure as drawn, not yet in any format.
 
     intervals[gid]: (low, high) of an artist's points. names[role]: what y shows, where that is not the axis' label.
-    steps[gid]: of its points, where x is no step.
+    steps[gid]: of its points, where x is no step. values[gid]: what they show where both x and y are only a place.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Sketch(NamedTuple):
     intervals: Mapping[str, tuple[Array, Array]] | None = None
     names: Mapping[str, str] | None = None
     steps: Mapping[str, Array] | None = None
+    values: Mapping[str, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,15 +91,15 @@ def canvas_of(width: float, height: float) -> tuple[Canvas, Axes]:
     return canvas, axes
 
 
-def panels_of(width: float, height: float, count: int) -> tuple[Canvas, list[Axes]]:
-    """The same with so many panels beside each other, on common axes."""
+def panels_of(width: float, height: float, count: int, rows: int = 1, common: bool = True) -> tuple[Canvas, list[Axes]]:
+    """The same with so many panels beside each other in each row, on common axes or each on its own."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(canvas)
     canvas.patch.set_alpha(0)
-    panels = list(canvas.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0])
+    panels = list(canvas.subplots(rows, count, sharex=common, sharey=common, squeeze=False).flat)
     for axes in panels:
         axes.patch.set_alpha(0)
     return canvas, panels
@@ -119,17 +123,18 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
 def save(sketch: Sketch) -> Figure:
     """The drawing in every format, its values as CSV among them."""
     name, title, caption, canvas = sketch[:4]
-    canvas.canvas.draw()
+    canvas.draw_without_rendering()
     canvas.set_layout_engine("none")  # laid out once, not again for every format
     files = {}
     for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("pdf", {"CreationDate": None}), ("png", {})):
         out = io.BytesIO()
         canvas.patch.set_alpha(float(suffix == "png"))  # white paper: what shows a PNG may have a dark one
-        canvas.savefig(out, format=suffix, metadata=metadata, dpi=_DPI)
+        canvas.savefig(out, format=suffix, metadata=metadata, dpi=DPI)
         files[suffix] = out.getvalue()
-    found = traces_of(canvas, sketch.intervals or {}, sketch.names or {}, sketch.steps or {})
+    found = traces_of(canvas, sketch.intervals or {}, sketch.names or {}, sketch.steps or {}, sketch.values or {})
     files["csv"] = to_csv(found).encode()
-    return Figure(name, title, caption, files, _inline(name, title, files["svg"].decode()), found)
+    inline = _inline(name, title, files["svg"].decode(), canvas.get_figwidth())
+    return Figure(name, title, caption, files, inline, found)
 
 
 def _marked(found: re.Match[str]) -> str:
@@ -137,9 +142,9 @@ def _marked(found: re.Match[str]) -> str:
     return f'<g data-group="{group}"' + (f' data-seed="{seed}">' if seed else ">")
 
 
-def _inline(name: str, title: str, svg: str) -> str:
-    """The SVG for a page: ids made unique, ink and grid in the page's colours, groups marked for its script, named for
-    a reader."""
+def _inline(name: str, title: str, svg: str, width: float) -> str:
+    """The SVG, so many inches wide, for a page: ids made unique, ink and grid in the page's colours, groups marked for
+    its script, named for a reader."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)
@@ -149,7 +154,9 @@ def _inline(name: str, title: str, svg: str) -> str:
     for colour in (INK, "#000000"):
         svg = svg.replace(colour, "currentColor")
     svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    share = width / _WIDTH
+    narrow = f' style="max-width: {100 * share:.0f}%"' if share < 1 else ""  # letters of one size in all figures
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf"\1{narrow}", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     label = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     # Matplotlib leaves a black fill out, as SVG's default: that of the baseline's band.

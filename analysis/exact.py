@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 
 EXACT_UP_TO = 20  # 2^19 sign patterns (a pattern and its mirror image give the same statistic) take well under a second
 DRAWS = 100_000  # sign patterns drawn when there are too many to enumerate
+_BLOCK = 14  # 2^14 patterns are summed at once
 TIE = 1e-9  # relative slack when a permuted statistic is compared with the observed one, which must always count itself
 
 
@@ -58,7 +59,7 @@ def signflip(differences: ArrayLike, *, seed: int = 0) -> float | None:
         return 1.0
     scaled = d / largest
     observed = abs(float(scaled.sum())) - TIE * float(np.abs(scaled).sum())
-    count = sum(int((np.abs(signs @ scaled) >= observed).sum()) for signs in sign_patterns(d.size, seed))
+    count = sum(int((np.abs(sums) >= observed).sum()) for sums in flipped(scaled[:, None], seed))
     return share(count, d.size)
 
 
@@ -127,23 +128,29 @@ def _doubled_ranks(sizes: Array, unit: float | None = None) -> NDArray[np.int64]
     return doubled
 
 
-def sign_patterns(n: int, seed: int) -> Iterator[Array]:
-    """Blocks (k, n) of signs: all patterns that begin with +1 while n <= 20, else DRAWS random ones."""
-    block = 1 << 14
+def flipped(d: Array, seed: int) -> Iterator[Array]:
+    """Blocks (k, m) of the sums of d (n, m) over n under one sign pattern a row: all patterns that begin with +1 while
+    n <= 20, else DRAWS random ones."""
+    n = len(d)
     if n <= EXACT_UP_TO:
-        total = 1 << (n - 1)
-        for start in range(0, total, block):
-            codes = np.arange(start, min(start + block, total), dtype=np.int64)
-            bits = (codes[:, None] >> np.arange(n - 1)) & 1
-            signs = np.ones((codes.size, n), dtype=np.float64)
-            signs[:, 1:] -= 2.0 * bits
-            yield signs
+        low, high = d[:1], np.zeros((1, d.shape[1]))
+        for row in d[1:_BLOCK]:
+            low = np.concatenate((low + row, low - row))
+        for row in d[_BLOCK:]:
+            high = np.concatenate((high + row, high - row))
+        yield from (low + each for each in high)
         return
+    # A byte is the signs of eight differences: their sums are looked up, which is ten times faster than signs @ d.
+    bits = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    tables = [bits[:, : n - start] @ d[start : start + 8] for start in range(0, n, 8)]
     random = np.random.default_rng(seed)
-    for start in range(0, DRAWS, block):
-        rows, width = min(block, DRAWS - start), -(-n // 8)
-        drawn = np.frombuffer(random.bytes(rows * width), dtype=np.uint8).reshape(rows, width)
-        yield np.asarray(1.0 - 2.0 * np.unpackbits(drawn, axis=1, count=n), dtype=np.float64)
+    for start in range(0, DRAWS, 1 << _BLOCK):
+        rows = min(1 << _BLOCK, DRAWS - start)
+        drawn = np.frombuffer(random.bytes(rows * len(tables)), dtype=np.uint8).reshape(rows, len(tables))
+        sums = np.zeros((rows, d.shape[1]))
+        for table, codes in zip(tables, drawn.T, strict=True):
+            sums += table.take(codes, axis=0)
+        yield sums
 
 
 def share(count: int, n: int) -> float:

@@ -1,12 +1,12 @@
 """What each factor of a grid does: main effects and two-way interactions, judged over seeds.
 
-The effect is computed within each seed, on the cells of that seed averaged over the other factors, and then its mean
-over seeds gets a t interval. So a seed whose luck differs from cell to cell counts once, not once a cell.
+The effect is computed within each seed, on the cells of that seed, and then its mean over seeds gets a t interval. So a
+seed whose luck differs from cell to cell counts once, not once a cell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -19,6 +19,7 @@ from analysis.student import Interval
 
 Array = NDArray[np.float64]
 Cell = tuple[tuple[str, Hashable], ...]
+Levels = Mapping[str, Sequence[Hashable]]
 
 
 @dataclass(frozen=True)
@@ -39,67 +40,140 @@ class Effect:
     d: float | None
 
 
+@dataclass(frozen=True)
+class Fit:
+    """Each seed's grid taken apart. levels: of each factor with more than one, in the order of the cells.
+
+    centre (seeds,): the mean of the grid. mains[factor] (levels, seeds) and pairs[one, other] (levels, levels, seeds):
+    what is added to it. size: of the largest number, below whose rounding nothing counts.
+    """
+
+    levels: Levels
+    centre: Array
+    mains: Mapping[str, Array]
+    pairs: Mapping[tuple[str, str], Array]
+    size: float
+
+    def mean_of(self, one: str, other: str) -> Array:
+        """The mean of each pair of levels (levels, levels, seeds), over all levels of the other factors."""
+        return self.centre + self.mains[one][:, None] + self.mains[other][None] + self.pairs[one, other]
+
+
 def effects(seeds: Mapping[int, Mapping[Cell, float]], alpha: float = 0.05) -> tuple[Effect, ...]:
     """Main effects, then interactions of every two factors, in the factors' order; seeds[seed][cell] is its value.
 
-    A cell is its factors with their levels. Every seed must have the same cells, and the cells must be a full grid of
-    the factors with more than one level, so that no effect carries a part of another.
-
-    Raises ValueError naming a cell that a seed lacks.
+    As `fit`, whose errors it raises.
     """
+    return effects_of(fit(seeds), alpha)
+
+
+def effects_of(found: Fit, alpha: float = 0.05) -> tuple[Effect, ...]:
+    """The same of grids that are taken apart already."""
     check_alpha(alpha)
+    made = [
+        _effect((name,), (level,), found.mains[name][k], found.size, alpha)
+        for name, own in found.levels.items()
+        for k, level in enumerate(own)
+    ]
+    for (a, b), both in found.pairs.items():
+        for (i, one), (j, other) in product(enumerate(found.levels[a]), enumerate(found.levels[b])):
+            made.append(_effect((a, b), (one, other), both[i, j], found.size, alpha))
+    return tuple(made)
+
+
+def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
+    """Least squares of each seed's cells on the mean, the main effects and the two-way interactions of the factors with
+    more than one level, which sum to zero over the levels of each.
+
+    On a full grid these are differences of plain means. Where cells are missing, means are compared as if there were no
+    interaction of three factors.
+
+    Raises ValueError when seeds have other cells, or when the cells do not tell all effects apart (see `separable`).
+    """
     if not seeds:
-        return ()
-    names, levels = _design(seeds)
-    if not names:
-        return ()
-    shape = tuple(len(levels[name]) for name in names)
-    grid = np.array([_grid(seed, cells, names, levels).reshape(shape) for seed, cells in seeds.items()])
-    found: list[Effect] = []
-    mains: dict[str, Array] = {}
-    centre = grid.mean(axis=tuple(range(1, grid.ndim)))
-    for place, name in enumerate(names):
-        others = tuple(axis for axis in range(1, grid.ndim) if axis != place + 1)
-        mains[name] = grid.mean(axis=others) - centre[:, None]
-        found += [_effect((name,), (level,), mains[name][:, k], alpha) for k, level in enumerate(levels[name])]
-    for first, second in combinations(range(len(names)), 2):
-        others = tuple(axis for axis in range(1, grid.ndim) if axis not in (first + 1, second + 1))
-        a, b = names[first], names[second]
-        both = grid.mean(axis=others) - centre[:, None, None] - mains[a][:, :, None] - mains[b][:, None, :]
-        for i, j in product(range(shape[first]), range(shape[second])):
-            found.append(_effect((a, b), (levels[a][i], levels[b][j]), _settled(both[:, i, j], grid), alpha))
-    return tuple(found)
+        return Fit({}, np.empty(0), {}, {}, 0.0)
+    cells = list(next(iter(seeds.values())))
+    for seed, at in seeds.items():
+        if set(at) != set(cells):
+            odd = min(set(at) ^ set(cells), key=repr)
+            named = ", ".join(f"{name} = {level}" for name, level in odd)
+            who = f"seed {seed}" if odd in cells else f"seed {next(iter(seeds))}"
+            raise ValueError(f"{who} lacks the cell {named}: every seed needs the same cells")
+    levels = levels_of(cells)
+    design = _design(cells, levels)
+    if _entangled(design):
+        raise ValueError(f"{len(cells)} cells do not tell all effects apart: leave out levels, as `separable` does")
+    values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
+    size = float(np.abs(values).max())
+    found = np.linalg.lstsq(design, values, rcond=None)[0]
+    found = np.where(np.abs(found) <= 10 * student.ROUNDING * size, 0.0, found)  # what rounding leaves of nothing
+    start, mains, pairs = 1, {}, {}
+    for name, own in levels.items():
+        width = len(own) - 1
+        mains[name] = _contrast(len(own)) @ found[start : start + width]
+        start += width
+    for a, b in combinations(levels, 2):
+        shape = len(levels[a]) - 1, len(levels[b]) - 1
+        coefficients = found[start : start + shape[0] * shape[1]].reshape(*shape, -1)
+        left, right = _contrast(shape[0] + 1), _contrast(shape[1] + 1)
+        pairs[a, b] = np.einsum("ia,abs,jb->ijs", left, coefficients, right)
+        start += shape[0] * shape[1]
+    return Fit(levels, found[0], mains, pairs, size)
 
 
-def _design(seeds: Mapping[int, Mapping[Cell, float]]) -> tuple[list[str], dict[str, list[Hashable]]]:
-    """The factors that vary, with their levels, both in the order of the first seed's cells."""
-    levels: dict[str, list[Hashable]] = {}
-    for cell in next(iter(seeds.values())):
-        for name, level in cell:
-            if level not in levels.setdefault(name, []):
-                levels[name].append(level)
-    return [name for name, found in levels.items() if len(found) > 1], levels
+def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashable]]]:
+    """The cells that tell all effects apart, and the levels that are left out for that, the one that lacks the largest
+    share of its cells first."""
+    kept, out = list(cells), list[tuple[str, Hashable]]()
+    while _entangled(_design(kept, levels := levels_of(kept))):
+        whole = {name: np.prod([len(own) for other, own in levels.items() if other != name]) for name in levels}
+        present = {
+            (name, level): sum(dict(cell).get(name) == level for cell in kept)
+            for name, own in levels.items()
+            for level in own
+        }
+        share = {item: count / whole[item[0]] for item, count in present.items()}
+        least = min(share.values())
+        worst = [item for item in share if share[item] == least][-1]
+        out.append(worst)
+        kept = [cell for cell in kept if dict(cell).get(worst[0]) != worst[1]]
+    return kept, out
 
 
-def _grid(
-    seed: int, cells: Mapping[Cell, float], names: Sequence[str], levels: Mapping[str, Sequence[Hashable]]
-) -> Array:
-    of = {tuple(dict(cell).get(name) for name in names): value for cell, value in cells.items()}
-    wanted = list(product(*(levels[name] for name in names)))
-    for combination in wanted:
-        if combination not in of:
-            lacking = ", ".join(f"{name} = {level}" for name, level in zip(names, combination, strict=True))
-            raise ValueError(f"seed {seed} lacks the cell {lacking}: effects need a full grid, the same in every seed")
-    return np.array([of[combination] for combination in wanted])
+def levels_of(cells: Collection[Cell]) -> dict[str, list[Hashable]]:
+    """The factors with more than one level in the order of the cells, their levels too but for numbers, which go by
+    size. None stands for a cell without the factor."""
+    names = dict.fromkeys(name for cell in cells for name, _ in cell)
+    found = {name: list(dict.fromkeys(dict(cell).get(name) for cell in cells)) for name in names}
+    return {name: _by_size(own) for name, own in found.items() if len(own) > 1}
 
 
-def _settled(values: Array, grid: Array) -> Array:
-    """Zero where only the rounding of the subtraction is left."""
-    return np.where(np.abs(values) <= 10 * student.ROUNDING * float(np.abs(grid).max()), 0.0, values)
+def _by_size(levels: list[Hashable]) -> list[Hashable]:
+    numbers = [level for level in levels if isinstance(level, (int, float)) and not isinstance(level, bool)]
+    return list[Hashable](sorted(numbers)) if len(numbers) == len(levels) else levels
 
 
-def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, alpha: float) -> Effect:
-    found = student.mean(values)
+def _design(cells: Sequence[Cell], levels: Levels) -> Array:
+    """A row a cell: 1, then each factor's contrasts, then the products of those of every two factors."""
+    of = {
+        name: _contrast(len(own))[[own.index(dict(cell).get(name)) for cell in cells]] for name, own in levels.items()
+    }
+    columns = [np.ones((len(cells), 1)), *of.values()]
+    columns += [np.einsum("ca,cb->cab", of[a], of[b]).reshape(len(cells), -1) for a, b in combinations(levels, 2)]
+    return np.hstack(columns)
+
+
+def _contrast(count: int) -> Array:
+    """(levels, levels - 1): the last level is minus the sum of the others."""
+    return np.vstack([np.eye(count - 1), -np.ones((1, count - 1))])
+
+
+def _entangled(design: Array) -> bool:
+    return bool(np.linalg.matrix_rank(design) < design.shape[1])
+
+
+def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, size: float, alpha: float) -> Effect:
+    found = student.mean(values, 10 * size)
     if found is None:
         return Effect(factors, levels, values.size, float(values.mean()), None, None)
     d = None if values.size < 3 or found.sd is None else found.value / found.sd * student.hedges(values.size - 1)

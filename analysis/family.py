@@ -69,7 +69,7 @@ def family(
         lowest, needed = floor(n), seeds_needed(alpha)
     else:
         raw = [
-            _single(np.asarray(differences, dtype=np.float64)[column, j], test, seed)
+            single(np.asarray(differences, dtype=np.float64)[column, j], test, seed)
             for j, column in enumerate(present.T)
         ]
         p = holm(raw) if method == "holm" else benjamini_hochberg(raw)
@@ -105,7 +105,11 @@ def _back(p: Sequence[float | None], order: NDArray[np.intp], stepped: Array) ->
     return tuple(None if old is None else float(new) for old, new in zip(p, adjusted, strict=True))
 
 
-def _single(d: Array, test: str, seed: int) -> float | None:
+def single(d: Array, test: str, seed: int = 0) -> float | None:
+    """Two-sided p of one comparison of differences d (n,), all finite; None where the test has none.
+
+    Raises ValueError for another test than signflip, paired_t and wilcoxon.
+    """
     if test == "signflip":
         return exact.signflip(d, seed=seed)
     if test == "paired_t":
@@ -128,9 +132,8 @@ def _max_t(d: Array, seed: int) -> list[float]:
     weakest_first = np.argsort(observed, kind="stable")
     limits = observed[weakest_first] - TIE
     counts = np.zeros(m, dtype=np.int64)
-    for signs in exact.sign_patterns(n, seed):
-        flipped = np.maximum.accumulate(np.abs(signs @ z[:, weakest_first]), axis=1)
-        counts += (flipped >= limits).sum(axis=0)
+    for sums in exact.flipped(z[:, weakest_first], seed):
+        counts += (np.maximum.accumulate(np.abs(sums), axis=1) >= limits).sum(axis=0)
     p = np.array([exact.share(int(count), n) for count in counts])
     # From the strongest comparison down, a weaker one may not look surer than a stronger one.
     p = np.maximum.accumulate(p[::-1])[::-1]

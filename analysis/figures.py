@@ -6,18 +6,22 @@ Every method's artists carry a group id (gid), so that a page can hide them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.curves import curves, spread
-from analysis.drawing import INK, STYLE, Figure, Sketch, canvas_of, colours, save
+from analysis.drawing import INK, MANY, STYLE, TOGETHER, Figure, Sketch, canvas_of, colours, save
 from analysis.metrics import capital
 from analysis.picture import Picture
 from analysis.points import pareto, scatter
 from analysis.snapshots import snapshots
-from analysis.study import Block, Study
+from analysis.study import Block, Comparison, Study
 from analysis.traces import Array
+from analysis.waiting import waiting
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _DRAW: Mapping[str, Callable[[Study, Picture], Sketch | None]] = {
     "curves": curves, "band": spread, "histogram": snapshots, "pareto": pareto, "scatter": scatter,
@@ -25,24 +29,45 @@ _DRAW: Mapping[str, Callable[[Study, Picture], Sketch | None]] = {
 
 
 def figures(study: Study) -> list[Figure]:
-    """The differences on the primary measure, then every figure asked for of which there is something to draw."""
-    return _saved(
+    """The differences on the primary measure, the curves of each time, then every figure asked for; none of nothing."""
+    return saved(
         lambda: _differences(study.primary, study, None),
+        lambda: waiting(study),
         *(lambda picture=picture: _DRAW[picture.kind](study, picture) for picture in study.settings.drawn),
     )
 
 
 def differences(study: Study, reference: str) -> list[Figure]:
     """Each comparison of the primary measure with what `reference` names; none where there is nothing to draw."""
-    return _saved(lambda: _differences(study.primary, study, reference))
+    return saved(lambda: _differences(study.primary, study, reference))
 
 
-def _saved(*drawings: Callable[[], Sketch | None]) -> list[Figure]:
+def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]:
+    """What these draw, in every format; none for a drawing of nothing."""
     import matplotlib
 
     matplotlib.use("Agg")
     with matplotlib.rc_context(STYLE):
-        return [save(sketch) for draw in drawings if (sketch := draw()) is not None]
+        found = []
+        for draw in drawings:
+            made = draw()
+            found += [save(sketch) for sketch in ([made] if isinstance(made, Sketch) else made or [])]
+        return found
+
+
+def _apart(axes: Axes, comparison: Comparison, d: Array, height: float, dots: Mapping[str, Any]) -> None:
+    for seed, value in zip(comparison.seeds, d, strict=True):
+        named = {**dots, "gid": f"seed.{seed}--{comparison.group}", "label": f"seed {seed}"}
+        axes.plot([value], [height], "o", **named)
+
+
+def _together(axes: Axes, comparison: Comparison, d: Array, height: float, dots: Mapping[str, Any]) -> None:
+    from analysis.clouds import Members
+
+    group, at = comparison.group, np.array([height])
+    axes.plot(d, np.full(d.size, height), "o", gid=f"seeds--{group}", **dots)
+    rows = {f"seed.{n}--{group}": (f"seed {n}", d[i : i + 1], at) for i, n in enumerate(comparison.seeds)}
+    axes.add_artist(Members(rows))
 
 
 def _differences(block: Block, study: Study, reference: str | None) -> Sketch | None:
@@ -52,15 +77,15 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     look = colours(study.sweep.groups)
     canvas, axes = canvas_of(7.0, 1.15 + 0.42 * len(shown))
     axes.axvline(0, color=INK, linewidth=0.9)
+    many = sum(len(comparison.seeds) for comparison in shown) > MANY
+    draw = _together if many else _apart
     labels = []
     intervals: dict[str, tuple[Array, Array]] = {}
     for place, comparison in enumerate(reversed(shown)):
         colour, result, group = look[comparison.group][0], comparison.result, comparison.group
         d = np.subtract(comparison.a, comparison.b)
         dots: dict[str, Any] = {"markersize": 3.6, "markeredgewidth": 0, "alpha": 0.55}
-        for seed, value in zip(comparison.seeds, d, strict=True):
-            of_seed = {**dots, "color": colour, "gid": f"seed.{seed}--{group}", "label": f"seed {seed}"}
-            axes.plot([value], [place - 0.16], "o", **of_seed)
+        draw(axes, comparison, d, place - 0.16, {**dots, "color": colour})
         if result.interval is not None:
             axes.plot(result.interval, (place, place), color=colour, linewidth=2.0, gid=f"interval--{group}")
             low, high = result.interval
@@ -81,5 +106,6 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     caption = (
         f"{capital(measure.title)}, difference to {baseline} over the same seeds: mean (diamond) "
         f"with its {level} t interval, each seed as a dot.{sides.get(measure.better or '', '')}"
+        f"{f' {TOGETHER}' if many else ''}"
     )
     return Sketch("differences", f"Differences to {reference or 'the baseline'}", caption, canvas, intervals)

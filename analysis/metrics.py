@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis import derived
+
 SURROGATE = (
     "the selected token's surrogate, mean of -p log p over the sampled tokens: not an entropy "
     "(it read 0.14 where the full entropy was 0.78)"
@@ -129,8 +131,14 @@ def capital(text: str) -> str:
 
 
 def describe(key: str) -> Metric:
-    """The metric of that key; one that is not in the vocabulary is shown under its key."""
-    return _KNOWN.get(key) or Metric(key, key)
+    """The metric of that key, of which neither way is better if it is derived; one that is not in the vocabulary is
+    shown under its key."""
+    made = None if key in _KNOWN else derived.parse(key)
+    if made is None:
+        return _KNOWN.get(key) or Metric(key, key)
+    first, last = describe(made.keys[0]), describe(made.keys[-1])
+    label = f"magnitude of {first.label}" if made.sign == "|" else f"({first.label} {made.sign} {last.label})"
+    return Metric(key, label, first.unit, None, first.caveat)
 
 
 def caveats(keys: Sequence[str]) -> list[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis import checks
+from analysis.checks import BadPlan
 from analysis.metrics import describe
-from analysis.read import BadPlan
 
 MOST = 6  # metrics of one figure of curves: beyond that no line style is told from another
 KINDS = {"band": (), "histogram": (), "pareto": ("directions",), "scatter": ("diagonal",)}

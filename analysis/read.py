@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis import cache
+from analysis.checks import BadPlan as BadPlan
 from analysis.log import EMPTY, Curves
 from launcher import run as folders
 
 Cell = tuple[tuple[str, Any], ...]
 _FORMAT = 1
-
-
-class BadPlan(ValueError):
-    """A folder that holds no plan to report on; the message names the file and the fix."""
 
 
 @dataclass(frozen=True)

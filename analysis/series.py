@@ -70,7 +70,7 @@ def series(study: Study, metric: str) -> list[Series]:
         whole = np.array([_on(steps, curve) for curve in curves]).reshape(len(curves), steps.size)
         steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
         width = _smoothing(steps.size)
-        whole = np.array([smooth(row, width) for row in whole]).reshape(whole.shape)
+        whole = smooth(whole, width)
         ends = {seed: (x, smooth(y, _smoothing(y.size))) for seed, (x, y) in partial.items()}
         label = study.sweep.label(group)
         drawn = steps, axis, whole, tuple(having), ends
@@ -79,6 +79,8 @@ def series(study: Study, metric: str) -> list[Series]:
 
 
 def _average(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    if len(curves) == 1:
+        return curves[0]
     steps = curves[0][0]
     for other, _ in curves[1:]:
         steps = np.intersect1d(steps, other)
@@ -97,6 +99,8 @@ def _shared(each: Sequence[Array]) -> Array:
     """Every step of any curve from where all have begun to where the first ends."""
     if not each or not all(steps.size for steps in each):
         return np.empty(0)
+    if all(np.array_equal(own, each[0]) for own in each):
+        return each[0]
     steps: Array = np.unique(np.concatenate(each))
     inside = (steps >= max(own[0] for own in each)) & (steps <= min(own[-1] for own in each))
     return np.asarray(steps[inside])
@@ -104,6 +108,8 @@ def _shared(each: Sequence[Array]) -> Array:
 
 def _on(steps: Array, curve: tuple[Array, Array]) -> Array:
     """The curve on these steps, NaN where it has no point: a mean over fewer seeds is never drawn."""
+    if np.array_equal(curve[0], steps):
+        return curve[1]
     row = np.full(steps.size, np.nan)
     inside = np.isin(curve[0], steps)
     row[np.searchsorted(steps, curve[0][inside])] = curve[1][inside]
@@ -123,14 +129,18 @@ def _smoothing(points: int) -> int:
     return max(1, points // 30) // 2 * 2 + 1
 
 
-def smooth(row: Array, width: int) -> Array:
-    """Centred mean over `width` points (odd), fewer near the ends, the same on both sides; a NaN spreads no further."""
-    place = np.arange(row.size)
-    reach = np.minimum(width // 2, np.minimum(place, row.size - 1 - place))
-    total = np.zeros(row.size)
+def smooth(rows: Array, width: int) -> Array:
+    """Centred mean over `width` points (odd) of each row (..., n), fewer near the ends, the same on both sides; a NaN
+    spreads no further."""
+    n = rows.shape[-1]
+    place = np.arange(n)
+    reach = np.minimum(width // 2, np.minimum(place, n - 1 - place))
+    total = np.zeros(rows.shape)
     for shift in range(-(width // 2), width // 2 + 1):
-        inside = np.abs(shift) <= reach
-        total[inside] += row[place[inside] + shift]
+        inside = np.flatnonzero(np.abs(shift) <= reach)
+        if inside.size:  # they stand together: a slice is copied faster than places are looked up
+            first, last = inside[0], inside[-1] + 1
+            total[..., first:last] += rows[..., first + shift : last + shift]
     return np.asarray(total / (2 * reach + 1))
 
 

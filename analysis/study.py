@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import cells, compare, exact, student
+from analysis import cells, compare, derived, exact, student
 from analysis.compare import FamilyResult, PairedResult
 from analysis.metrics import describe
 from analysis.numbers import format_number, format_p
@@ -26,6 +26,9 @@ SUMMARIES = {
     "early": "mean of the first tenth",
     "early_variance": "variance from step to step, in the first tenth,",
     "slope": "slope a step",
+    "trend": "Kendall's rank correlation with the step",
+    "lowest_relative": "least value, as a share of the first,",
+    "largest_change": "largest change within the window, as a share of the largest value,",
 }
 AXES = {"steps": "steps", "samples": "responses"}  # what times are counted in
 
@@ -136,7 +139,8 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     """Summarise and compare: the same sweep and settings give the same study."""
     wanted = [*settings.metrics, *(target.metric for target in settings.time_to)]
     wanted += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
-    wanted += [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
+    claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
+    sweep, wanted = derived.added(sweep, claimed), wanted + claimed
     ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(wanted)}
     measures = []
     for metric in settings.metrics:
@@ -239,6 +243,8 @@ def versus(
             q = None
         without = [sweep.label(name) for name in (baseline, group) if name in common.absent]
         verdict = f"not recorded by {' and '.join(without)}" if without else None
+        if verdict is None and strangers(sweep, group, baseline):
+            verdict = "no common seed: see the unpaired comparison"
         lost = {} if without else pairs[group].lost
         comparisons.append(
             Comparison(
@@ -258,6 +264,12 @@ def versus(
     return Block(
         measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), adjusted
     )
+
+
+def strangers(sweep: Sweep, group: str, other: str) -> bool:
+    """Whether both groups have seeds planned, and none in common."""
+    own, theirs = ({run.seed for run in sweep.runs if run.group == name} for name in (group, other))
+    return bool(own and theirs) and not own & theirs
 
 
 def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[str, ...]:

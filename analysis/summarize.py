@@ -42,6 +42,17 @@ class EarlyPhase:
     step_variance: float | None
 
 
+@dataclass(frozen=True)
+class Survival:
+    """Of each distinct time (n,), increasing: the share that has not reached the threshold by then, and how many were
+    at risk just before. censored: the times of those that never reached it, increasing."""
+
+    times: Array
+    share: Array
+    at_risk: NDArray[np.int64]
+    censored: Array
+
+
 def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: float | None = None) -> float:
     """Area under the curve by the trapezoid rule over [start, stop], divided by its length: the average height.
 
@@ -49,27 +60,44 @@ def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: fl
     a curve that does not reach from start to stop raises NotEvaluable.
     """
     x, y = measured(axis, values)
-    low, high = float(x[0]) if start is None else start, float(x[-1]) if stop is None else stop
+    return float(areas(x, y, float(x[0]) if start is None else start, float(x[-1]) if stop is None else stop))
+
+
+def areas(x: Array, y: Array, low: float, high: float) -> Array:
+    """The same (...) of curves y (..., n) over one axis (n,), all of them as measured() gives them."""
     if x[0] > low + _SLACK:
         raise NotEvaluable(f"begins at {x[0]:g}, after {low:g}")
     if x[-1] < high - _SLACK:
         raise NotEvaluable(f"ends at {x[-1]:g} of {high:g}")
+    begin, end = _at(x, y, low), _at(x, y, high)
     if high - low <= 0:
-        return float(np.interp(low, x, y))
-    inside = (x > low) & (x < high)
+        return begin[..., 0]
+    inside = slice(np.searchsorted(x, low, side="right"), np.searchsorted(x, high))
     x_cut = np.concatenate(([low], x[inside], [high]))
-    y_cut = np.concatenate(([np.interp(low, x, y)], y[inside], [np.interp(high, x, y)]))
-    return float(np.trapezoid(y_cut, x_cut) / (high - low))
+    y_cut = np.concatenate((begin, y[..., inside], end), axis=-1)
+    return np.asarray(np.trapezoid(y_cut, x_cut) / (high - low))
+
+
+def _at(x: Array, y: Array, point: float) -> Array:
+    """Curves y (..., n) at a point of their axis, (..., 1), interpolated where it lies between theirs."""
+    place = int(np.searchsorted(x, point))
+    if place < x.size and x[place] == point:
+        return y[..., place : place + 1]
+    return np.asarray(np.apply_along_axis(lambda row: np.interp([point], x, row), -1, y))
 
 
 def final(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, fraction: float = FINAL) -> float:
     """Mean of the points in the last `fraction` of the budget: those above (1 - fraction) * stop, up to stop."""
     x, y = measured(axis, values)
-    end = float(x[-1]) if stop is None else stop
-    window = (x > (1 - fraction) * end + _SLACK) & (x <= end + _SLACK)
-    if not window.any():
-        raise NotEvaluable(f"no value in the last {fraction:.0%} of {end:g}: the last is at {x[-1]:g}")
-    return float(y[window].mean())
+    return float(finals(x, y, float(x[-1]) if stop is None else stop, fraction=fraction))
+
+
+def finals(x: Array, y: Array, stop: float, *, fraction: float = FINAL) -> Array:
+    """The same (...) of curves y (..., n) over one axis (n,), all of them as measured() gives them."""
+    begin, end = np.searchsorted(x, ((1 - fraction) * stop + _SLACK, stop + _SLACK), side="right")
+    if begin == end:
+        raise NotEvaluable(f"no value in the last {fraction:.0%} of {stop:g}: the last is at {x[-1]:g}")
+    return np.asarray(y[..., begin:end].mean(axis=-1))
 
 
 def early(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, fraction: float = EARLY) -> EarlyPhase:
@@ -92,6 +120,32 @@ def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> f
     width = min(window, y.size)
     smooth = np.convolve(y, np.full(width, 1.0 / width), mode="valid")
     return float(smooth.max() if direction == "higher" else smooth.min())
+
+
+def lowest_relative(values: ArrayLike) -> float:
+    """The least value over the first one, which must be positive: 0.1 is a fall to a tenth."""
+    y = np.asarray(values, dtype=np.float64)
+    _, y = measured(np.arange(y.size, dtype=np.float64), y)
+    if y[0] <= 0:
+        raise NotEvaluable(f"the first value is {y[0]:g}: nothing is a share of it")
+    return float(y.min() / y[0])
+
+
+def largest_change(axis: ArrayLike, values: ArrayLike, window: float = 20) -> float:
+    """Largest change between two points at most `window` units of the axis apart, over the largest magnitude of all.
+
+    In [0, 2]; 0 for a curve that is zero everywhere. Not over where a change begins: a price that begins at zero would
+    rise without bound.
+    """
+    x, y = measured(axis, values)
+    largest = float(np.abs(y).max())
+    if largest == 0:
+        return 0.0
+    change, apart = 0.0, 1
+    while apart < x.size and (near := x[apart:] - x[:-apart] <= window + _SLACK).any():
+        change = max(change, float(np.abs(y[apart:] - y[:-apart])[near].max()))
+        apart += 1
+    return change / largest
 
 
 def time_to(
@@ -133,10 +187,10 @@ def time_to(
     return TimeTo(float(x[hit - 1] + share * (x[hit] - x[hit - 1])), True)
 
 
-def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: float) -> float:
-    """Mean time to the threshold, each time cut at the budget: the area under the Kaplan-Meier curve up to the budget.
+def survival(times: Sequence[float], reached: Sequence[bool], budget: float) -> Survival:
+    """Kaplan and Meier's estimate of the share that has not reached the threshold yet, each time cut at the budget.
 
-    With every censored time at the budget it is the plain mean of min(time, budget). Raises NotEvaluable for no times.
+    Raises NotEvaluable for no times or one that is not finite.
     """
     if len(times) != len(reached):
         raise ValueError(f"{len(times)} times and {len(reached)} flags: one flag a time is needed")
@@ -146,13 +200,20 @@ def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: flo
     if not np.isfinite(t).all():
         raise NotEvaluable("a time is not finite")
     event = np.asarray(reached, dtype=bool) & (np.asarray(times, dtype=np.float64) <= budget)
-    area, surviving, before = 0.0, 1.0, 0.0
-    for moment in np.unique(t):
-        area += surviving * (float(moment) - before)
-        at_risk = int((t >= moment).sum())
-        surviving *= 1.0 - int((event & (t == moment)).sum()) / at_risk
-        before = float(moment)
-    return area + surviving * (budget - before)
+    moments = np.unique(t)
+    at_risk = np.array([(t >= moment).sum() for moment in moments])
+    events = np.array([(event & (t == moment)).sum() for moment in moments])
+    return Survival(moments, np.cumprod(1.0 - events / at_risk), at_risk, np.sort(t[~event]))
+
+
+def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: float) -> float:
+    """Mean time to the threshold, each time cut at the budget: the area under the Kaplan-Meier curve up to the budget.
+
+    With every censored time at the budget it is the plain mean of min(time, budget). Raises NotEvaluable for no times.
+    """
+    found = survival(times, reached, budget)
+    widths = np.diff(np.concatenate(([0.0], found.times, [budget])))
+    return float(widths @ np.concatenate(([1.0], found.share)))
 
 
 def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
@@ -160,6 +221,8 @@ def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
     x, y = np.asarray(axis, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(f"axis has shape {x.shape}, values have shape {y.shape}: two vectors of one length are needed")
+    if np.isfinite(np.abs(y).sum()) and y.size and (x[1:] > x[:-1]).all():
+        return x, y  # as nearly every curve is
     infinite = np.flatnonzero(np.isinf(y))
     if infinite.size:
         raise NotEvaluable(f"infinite at {x[infinite[0]]:g}")

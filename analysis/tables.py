@@ -46,13 +46,17 @@ def tables(study: Study, judged: Sequence[Verdict] = ()) -> list[Table]:
     return [table for table in found if table.rows]
 
 
+def chosen(study: Study) -> list[Block]:
+    """The primary measure, then the others of its metric and the times."""
+    others = [
+        b for b in study.blocks[1:] if b.measure.metric == study.settings.metric or b.measure.summary == "time_to"
+    ]
+    return [study.primary, *others]
+
+
 def main(study: Study) -> Table:
-    """Each group against the baseline: the primary measure, then the others of its metric, then time-to."""
-    chosen = [study.primary]
-    for block in study.blocks[1:]:
-        if block.measure.metric == study.settings.metric or block.measure.summary == "time_to":
-            chosen.append(block)
-    table = _comparison("main", "Main comparison", study, chosen)
+    """Each group against the baseline, on the chosen measures."""
+    table = _comparison("main", "Main comparison", study, chosen(study))
     level = f"{100 * (1 - study.settings.alpha):g}%"
     notes = [
         f"Value: mean over seeds. Difference: group minus baseline over the same seeds, with its {level} t interval.",
@@ -63,9 +67,9 @@ def main(study: Study) -> Table:
 
 def metrics(study: Study) -> Table:
     """Every declared metric: final value and area under the curve."""
-    chosen = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
-    chosen.sort(key=lambda block: study.settings.metrics.index(block.measure.metric))
-    table = _comparison("metrics", "All declared metrics", study, chosen)
+    wanted = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
+    wanted.sort(key=lambda block: study.settings.metrics.index(block.measure.metric))
+    table = _comparison("metrics", "All declared metrics", study, wanted)
     return _with_notes(table, ("Secondary: these comparisons were not declared as the question.", *table.notes))
 
 
@@ -226,7 +230,8 @@ def hypotheses(judged: Sequence[Verdict]) -> Table:
         "these; not evaluable: there is no interval. t intervals rest on normality; hypotheses are not adjusted for "
         "one another.",
         "Where one group of m is enough to contradict, each is asked at the level alpha / m; where one of two metrics "
-        "is enough to be ahead, each at alpha / 2. Greater and less go by the adjusted p of their measure.",
+        "is enough to be ahead, each at alpha / 2. At least k of m hypotheses hold if k do at alpha / (m - k + 1), "
+        "and do not if more than m - k fail at alpha / k. Greater and less go by the adjusted p of their measure.",
     )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
     return Table("hypotheses", "Hypotheses", columns, tuple(rows), tuple(records), notes)

@@ -7,11 +7,13 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -37,8 +39,9 @@ class Panel:
 class Trace:
     """A line, or points of one kind. panel: its place among the panels. seed: None for all seeds together.
 
-    what: in words. name: of what y shows, "" where y is only a place. x, y (n,); interval: (low, high), (n,) each, or
-    None; steps (n,) where x is none.
+    what: in words. name: of what y shows, "" where y is only a place, as x is where its axis has no name. x, y (n,);
+    interval: (low, high), (n,) each, or None; steps (n,) where x is none; values (n,) of `name` where y is only a
+    place.
     """
 
     panel: int
@@ -50,6 +53,12 @@ class Trace:
     y: Array
     interval: tuple[Array, Array] | None
     steps: Array | None = None
+    values: Array | None = None
+
+    @property
+    def shown(self) -> Array:
+        """The numbers that `name` is the name of."""
+        return self.y if self.values is None else self.values
 
 
 @dataclass(frozen=True)
@@ -68,27 +77,39 @@ def traces_of(
     intervals: Mapping[str, tuple[Array, Array]],
     names: Mapping[str, str],
     steps: Mapping[str, Array],
+    values: Mapping[str, Array],
 ) -> Traces:
     """What a drawing shows, once it is laid out: each of its lines that has both a group id and a label.
 
     intervals[gid]: low and high, one a point. names[role]: what y shows, where that is not the y axis' label.
-    steps[gid]: of the points, where x is no step.
+    steps[gid]: of the points, where x is no step. values[gid]: of the points, where y is only a place.
     """
     panels, traces = [], []
     for place, axes in enumerate(canvas.axes):
         panels.append(_panel(canvas, axes))
-        for line in axes.lines:
-            gid = line.get_gid() or ""
+        for gid, what, *drawn in _lines(axes):
             found = GID.fullmatch(gid)
-            what = str(line.get_label())
             if found is None or what.startswith("_"):
                 continue
             role, seed, group = found.groups()
-            x, y = (np.asarray(values, dtype=np.float64) for values in (line.get_xdata(), line.get_ydata()))
+            x, y = (np.asarray(own, dtype=np.float64) for own in drawn)
             name = names.get(role, panels[-1].y[0])
             number = None if seed is None else int(seed)
-            traces.append(Trace(place, group, number, what, name, x, y, intervals.get(gid), steps.get(gid)))
+            ends, at = intervals.get(gid), steps.get(gid)
+            traces.append(Trace(place, group, number, what, name, x, y, ends, at, values.get(gid)))
     return Traces(tuple(panels), tuple(sorted(traces, key=lambda trace: trace.seed is not None)))
+
+
+def _lines(axes: Axes) -> Iterator[tuple[str, str, Any, Any]]:
+    """Group id, label, x and y of every line, and of those that one artist draws together."""
+    from analysis.clouds import Members
+
+    for line in axes.lines:
+        yield line.get_gid() or "", str(line.get_label()), line.get_xdata(), line.get_ydata()
+    for artist in axes.artists:
+        if isinstance(artist, Members):
+            for gid, row in artist.rows.items():
+                yield gid, *row
 
 
 def _panel(canvas: Canvas, axes: Axes) -> Panel:
@@ -120,6 +141,8 @@ def to_json(found: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
             entry["i"] = [_short(end[kept]) for end in trace.interval]
         if trace.steps is not None:
             entry["t"] = _short(trace.steps[kept])
+        if trace.values is not None:
+            entry["v"] = _short(trace.values[kept])
         traces.append(entry)
     panels = [
         {"box": [_round(v) for v in panel.box], "x": _axis(panel.x), "y": _axis(panel.y)} for panel in found.panels
@@ -151,21 +174,48 @@ def _round(value: float) -> float | int | None:
 
 def to_csv(found: Traces) -> str:
     """Everything drawn, full precision: one row a point. No field where there is no number."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high"))
+    fields: dict[int, list[str]] = {}  # of an array, by its id: a thousand lines may stand on one
+
+    def of(values: Array | None, count: int) -> Iterable[str]:
+        if values is None:
+            return repeat("", count)
+        if id(values) not in fields:
+            fields[id(values)] = _fields(values)
+        return fields[id(values)]
+
+    header = ("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high")
+    parts = [_row(*header)]
     for trace in found.traces:
-        panel = found.panels[trace.panel]
-        low, high = trace.interval or (np.full(trace.x.size, np.nan),) * 2
-        steps = np.full(trace.x.size, np.nan) if trace.steps is None else trace.steps
-        for step, x, y, *ends in zip(steps, trace.x, trace.y, low, high, strict=True):
-            where = (trace.panel, trace.group, trace.seed, trace.what, _field(step), panel.x[0], _field(x))
-            writer.writerow((*where, trace.name, _field(y) if trace.name else None, *map(_field, ends)))
+        low, high = trace.interval or (None, None)
+        before = _row(trace.panel, trace.group, trace.seed, trace.what)[:-1]
+        across, up = (_row(name)[:-1] if name else "" for name in (found.panels[trace.panel].x[0], trace.name))
+        n = trace.x.size
+        y = _fields(trace.shown) if trace.name else repeat("", n)
+        columns = of(trace.steps, n), of(trace.x, n), y, of(low, n), of(high, n)
+        parts += [
+            f"{before},{step},{across},{x},{up},{value},{least},{most}\n"
+            for step, x, value, least, most in zip(*columns, strict=True)
+        ]
+    return "".join(parts)
+
+
+def _row(*cells: object) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()
 
 
-def _field(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def _fields(values: Array) -> list[str]:
+    """Each number as repr writes it, "" where there is none."""
+    if not values.size:
+        return []
+    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1]
+    found = text.replace("null", "").split(",")
+    # A million calls of repr would take as long as the rest of a report; it writes 1e-05 where 0.00001 stands here.
+    unlike = ("e", "0.0000")
+    if not any(part in text for part in unlike):
+        return found
+    return [repr(float(field)) if any(part in field for part in unlike) else field for field in found]
 
 
 SUMMARY = ("method", "what", "points", "first", "last", "lowest", "highest")
@@ -182,11 +232,13 @@ def summary(found: Traces, labels: Mapping[str, str]) -> list[tuple[str, ...]]:
         usable = np.isfinite(trace.x) & np.isfinite(trace.y)
         if not usable.any() or (trace.seed is not None and trace.group in together):
             continue
-        x, y = trace.x[usable], trace.y[usable]
+        x, y = trace.x[usable], trace.shown[usable]
         panel = f"panel {trace.panel + 1}: " if len(found.panels) > 1 else ""
         name = f"{trace.name}: " if len({t.name for t in found.traces}) > 1 else ""
         if not trace.name:  # y is only a place: x is what is shown
             cells = (_number(x[0]), _number(x[-1]), _number(x.min()), _number(x.max()))
+        elif trace.values is not None or not found.panels[trace.panel].x[0]:
+            cells = (_number(y[0]), _number(y[-1]), _number(y.min()), _number(y.max()))
         else:
             cells = (_at(x[0], y[0]), _at(x[-1], y[-1]), _at(x[y.argmin()], y.min()), _at(x[y.argmax()], y.max()))
         rows.append((labels.get(trace.group, trace.group), f"{panel}{name}{trace.what}", str(x.size), *cells))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,15 @@ Array = NDArray[np.float64]
 CLOCK = "samples/total"  # what passes on the axis `samples`
 # Ended for good before their budget: with `incomplete: carry` their last value stands for the rest of it.
 _ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
+
+# Summaries of all steps of the range: of steps (n,), values (n,) and the window.
+_WHOLE: Mapping[str, Callable[[Array, Array, int], float]] = {
+    "mean": lambda steps, values, window: float(values.mean()),
+    "slope": lambda steps, values, window: trend.theil_sen(steps, values),
+    "trend": lambda steps, values, window: trend.kendall(steps, values),
+    "lowest_relative": lambda steps, values, window: summarize.lowest_relative(values),
+    "largest_change": lambda steps, values, window: summarize.largest_change(steps, values, window),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class CommonRange:
 
     curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
     for the steps they do not have. absent: groups of which no run has the metric though some ended well. clocks[run
-    id]: where times are not in steps, (steps, what passed by then).
+    id]: where times are not in steps, (steps, what passed by then). known: the summaries taken so far.
     """
 
     metric: str
@@ -49,6 +58,7 @@ class CommonRange:
     carried: frozenset[str]
     absent: frozenset[str]
     clocks: Mapping[str, tuple[Array, Array]] | None = None
+    known: dict[tuple[object, ...], Value] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, run_id: str, steps: Array) -> Array:
         """What the axis shows at these steps of a run. Raises NotEvaluable where the run did not record it."""
@@ -90,7 +100,7 @@ def common_range(
                 found[run.id] = summarize.measured(run.curves.steps, run.curves.values[metric])
             except NotEvaluable as error:
                 reasons[run.id] = str(error)
-    gaps = [float(np.median(np.diff(steps))) for steps, _ in found.values() if steps.size > 1]
+    gaps = [_spacing(steps) for steps, _ in found.values() if steps.size > 1]
     spacing = max(gaps, default=0.0)
     first: dict[object, float] = {}
     opened: dict[object, float] = {}
@@ -136,6 +146,12 @@ def common_range(
     return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), _absent(runs, metric), clocks)
 
 
+def _spacing(steps: Array) -> float:
+    """The median of the steps between points."""
+    gaps = np.diff(steps)
+    return float(gaps[0] if (gaps == gaps[0]).all() else np.median(gaps))
+
+
 def _clocks(runs: Sequence[Run]) -> dict[str, tuple[Array, Array]]:
     found = {}
     for run in runs:
@@ -150,22 +166,53 @@ def _absent(runs: Sequence[Run], metric: str) -> frozenset[str]:
     return frozenset(ended - {run.group for run in runs if metric in run.curves.values})
 
 
+# Summaries of which the steps alone say whether there is one: of the range, steps (n,) and values (runs, n).
+_TOGETHER: Mapping[str, Callable[[CommonRange, Array, Array], Array]] = {
+    "final": lambda common, steps, values: summarize.finals(steps, values, common.stop),
+    "auc": lambda common, steps, values: summarize.areas(steps, values, common.start, common.stop),
+}
+
+
 def value_of(
     common: CommonRange, run_id: str, summary: str, *, window: int, direction: str, threshold: float | None = None
 ) -> Value:
-    """One run's summary (final, auc, best, mean, early, early_variance, slope or time_to) on the common range; `window`
-    is in steps."""
+    """One run's summary on the common range: final, auc, best, early, early_variance, time_to or one of _WHOLE;
+    `window` is in steps."""
     if run_id not in common.curves:
         return Value(None, common.reasons.get(run_id, "not recorded"))
+    asked = (run_id, summary, window, direction, threshold)
+    if asked not in common.known:  # several hypotheses, at several levels, ask the same
+        if summary in _TOGETHER:
+            common.known.update({(each, *asked[1:]): value for each, value in _of_all(common, summary)})
+        else:
+            common.known[asked] = _value_of(common, run_id, summary, window, direction, threshold)
+    return common.known[asked]
+
+
+def _of_all(common: CommonRange, summary: str) -> Iterator[tuple[str, Value]]:
+    """Of every run: those on the same steps, which nearly always are all, are taken at once."""
+    alike: dict[bytes, list[str]] = {}
+    for run_id, (steps, _) in common.curves.items():
+        alike.setdefault(steps.tobytes(), []).append(run_id)
+    for run_ids in alike.values():
+        steps, values = common.curves[run_ids[0]][0], np.stack([common.curves[run_id][1] for run_id in run_ids])
+        found: list[tuple[float | None, str | None]]
+        try:
+            found = [(value, None) for value in _TOGETHER[summary](common, steps, values).tolist()]
+        except NotEvaluable as error:
+            found = [(None, str(error))] * len(run_ids)
+        for run_id, (value, reason) in zip(run_ids, found, strict=True):
+            yield run_id, Value(value, reason, carried=value is not None and run_id in common.carried)
+
+
+def _value_of(
+    common: CommonRange, run_id: str, summary: str, window: int, direction: str, threshold: float | None
+) -> Value:
     steps, values = common.curves[run_id]
     carried = run_id in common.carried
     try:
-        if summary == "final":
-            return Value(summarize.final(steps, values, common.stop), carried=carried)
-        if summary == "auc":
-            return Value(summarize.auc(steps, values, common.start, common.stop), carried=carried)
         if summary == "best":
-            spacing = float(np.median(np.diff(steps))) if steps.size > 1 else 1.0
+            spacing = _spacing(steps) if steps.size > 1 else 1.0
             points = max(1, round(window / spacing))  # a metric of every tenth step has two points in twenty steps
             return Value(summarize.best(values[_inside(common, steps)], points, direction=direction), carried=carried)
         if summary in ("early", "early_variance"):
@@ -174,11 +221,9 @@ def value_of(
                 return Value(phase.mean, carried=carried)
             why = None if phase.step_variance is not None else f"{phase.n} values in the first tenth: three are needed"
             return Value(phase.step_variance, why, carried=carried)
-        if summary == "slope":
+        if summary in _WHOLE:
             inside = _inside(common, steps)
-            return Value(trend.theil_sen(steps[inside], values[inside]), carried=carried)
-        if summary == "mean":
-            return Value(float(values[_inside(common, steps)].mean()), carried=carried)
+            return Value(_WHOLE[summary](steps[inside], values[inside], window), carried=carried)
         if threshold is None:
             return Value(None, "the threshold is not known: the baseline has no final value")
         reach: TimeTo = summarize.time_to(

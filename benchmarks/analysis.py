@@ -2,8 +2,9 @@
 
 Stratified bootstrap intervals of the interquartile mean and performance profiles, 26 tasks x 5 runs x 5 algorithms,
 beside rliable on the same scores; reading the metric logs of many runs for the first time and again, beside a plain
-loop of json.loads; and a whole report. The peer's resamples are fewer than ours where it would take minutes, and its
-time is multiplied. Exits 1 when a limit is missed.
+loop of json.loads; and a later report: `python -m analysis report` as its user runs it, in a process of its own with
+all imports, when the parsed logs are kept. The peer's resamples are fewer than ours where it would take minutes, and
+its time is multiplied. Exits 1 when a limit is missed.
 """
 
 from __future__ import annotations

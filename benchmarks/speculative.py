@@ -105,7 +105,8 @@ def main() -> int:
     for rows, rounds in ROWS.items():
 
         def batch(turn: int, rows: int = rows) -> dict[str, Any]:
-            tokens, mask = pad([one for one, _ in prompts.of_step(turn + 1, rows)], tokenizer.pad_token_id, left=True)
+            drawn = [one.tokens for one in prompts.of_step(turn + 1, rows)]
+            tokens, mask = pad(drawn, tokenizer.pad_token_id, left=True)
             ends = {"eos_id": tokenizer.eos_token_id, "pad_id": tokenizer.pad_token_id}
             return {"prompts": tokens, "prompt_mask": mask, "length": LENGTH, "temperature": 1.0, **ends}
 

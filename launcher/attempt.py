@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from launcher import failure, stop
+from launcher import failure, identity, stop
 from launcher import run as folders
 from launcher.claim import Heartbeat
 from launcher.tracking import Tracker
@@ -33,6 +33,7 @@ class Attempt:
         self._heartbeat = heartbeat
         self._metrics = _Lines(folders.metrics_path(folder))
         self._histograms = _Lines(folders.histograms_path(folder))
+        self._responses = _Lines(folders.responses_path(folder))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one step's metrics. Raises ClaimLost when another process has taken the run."""
@@ -48,6 +49,13 @@ class Attempt:
         self._histograms.append(record)
         if self.tracker is not None:
             self.tracker.histogram(step, name, edges, counts)
+
+    def response(self, step: int, prompt: str, response: str, reward: float, answer: str) -> None:
+        """Append one response of an evaluation; `answer` is what the prompt asks for."""
+        self._heartbeat.confirm()
+        record = {"step": step, "attempt": self.attempt, "id": identity.content_hash(prompt), "prompt": prompt,
+                  "response": response, "reward": reward, "answer": answer}  # fmt: skip
+        self._responses.append(record)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """The newest complete checkpoint as (step, path), or None."""
@@ -110,13 +118,13 @@ class Attempt:
 
     def sync(self) -> None:
         """Make every line logged so far survive a power cut."""
-        self._metrics.sync()
-        self._histograms.sync()
+        for lines in (self._metrics, self._histograms, self._responses):
+            lines.sync()
 
     def close(self) -> None:
         """Sync and close the logs."""
-        self._metrics.close()
-        self._histograms.close()
+        for lines in (self._metrics, self._histograms, self._responses):
+            lines.close()
 
 
 class _Lines:
@@ -177,7 +185,7 @@ def prepare(folder: Path, attempt: int) -> None:
     resumed_from = newest[0] if newest else 0
     moved = folders.attempt_folder(folder, attempt)
     moved.mkdir(parents=True, exist_ok=True)
-    for path in (folders.metrics_path(folder), folders.histograms_path(folder)):
+    for path in (folders.metrics_path(folder), folders.histograms_path(folder), folders.responses_path(folder)):
         _supersede(path, resumed_from, moved / "superseded.jsonl")
     for leftover in folder.glob(f"{folders.ASIDE}*"):
         leftover.unlink()

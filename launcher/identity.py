@@ -24,6 +24,7 @@ IGNORED = frozenset(
         "model.seconds_per_step",
         "trainer.checkpoint_every",
         "trainer.hist_every",
+        "trainer.eval_responses",
     }
 )
 # The sections of a composed configuration that make up the science.

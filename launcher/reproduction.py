@@ -17,6 +17,7 @@ from typing import Any
 
 from launcher import identity, provenance
 from launcher import run as folders
+from launcher.problem import Usage
 from launcher.run import State
 
 # What a clock or the machine's load decides.
@@ -37,7 +38,9 @@ class Identity:
 
 
 def check_identity(folder: Path) -> Identity:
-    """Compute the identity again from config.yaml and the base's content."""
+    """Compute the identity again from config.yaml and the base's content. Usage: it is no run of launch.py."""
+    if folders.is_imported(folder):
+        raise Usage(f"run {folder.name}: it was imported, not made by launch.py, so it cannot be done again here")
     config = folders.read_config(folder)
     recorded = config["identity"]
     wrong: list[str] = []

@@ -3,6 +3,7 @@
     multirun/runs/<id>/config.yaml       frozen, never rewritten
     multirun/runs/<id>/state.json        replaced atomically
     multirun/runs/<id>/metrics.jsonl     one line a step
+    multirun/runs/<id>/responses.jsonl   one line a response of an evaluation
     multirun/runs/<id>/summary.json      written just before `done`
     multirun/runs/<id>/checkpoints/      complete ones only
 
@@ -115,6 +116,11 @@ def metrics_path(folder: Path) -> Path:
 def histograms_path(folder: Path) -> Path:
     """One JSON object a histogram: step, attempt, name, edges, counts."""
     return folder / "histograms.jsonl"
+
+
+def responses_path(folder: Path) -> Path:
+    """One JSON object a response of an evaluation: step, attempt, id (prompt's), prompt, response, reward, answer."""
+    return folder / "responses.jsonl"
 
 
 def attempt_folder(folder: Path, attempt: int) -> Path:
@@ -283,6 +289,11 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
         return _read_json(folder / "provenance.json")
     except FileNotFoundError:
         return None
+
+
+def is_imported(folder: Path) -> bool:
+    """Whether another tool made the run: `python -m analysis import` says so in its provenance."""
+    return "imported" in (read_provenance(folder) or {})
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | None]:

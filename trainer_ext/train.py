@@ -22,6 +22,7 @@ class Run(Protocol):
     def cache(self) -> Path: ...
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
     def histogram(self, step: int, name: str, edges: list[float], counts: list[int]) -> None: ...
+    def response(self, step: int, prompt: str, response: str, reward: float, answer: str) -> None: ...
     def latest_checkpoint(self) -> tuple[int, Path] | None: ...
     def checkpoint(self, step: int) -> AbstractContextManager[Path]: ...
     def stop_requested(self) -> bool: ...
@@ -46,8 +47,8 @@ class Preempted(Exception):
 def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Train as `config` says (seed, method, model, task, trainer, and verl's tree merged), from the newest checkpoint.
 
-    Returns the summary: steps, samples, tokens, train_seconds (of all attempts), warnings. Raises Diverged and
-    Preempted; every other error is the caller's to record.
+    Returns the summary: steps, samples, tokens, parameters (of the policy), train_seconds (of all attempts), warnings.
+    Raises Diverged and Preempted; every other error is the caller's to record.
     """
     torch.set_num_threads(1)  # bit-reproducible, and one run a core
     began = time.monotonic()
@@ -93,6 +94,8 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         if step % settings["hist_every"] == 0:
             for name, (edges, counts) in trainer.histograms().items():
                 run.histogram(step, name, edges, counts)
+        for one in trainer.answers(settings.get("eval_responses", 0)):  # absent from runs that an older version froze
+            run.response(step, one.prompt.text, one.response, one.reward, one.prompt.ground_truth)
         stopping = run.stop_requested() and step < settings["steps"]
         if stopping or step % settings["checkpoint_every"] == 0 or step == settings["steps"]:
             save(step)
@@ -102,6 +105,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         "steps": settings["steps"],
         "samples": trainer.samples,
         "tokens": trainer.tokens,
+        "parameters": trainer.parameters,
         "train_seconds": train_seconds,
         "wall_seconds": wall(),
         "warnings": health.warnings,

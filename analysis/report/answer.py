@@ -104,6 +104,7 @@ def _result(study: Study) -> tuple[str, str]:
         + (f" (reached {e.reached[0]} of {e.reached[1]})" if e.reached else "")
         for e in shown
     ) + "."  # fmt: skip
+    text += "".join(f" {capital(note)}." for note in leader.notes)
     return text, _certainty(study, leader, usable)
 
 

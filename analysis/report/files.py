@@ -13,6 +13,8 @@ from analysis import formats
 from analysis.drawing import Figure
 from analysis.tables import Table
 
+FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "pdf", "png", "csv")}
+
 
 def files_of(shown: Sequence[Table], drawn: Sequence[Figure]) -> dict[str, bytes]:
     """Each table and figure in every format, by its path below the report."""

@@ -13,6 +13,7 @@ import orjson
 
 from analysis.drawing import Figure
 from analysis.report.answer import Answer
+from analysis.report.sections import Section
 from analysis.study import AXES, Study
 from analysis.tables import Table
 from analysis.traces import SUMMARY, summary, to_json
@@ -21,9 +22,16 @@ _HERE = Path(__file__).parent
 
 
 def page(
-    study: Study, said: Answer, shown: Sequence[Table], drawn: Sequence[Figure], look: Mapping[str, tuple[str, Any]]
+    study: Study,
+    said: Answer,
+    shown: Sequence[Table],
+    drawn: Sequence[Figure],
+    parts: Sequence[Section],
+    look: Mapping[str, tuple[str, Any]],
+    heard: Mapping[str, Any] | None,
 ) -> str:
-    """Render the template; all text is escaped but the figures' own SVG, the style and the script."""
+    """Render the template; all text is escaped but the figures' own SVG, the style and the script. heard: the
+    responses."""
     plan = study.sweep.plan
     groups = [{"name": g, "label": study.sweep.label(g), "colour": page_colour(look[g][0])} for g in study.sweep.groups]
     recorded = {metric for run in study.sweep.runs for metric in run.curves.values}
@@ -35,12 +43,16 @@ def page(
     courses = [figure for figure in drawn if figure.name.startswith(("curve_", "band_"))]
     seeds = sorted({run.seed for run in study.sweep.runs})
     tables = {table.name: table for table in shown}
-    relations = [figure for figure in drawn if figure not in courses and figure.name != "differences"]
+    beside = "efficiency" in tables  # the table that the curves of times stand with
+    times = [figure for figure in drawn if beside and figure.name.startswith("reach_")]
+    elsewhere = [*courses, *times, *(figure for part in parts for figure in part.figures)]
+    relations = [figure for figure in drawn if figure not in elsewhere and figure.name != "differences"]
     command = plan.get("command")
     return render(
         "page.html.j2",
         study=study,
-        contents=_contents(tables, bool(relations), bool(said.gaps)),
+        contents=_contents(tables, parts, bool(relations), bool(said.gaps), heard is not None),
+        heard=heard,
         health=_health(study, said),
         data=data_of(study, drawn),
         values=values_of(study, drawn),
@@ -51,6 +63,8 @@ def page(
         figures=drawn,
         courses=courses,
         relations=relations,
+        parts=parts,
+        times=times,
         unrecorded=list(dict.fromkeys(absent)) if recorded else [],
         passing=AXES[study.settings.axis],
         groups=groups,
@@ -71,11 +85,15 @@ def render(template: str, **content: Any) -> str:
     return environment.get_template(template).render(style=style, script=script, **content)
 
 
-def _contents(tables: Mapping[str, Table], relations: bool, gaps: bool) -> list[tuple[str, str]]:
+def _contents(
+    tables: Mapping[str, Table], parts: Sequence[Section], relations: bool, gaps: bool, heard: bool
+) -> list[tuple[str, str]]:
     """The page's headings, as (id, title)."""
     found = [("answer", "Answer"), *([("gaps", "Missing")] if gaps else []), ("main", tables["main"].title)]
     found += [(name, tables[name].title) for name in ("hypotheses", "efficiency") if name in tables]
+    found += [(part.id, part.title) for part in parts]
     found += [("curves", "Learning curves"), *([("relations", "Trade-offs and distributions")] if relations else [])]
+    found += [("responses", "Responses")] if heard else []
     found += [("metrics", tables["metrics"].title), ("cost", tables["cost"].title), ("health", "Health")]
     return [*found, ("runs", tables["runs"].title), ("again", "Make it again"), ("method", "How it was computed")]
 

@@ -98,8 +98,8 @@ const describe = (trace, i, figure) => {
   const panel = figure.panels[trace.p];
   const lines = [`${figure.labels[trace.g]}, ${trace.w}`];
   if (trace.t) lines.push(`step: ${trace.t[i]}`);
-  lines.push(`${panel.x[0]}: ${figure.xs[trace.x][i]}`);
-  if (trace.n) lines.push(`${trace.n}: ${trace.y[i]}`);
+  if (panel.x[0] && !trace.v) lines.push(`${panel.x[0]}: ${figure.xs[trace.x][i]}`);
+  if (trace.n) lines.push(`${trace.n}: ${(trace.v || trace.y)[i]}`);
   if (trace.i && trace.i[0][i] !== null) lines.push(`${data.level} interval: [${trace.i[0][i]}, ${trace.i[1][i]}]`);
   return lines;
 };

@@ -20,6 +20,7 @@ from analysis.report.page import data_of, page_colour, render, values_of
 from analysis.settings import settings
 from analysis.study import Block, Comparison, Estimate
 from analysis.tables import Table, better, comparison_cells
+from analysis.unpaired import unpaired_table
 
 FORMAT = 1
 _MOST = 200  # letters of a setting on the page; the CSV has all
@@ -38,13 +39,20 @@ def write_sides(a: Path, b: Path, out: Path | None = None) -> tuple[Path, list[s
     found = beside(*sweeps, asked)
     drawn = differences(found.study, "A")
     table = comparison(found)
-    tables = [table, *([configuration(found)] if found.differences else [])]
+    apart = unpaired_table(found.study)
+    tables = [table, *([apart] if apart.rows else []), *([configuration(found)] if found.differences else [])]
     out = out or a.parent / f"compare-{a.name}-{b.name}"
     files = files_of(tables, drawn)
     files["report.json"] = _json(found, tables)
     files["index.html"] = _page(found, tables, drawn).encode()
     write_all(out, files)
-    gone = [] if found.differences else sorted((out / "tables").glob("configuration.*"))
+    shown = {table.name for table in tables}
+    gone = [
+        old
+        for name in ("unpaired", "configuration")
+        if name not in shown
+        for old in sorted((out / "tables").glob(f"{name}.*"))
+    ]
     for old in [*gone, *([] if drawn else sorted((out / "figures").glob("differences.*")))]:
         old.unlink()
     title = f"{capital(found.study.primary.measure.title)}, B minus A:"

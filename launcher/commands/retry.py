@@ -123,7 +123,7 @@ def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) ->
 def _overrides(multirun: Path, name: str, command: str) -> list[str]:
     """What stands after -m in an experiment's command, for this multirun folder."""
     words = shlex.split(command)
-    if "-m" not in words:
+    if not {"launch.py", "-m"} <= set(words):  # imported, say
         raise Usage(f"{multirun / name / 'plan.json'}: command = {command}: no `launch.py -m ...`; plan it again")
     if MASK in command:
         raise Usage(f"{multirun / name / 'plan.json'}: command = {command}: {MASK} hides a secret; say it yourself")

@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
     parcels = [
         sync.parcel(folder, known.get(folder.name, Labels()), given.project, given.entity)
         for folder in (folders.run_folder(multirun, one) for one in dict.fromkeys(one for ids in named for one in ids))
-        if folders.find_state(folder) is not None
+        if folders.find_state(folder) is not None and not folders.is_imported(folder)
     ]
     due = [one for one in parcels if sync.due(one, given.running)]
     document: dict[str, Any] = {"server": None, "sent": {}, "failed": {}, "unchanged": 0, "left": 0}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from analysis.__main__ import main
 from launcher import run as folders
 
 GROUPS = {"C0": "C0 (GRPO)", "C1": "C1 (BNTO minimal)", "asymmetric_clip": "asymmetric clip", "PTRW": "PTRW"}
@@ -107,3 +112,42 @@ def sweeps_in(root: Path) -> MakeSweep:
         return folder
 
     return make
+
+
+@dataclass(frozen=True)
+class Reported:
+    """An experiment's folder with its report, and what the command printed. Shared: only to be read."""
+
+    folder: Path
+    printed: str
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report"
+
+    @property
+    def page(self) -> str:
+        return (self.report / "index.html").read_text()
+
+
+def reported(folder: Path) -> Reported:
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        assert main(["report", str(folder)]) == 0
+    return Reported(folder, printed.getvalue())
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """The report of a sweep as `make_sweep` makes it."""
+    return reported(sweeps_in(tmp_path_factory.mktemp("plain"))())
+
+
+@pytest.fixture(scope="session")
+def pictured(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """The report of qstar's sweep, with every kind of picture; dpo's seed 2 never began."""
+    from tests.analysis import qstar
+
+    folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("pictured")))
+    shutil.rmtree(folders.run_folder(folder.parent, "dpo-2"))
+    return reported(folder)

@@ -88,7 +88,7 @@ def same(x: float | None, y: float | None) -> bool:
     return x is y or (x is not None and y is not None and math.isclose(x, y, rel_tol=1e-6))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(PAIRS)
 def test_swapping_the_methods_turns_signs_only(pairs: list[tuple[float, float]]) -> None:
     a, b = map(list, zip(*pairs, strict=True))
@@ -101,7 +101,7 @@ def test_swapping_the_methods_turns_signs_only(pairs: list[tuple[float, float]])
         assert one.interval == (-other.interval[1], -other.interval[0])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(PAIRS, st.integers(-20, 20))
 def test_scale_does_not_matter(pairs: list[tuple[float, float]], power: int) -> None:
     a, b = (np.array(x) for x in zip(*pairs, strict=True))
@@ -110,7 +110,7 @@ def test_scale_does_not_matter(pairs: list[tuple[float, float]], power: int) -> 
         assert same(getattr(one, name), getattr(other, name))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(PAIRS, st.randoms(use_true_random=False))
 def test_order_of_seeds_does_not_matter(pairs: list[tuple[float, float]], random: object) -> None:
     shuffled = list(pairs)
@@ -121,7 +121,7 @@ def test_order_of_seeds_does_not_matter(pairs: list[tuple[float, float]], random
     assert same(one.p_t, other.p_t)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(PAIRS)
 def test_no_p_is_below_its_floor_and_nothing_is_nan(pairs: list[tuple[float, float]]) -> None:
     result = paired(*map(list, zip(*pairs, strict=True)))
@@ -133,7 +133,7 @@ def test_no_p_is_below_its_floor_and_nothing_is_nan(pairs: list[tuple[float, flo
             assert not isinstance(number, float) or math.isfinite(number)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.integers(2, 7), st.integers(1, 5), st.integers(0, 10**6))
 def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -214,7 +214,7 @@ def test_direction_and_bad_arguments() -> None:
 # ---------------------------------------------------------------- no pairs, and no difference
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(PAIRS, PAIRS)
 def test_unpaired_knows_no_order_and_turns_with_the_methods(
     one: list[tuple[float, float]], two: list[tuple[float, float]]
@@ -251,7 +251,7 @@ def test_unpaired_guards(a: list[float], b: list[float], reason: str) -> None:
         unpaired([[1.0]], [1.0])
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(PAIRS, st.floats(1e-3, 1e6), st.floats(0.001, 0.4))
 def test_equivalent_means_that_the_interval_is_inside_the_margin(
     pairs: list[tuple[float, float]], margin: float, alpha: float

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from analysis import student
 from analysis.compare import paired
-from analysis.factors import Cell, Effect, effects
+from analysis.factors import Cell, Effect, effects, fit, separable
 from analysis.scale import size_trend
 from analysis.summarize import NotEvaluable
 from analysis.trend import mann_kendall, theil_sen
@@ -137,6 +137,36 @@ def test_grids_that_say_nothing() -> None:
     del torn[2][(("a", 1), ("b", 0))]
     with pytest.raises(ValueError, match="seed 2 lacks the cell a = 1, b = 0"):
         effects(torn)
+    for cells in torn.values():
+        cells.pop((("a", 1), ("b", 0)), None)
+    with pytest.raises(ValueError, match="3 cells do not tell all effects apart"):
+        effects(torn)
+
+
+def test_cells_missing_from_a_larger_grid_change_no_effect_of_two_factors() -> None:
+    def value(seed: int, a: int, b: int, c: int) -> float:
+        return seed + 0.3 * a * a - b * (1 + 0.1 * seed) + 0.5 * a * c - 0.2 * b * c
+
+    whole = grid(value, a=[0, 1, 2], b=[0, 1], c=[0, 1])
+    torn = {seed: dict(list(cells.items())[1:-1]) for seed, cells in whole.items()}
+    for one, other in zip(effects(whole), effects(torn), strict=True):
+        assert (one.factors, one.levels) == (other.factors, other.levels)
+        assert one.value == pytest.approx(other.value, abs=1e-12)
+        assert (one.interval is None) == (other.interval is None)
+    assert fit(torn).mean_of("a", "b") == pytest.approx(fit(whole).mean_of("a", "b"))
+    plain = np.mean([[value(s, 2, 1, c) for c in (0, 1)] for s in range(4)])
+    assert fit(torn).mean_of("a", "b")[2, 1].mean() == pytest.approx(plain)
+
+
+def test_a_level_that_nothing_tells_apart_is_left_out() -> None:
+    cells = [(("a", a), ("b", b)) for a in (0, 1, 2) for b in (0, 1)]
+    assert separable(cells) == (cells, [])
+    kept, out = separable(cells[:-1])  # a = 2 lacks one of 2 cells, b = 1 one of 3
+    assert out == [("a", 2)] and kept == cells[:4]
+    # A factor that comes with one level of another: what it does is told only where it exists.
+    nested = [(("how", "plain"),), *((("how", "kl"), ("target", t)) for t in (0.02, 0.05))]
+    kept, out = separable(nested)
+    assert out == [("how", "plain")] and kept == nested[1:]
 
 
 # ---------------------------------------------------------------- sizes

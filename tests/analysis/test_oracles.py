@@ -26,7 +26,7 @@ from analysis import exact, student
 from analysis.compare import equivalence, paired, unpaired
 from analysis.family import benjamini_hochberg, holm
 from analysis.resample import iqm, mean, median, optimality_gap, probability_of_improvement
-from analysis.summarize import restricted_mean
+from analysis.summarize import NotEvaluable, restricted_mean, survival
 from analysis.trend import mann_kendall, theil_sen
 
 # Student 1908: hours of sleep gained with two drugs, the same ten patients.
@@ -94,6 +94,16 @@ def test_restricted_mean_is_lifelines(budget: int) -> None:
     assert restricted_mean(SIX_MP, ENDED, budget) == pytest.approx(restricted_mean_survival_time(curve, budget))
 
 
+def test_survival_is_that_of_the_textbook() -> None:
+    found = survival(SIX_MP, ENDED, 35)
+    curve = dict(zip(found.times.tolist(), found.share.tolist(), strict=True))
+    printed = {6: 0.857, 7: 0.807, 10: 0.753, 13: 0.690, 16: 0.627, 22: 0.538, 23: 0.448}
+    assert {at: round(curve[at], 3) for at in printed} == printed
+    assert found.at_risk[:3].tolist() == [21, 17, 16] and found.censored.size == 12
+    with pytest.raises(NotEvaluable, match="no run"):
+        survival([], [], 1.0)
+
+
 # ---------------------------------------------------------------- where they are right
 
 
@@ -112,14 +122,14 @@ def test_detectable_is_statsmodels() -> None:
         assert student.detectable(n) == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-5)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=8))
 def test_holm_and_bh_are_statsmodels(p: list[float]) -> None:
     assert holm(p) == pytest.approx(tuple(multipletests(p, method="holm")[1]))
     assert benjamini_hochberg(p) == pytest.approx(tuple(multipletests(p, method="fdr_bh")[1]))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SAMPLES, SAMPLES)
 def test_mann_whitney_is_the_enumeration(a: list[int], b: list[int]) -> None:
     def rank_sum(x: np.ndarray, y: np.ndarray) -> float:

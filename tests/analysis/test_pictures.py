@@ -21,7 +21,7 @@ from analysis.settings import settings
 from launcher import run as folders
 from launcher.validate import Checker
 from tests.analysis import qstar
-from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, sweeps_in
 from tests.analysis.test_figures import drawn, lines_of
 
 ROOT = Path(__file__).parents[2]
@@ -79,11 +79,17 @@ def test_declared_pictures_are_allowed() -> None:
 # ---------------------------------------------------------------- what is drawn
 
 
-def test_every_picture_is_drawn_laid_out_and_toggled(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = drawn(monkeypatch, qstar.make(make_sweep))
-    assert set(found) >= NAMES
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Any]]:
+    """Caption and canvas of every figure of qstar's sweep. Shared: only to be looked at."""
+    with pytest.MonkeyPatch.context() as patch:
+        return drawn(patch, qstar.make(sweeps_in(tmp_path_factory.mktemp("whole"))))
+
+
+def test_every_picture_is_drawn_laid_out_and_toggled(whole: dict[str, tuple[str, Any]]) -> None:
+    assert set(whole) >= NAMES
     for name in NAMES:
-        caption, canvas = found[name]
+        caption, canvas = whole[name]
         boxes = [legend.get_window_extent() for legend in canvas.legends]
         boxes += [axes.get_tightbbox() for axes in canvas.axes]
         for box in boxes:
@@ -99,10 +105,8 @@ def test_every_picture_is_drawn_laid_out_and_toggled(make_sweep: MakeSweep, monk
         assert (said in caption) == (name != PARETO), name
 
 
-def test_scatter_has_the_line_and_the_same_scale_on_both_axes(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))[SCATTER]
+def test_scatter_has_the_line_and_the_same_scale_on_both_axes(whole: dict[str, tuple[str, Any]]) -> None:
+    caption, canvas = whole[SCATTER]
     axes = canvas.axes[0]
     assert axes.get_xlim() == axes.get_ylim() and axes.get_aspect() == 1
     (line,) = [line for line in axes.lines if list(line.get_xdata()) == list(line.get_ydata())]
@@ -130,18 +134,16 @@ def test_scatter_of_values_many_decades_apart_is_logarithmic(
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", scale)
 
 
-def test_band_is_the_mean_and_one_standard_deviation(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))[BAND]
+def test_band_is_the_mean_and_one_standard_deviation(whole: dict[str, tuple[str, Any]]) -> None:
+    caption, canvas = whole[BAND]
     lines = lines_of(canvas)
     mean, low, high = (lines[f"{part}--q_star"].get_ydata() for part in ("mean", "edge0", "edge1"))
     assert high - mean == pytest.approx(mean - low) and mean[0] - low[0] == pytest.approx(0.15, abs=0.005)
     assert "not an interval of the mean" in caption
 
 
-def test_snapshots_are_densities_of_the_first_middle_and_last_step(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))["histogram_alpha"]
+def test_snapshots_are_densities_of_the_first_middle_and_last_step(whole: dict[str, tuple[str, Any]]) -> None:
+    caption, canvas = whole["histogram_alpha"]
     assert [axes.get_title(loc="left") for axes in canvas.axes] == ["step 1", "step 40", "step 120"]
     for axes in canvas.axes:
         for line in axes.lines:
@@ -174,31 +176,22 @@ def test_histogram_that_no_run_has_is_named(make_sweep: MakeSweep) -> None:
     assert "Trade-offs" not in html
 
 
-def test_pictures_stand_in_the_page_and_go_with_the_plan(make_sweep: MakeSweep) -> None:
-    folder = qstar.make(make_sweep)
-    assert main(["report", str(folder)]) == 0
-    html = (folder / "report" / "index.html").read_text()
+def test_pictures_stand_in_the_page(pictured: Reported) -> None:
+    html = pictured.page
     section = html[html.index('id="relations"') : html.index('id="metrics"')]
     assert section.count("<figure>") == 3 and section.count('data-group="q_star"') >= 3 + 1 + 3 + 4
     assert len(html) < 2e6
-    figures = folder / "report" / "figures"
-    assert {path.stem for path in figures.iterdir()} >= NAMES
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["analysis"]["figures"] = []
-    (folder / "plan.json").write_text(json.dumps(plan))
-    main(["report", str(folder)])
-    assert not {path.stem for path in figures.iterdir()} & NAMES
+    assert {path.stem for path in (pictured.report / "figures").iterdir()} >= NAMES
 
 
-def test_same_input_gives_the_same_bytes(make_sweep: MakeSweep, tmp_path: Path) -> None:
-    folder = qstar.make(make_sweep)
+def test_same_input_gives_the_same_bytes(pictured: Reported, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(folder.parent, elsewhere)
-    contents = []
-    for place in (folder, elsewhere / folder.name):
-        assert main(["report", str(place)]) == 0
-        report = place / "report"
-        contents.append({str(p.relative_to(report)): p.read_bytes() for p in report.rglob("*") if p.is_file()})
+    shutil.copytree(pictured.folder.parent, elsewhere, ignore=shutil.ignore_patterns("report"))
+    second = reported(elsewhere / pictured.folder.name)
+    contents = [
+        {str(path.relative_to(one.report)): path.read_bytes() for path in one.report.rglob("*") if path.is_file()}
+        for one in (pictured, second)
+    ]
     assert contents[0] == contents[1]
 
 
@@ -211,8 +204,8 @@ def test_front_keeps_what_no_other_beats_by_both() -> None:
     assert front(centres, ("lower", "lower")) == ["e"]
 
 
-def test_front_is_drawn_where_it_bounds_what_is_beaten(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))[PARETO]
+def test_front_is_drawn_where_it_bounds_what_is_beaten(whole: dict[str, tuple[str, Any]]) -> None:
+    caption, canvas = whole[PARETO]
     (line,) = [line for line in canvas.axes[0].lines if "steps" in line.get_drawstyle()]
     assert (
         line.get_drawstyle() == "steps-pre" and len(line.get_xdata()) == caption.count(",", caption.index("both: ")) + 1
@@ -254,10 +247,8 @@ def test_histograms_of_different_bins_share_a_grid(make_sweep: MakeSweep, monkey
 # ---------------------------------------------------------------- a metric of every tenth step
 
 
-def test_sparse_metric_is_a_whole_curve_with_marked_points(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caption, canvas = drawn(monkeypatch, qstar.make(make_sweep))["curve_eval_reward_mean"]
+def test_sparse_metric_is_a_whole_curve_with_marked_points(whole: dict[str, tuple[str, Any]]) -> None:
+    caption, canvas = whole["curve_eval_reward_mean"]
     line = lines_of(canvas)["mean--q_star"]
     assert list(line.get_xdata()) == list(range(10, 121, 10)) and np.isfinite(line.get_ydata()).all()
     assert line.get_marker() == "." and "Missing" not in caption and "ot recorded" not in caption

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,8 +17,7 @@ import pytest
 
 from analysis.__main__ import main
 from launcher import run as folders
-from tests.analysis import qstar
-from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep
+from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,13 +26,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_report_has_every_part_and_says_where(make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = make_sweep()
-    assert main(["report", str(folder)]) == 0
-    printed = capsys.readouterr().out
-    assert "cannot decide with n = 3: 6 seeds are needed" in printed and "not significant" not in printed
-    assert printed.rstrip().endswith(f"Report: {folder / 'report' / 'index.html'}")
-    names = set(contents(folder / "report"))
+def test_report_has_every_part_and_says_where(plain: Reported) -> None:
+    assert "cannot decide with n = 3: 6 seeds are needed" in plain.printed and "not significant" not in plain.printed
+    assert plain.printed.rstrip().endswith(f"Report: {plain.report / 'index.html'}")
+    names = set(contents(plain.report))
     assert {"index.html", "report.json", "results.parquet"} <= names
     assert {f"tables/{t}.{s}" for t in ("main", "metrics", "cost", "runs") for s in ("md", "tex", "csv")} <= names
     curves = {f"figures/curve_{m.replace('/', '_')}.{s}" for m in ANALYSIS["metrics"] for s in ("svg", "pdf", "png")}
@@ -43,7 +38,7 @@ def test_report_has_every_part_and_says_where(make_sweep: MakeSweep, capsys: pyt
 
 def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep: MakeSweep, tmp_path: Path) -> None:
     together = [["analysis/wH_per_token", "actor/ppo_kl"], "cost/step_seconds"]
-    folder = make_sweep(analysis={**ANALYSIS, "figures": together})
+    folder = make_sweep(("C0", "C1"), analysis={**ANALYSIS, "figures": together})
     assert main(["report", str(folder)]) == 0
     first = contents(folder / "report")
     elsewhere = tmp_path / "elsewhere"
@@ -55,11 +50,7 @@ def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep
     assert [name for name in first if first[name] != second.get(name)] == [] and set(first) == set(second)
 
 
-def test_page_needs_nothing_from_outside(make_sweep: MakeSweep) -> None:
-    folder = make_sweep()
-    main(["report", str(folder)])
-    html = (folder / "report" / "index.html").read_text()
-
+def test_page_needs_nothing_from_outside(plain: Reported) -> None:
     class Reader(HTMLParser):
         def __init__(self) -> None:
             super().__init__()
@@ -74,16 +65,17 @@ def test_page_needs_nothing_from_outside(make_sweep: MakeSweep) -> None:
                     self.links.append(value or "")
 
     reader = Reader()
+    html = plain.page
     reader.feed(html)
     assert len(reader.ids) == len(set(reader.ids))
     for link in reader.links:
         if link.startswith("#"):
             assert link[1:] in reader.ids
         elif link != "data:,":
-            assert (folder / "report" / link).is_file(), link
+            assert (plain.report / link).is_file(), link
     for used in re.findall(r"url\(#([^)]+)\)", html):
         assert used in reader.ids
-    assert len(html) < 5e6 and str(folder) not in html
+    assert len(html) < 5e6 and str(plain.folder) not in html
     for group in GROUPS:
         assert html.count(f'data-group="{group}"') > 10
 
@@ -120,22 +112,18 @@ def test_failed_and_missing_runs_are_visible_everywhere(
     ]
 
 
-def test_surrogate_is_called_one_wherever_it_is_shown(make_sweep: MakeSweep) -> None:
-    folder = make_sweep()
-    main(["report", str(folder)])
+def test_surrogate_is_called_one_wherever_it_is_shown(plain: Reported) -> None:
     for name in ("tables/metrics.md", "index.html"):
-        assert "not an entropy" in (folder / "report" / name).read_text()
+        assert "not an entropy" in (plain.report / name).read_text()
 
 
-def test_tables_hold_raw_numbers_and_results_are_tidy(make_sweep: MakeSweep) -> None:
-    folder = make_sweep()
-    main(["report", str(folder)])
-    with open(folder / "report" / "tables" / "main.csv", newline="") as file:
+def test_tables_hold_raw_numbers_and_results_are_tidy(plain: Reported) -> None:
+    with open(plain.report / "tables" / "main.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["summary"] for row in rows} == {"final", "auc", "best", "time_to"}
     first = next(row for row in rows if row["group"] == "C1")
     assert float(first["p_signflip"]) == 0.25 and float(first["floor"]) == 0.25 and first["seeds_needed"] == "6"
-    table = pq.read_table(folder / "report" / "results.parquet")
+    table = pq.read_table(plain.report / "results.parquet")
     assert table.column_names == ["run", "group", "seed", "metric", "summary", "value"]
     found = table.to_pylist()
     assert sum(row["metric"] == "analysis/reward_sum_mean" and row["summary"] == "final" for row in found) == 12
@@ -143,7 +131,7 @@ def test_tables_hold_raw_numbers_and_results_are_tidy(make_sweep: MakeSweep) -> 
 
 
 def test_json_prints_the_report(make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(make_sweep()), "--json"]) == 0
+    assert main(["report", str(make_sweep(("C0", "C1"), seeds=(0, 1), analysis={})), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["experiment"] == "quickstart" and document["comparisons"][0]["primary"]
 
@@ -163,23 +151,24 @@ def test_no_run_yet_still_gives_a_report(make_sweep: MakeSweep) -> None:
 
 
 def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(groups=("C0", "C1"))
+    scatter = {"scatter": ["analysis/reward_sum_mean", "actor/ppo_kl"]}
+    folder = make_sweep(("C0", "C1"), seeds=(0, 1), analysis={**ANALYSIS, "figures": [scatter]})
     main(["report", str(folder)])
+    figures = {path.stem for path in (folder / "report" / "figures").iterdir()}
+    assert {"scatter_analysis_reward_sum_mean__actor_ppo_kl", "curve_actor_ppo_kl"} <= figures
     plan = json.loads((folder / "plan.json").read_text())
-    plan["analysis"]["metrics"] = []
+    plan["analysis"] |= {"metrics": [], "figures": []}
     (folder / "plan.json").write_text(json.dumps(plan))
     main(["report", str(folder)])
     left = {path.name for path in (folder / "report" / "figures").iterdir() if path.suffix == ".svg"}
-    assert left == {"differences.svg", "curve_analysis_reward_sum_mean.svg"}
+    assert left == {"differences.svg", "curve_analysis_reward_sum_mean.svg", "reach_1.svg"}
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-@pytest.mark.parametrize(("make", "lost"), [(None, "PTRW-2"), (qstar.make, "dpo-2")])
-def test_latex_compiles(make_sweep: MakeSweep, tmp_path: Path, make: Callable[..., Path] | None, lost: str) -> None:
-    folder = make(make_sweep) if make else make_sweep()
-    shutil.rmtree(folders.run_folder(folder.parent, lost))
-    main(["report", str(folder)])
-    inputs = "\n\n".join(rf"\input{{{path}}}" for path in sorted((folder / "report" / "tables").glob("*.tex")))
+@pytest.mark.parametrize("name", ["plain", "pictured"])
+def test_latex_compiles(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    tables: Path = request.getfixturevalue(name).report / "tables"
+    inputs = "\n\n".join(rf"\input{{{path}}}" for path in sorted(tables.glob("*.tex")))
     source = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + inputs + r"\end{document}"
     (tmp_path / "paper.tex").write_text(source)
     compiled(tmp_path / "paper.tex")

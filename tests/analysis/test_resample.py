@@ -29,7 +29,7 @@ def scores_of(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SHAPES, SEEDS)
 def test_counts_are_what_repeating_the_runs_gives(shape: tuple[int, int], seed: int) -> None:
     scores = scores_of(shape, seed)
@@ -40,7 +40,7 @@ def test_counts_are_what_repeating_the_runs_gives(shape: tuple[int, int], seed: 
         assert found == pytest.approx([float(f(by_task)) for f in (iqm, mean, median, optimality_gap)])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SHAPES, SEEDS, st.floats(0.1, 10), st.floats(-5, 5))
 def test_moving_and_stretching_the_scores_moves_and_stretches_the_interval(
     shape: tuple[int, int], seed: int, stretch: float, move: float
@@ -53,7 +53,7 @@ def test_moving_and_stretching_the_scores_moves_and_stretches_the_interval(
             assert getattr(other, name) == pytest.approx(stretch * getattr(one, name) + move, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SHAPES, SEEDS)
 def test_one_method_against_another_is_one_less_than_the_other_way_round(shape: tuple[int, int], seed: int) -> None:
     a, b = np.round(scores_of(shape, seed), 1), np.round(scores_of(shape, seed + 1), 1)
@@ -63,7 +63,7 @@ def test_one_method_against_another_is_one_less_than_the_other_way_round(shape: 
     assert probability_of_improvement(a, a, resamples=50).value == pytest.approx(0.5)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SHAPES, SEEDS)
 def test_profiles_fall_from_one_to_zero(shape: tuple[int, int], seed: int) -> None:
     found = performance_profile(scores_of(shape, seed), np.linspace(-9, 9, 30), resamples=50)

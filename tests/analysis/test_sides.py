@@ -12,7 +12,11 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.compare import paired
+from analysis.beside import beside
+from analysis.compare import paired, unpaired
+from analysis.read import read_sweep
+from analysis.settings import settings
+from analysis.unpaired import unpaired_table
 from launcher import run as folders
 from tests.analysis.conftest import Lines, MakeSweep, metrics, sweeps_in
 from tests.analysis.test_report import contents
@@ -136,3 +140,14 @@ def test_wrong_use_is_refused(make_sweep: MakeSweep, tmp_path: Path, capsys: pyt
         with pytest.raises(SystemExit) as caught:
             main(wrong)
         assert caught.value.code == 2
+
+
+def test_sweeps_on_other_seeds_are_compared_as_samples(tmp_path: Path) -> None:
+    a = sweeps_in(tmp_path / "one")(("C0", "C1"), seeds=(0, 1, 2), lines=as_before, name="first")
+    b = sweeps_in(tmp_path / "two")(("C0", "C1"), seeds=(3, 4, 5), lines=better, name="second")
+    first, second = read_sweep(a), read_sweep(b)
+    found = beside(first, second, settings(first.plan["analysis"]))
+    table = unpaired_table(found.study)
+    assert [row[2] for row in table.rows[:2]] == ["3 and 3"] * 2 and set(table.groups) == {"B/C0", "B/C1"}
+    of = {estimate.group: estimate.values for estimate in found.study.primary.estimates}
+    assert table.records[1]["difference"] == pytest.approx(unpaired(of["B/C1"], of["A/C1"]).mean_difference)

@@ -138,7 +138,8 @@ def test_cell_that_one_seed_lacks_is_left_out_of_every_seed_and_said(make_sweep:
     comparison = studied(folder).primary.comparisons[0]
     assert comparison.result.n == 3
     assert comparison.result.mean_difference == pytest.approx(np.mean([0.24, 0.48, 0.36]) * 1.1)
-    assert comparison.notes == ("C1: averaged over 3 of 4 cells, the others lack a run",)
+    left = "gamma = 1.2, rho = 0.6"
+    assert comparison.notes == (f"C1: averaged over 3 of 4 cells; left out, for they lack a run: {left}",)
 
 
 def test_shared_factor_is_matched_level_by_level() -> None:
@@ -153,6 +154,17 @@ def test_shared_factor_is_matched_level_by_level() -> None:
 def test_seed_with_half_its_cells_is_left_out() -> None:
     kept = cells.keep({(s, (("k", i),)): (None if s == 1 and i < 2 else 1.0) for s in (0, 1) for i in range(4)})
     assert set(kept.seeds) == {0} and kept.lost == {1: "2 of 4 cells have a result"} and not kept.dropped
+
+
+def test_level_that_diverges_in_every_seed_is_named_and_takes_no_other_with_it() -> None:
+    planned = [(("lr", lr), ("k", k)) for lr in (0.1, 0.2) for k in (0, 1, 2)]
+    kept = cells.keep({(seed, cell): None if dict(cell)["lr"] == 0.2 else 1.0 for seed in (0, 1) for cell in planned})
+    assert set(kept.seeds) == {0, 1} and not kept.lost and kept.left_out == "lr = 0.2"
+    none = cells.keep({(seed, cell): None for seed in (0, 1) for cell in planned})
+    assert not none.seeds and none.lost == {0: "no result", 1: "no result"}
+    assert cells.named([planned[0], planned[1], planned[4]], planned) == "k = 1; lr = 0.1, k = 0"
+    larger = [(("a", a), ("b", b)) for a in range(4) for b in range(4)]
+    assert cells.named(larger[::5], larger) == "a = 0, b = 0; a = 1, b = 1; a = 2, b = 2; and 1 more"
 
 
 def test_time_to_counts_those_that_never_reach(make_sweep: MakeSweep) -> None:

@@ -7,7 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from analysis.summarize import NotEvaluable, TimeTo, auc, best, early, final, restricted_mean, time_to
+from analysis.summarize import (
+    NotEvaluable,
+    TimeTo,
+    auc,
+    best,
+    early,
+    final,
+    largest_change,
+    lowest_relative,
+    restricted_mean,
+    time_to,
+)
 
 STEPS = np.arange(1.0, 101.0)
 
@@ -94,3 +105,23 @@ def test_nan_is_bridged_and_infinity_refused() -> None:
             function([1, 2], [math.nan, math.nan])
     with pytest.raises(ValueError, match="does not increase"):
         auc([2, 1], [0.0, 0.0])
+
+
+def test_lowest_value_as_a_share_of_the_first() -> None:
+    assert lowest_relative([2.0, math.nan, 0.5, 1.0]) == 0.25
+    assert lowest_relative([2.0, 3.0]) == 1.0
+    with pytest.raises(NotEvaluable, match="the first value is 0"):
+        lowest_relative([0.0, 1.0])
+
+
+def test_largest_change_within_a_window_as_a_share_of_the_largest_value() -> None:
+    ramp = STEPS / 100  # 0.2 within 20 steps
+    assert largest_change(STEPS, ramp, 20) == pytest.approx(0.2)
+    assert largest_change(STEPS, -ramp, 20) == pytest.approx(0.2)
+    assert largest_change(STEPS, ramp, 200) == pytest.approx(0.99)  # from the first to the last
+    jump = np.where(STEPS > 50, 4.0, 0.0)
+    assert largest_change(STEPS, jump, 20) == largest_change(STEPS, jump, 1) == 1.0
+    bump = np.where(STEPS == 50, 1.0, 0.0)  # there and back again within the window
+    assert largest_change(STEPS, bump, 20) == 1.0
+    assert largest_change(STEPS, np.zeros(100), 20) == 0.0
+    assert largest_change([10, 20, 50], [1.0, 2.0, 4.0], 20) == 0.25  # 50 is too far from 20

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.validity import Rate, intervals, single, verdicts
+from benchmarks.validity import Rate, intervals, joints, single, verdicts
 
 
 def kept(rates: Iterator[Rate]) -> list[Rate]:
@@ -32,6 +32,10 @@ def test_tests_find_nothing_where_nothing_is(n: int, luck: str) -> None:
 )
 def test_verdicts_find_nothing_where_nothing_is(n: int, luck: str, test: str, family: str, cells: int) -> None:
     kept(verdicts(120 if cells == 1 else 50, n, luck, test, family, cells))
+
+
+def test_hypotheses_on_hypotheses_find_nothing_where_nothing_is() -> None:
+    kept(joints(20, 5, "normal"))
 
 
 @pytest.mark.parametrize("n", [3, 5])

@@ -280,7 +280,14 @@ BAD = [
     ({"H": {"claim": "x", "kind": "pareto", "group": "A", "metrics": [UP, DOWN]}},
      "needs directions, such as [higher, lower]: which way is better is not known of a/up"),
     ({"H": RANGE, "K": {"claim": "x", "kind": "count", "of": ["H", "L"], "at_least": 1}},
-     "analysis.hypotheses.K.of names 'L'; those to be counted are H"),
+     "analysis.hypotheses.K.of names 'L'; those that it may name are H"),
+    ({"H": RANGE, "K": {"claim": "x", "kind": "any", "of": ["K"]}}, "names 'K'; those that it may name are H"),
+    ({"J": {"claim": "x", "kind": "all", "of": ["K"]}, "K": {"claim": "x", "kind": "all", "of": ["J"]}},
+     "analysis.hypotheses.J.of names 'K'; those that it may name are none"),
+    ({"H": {**RANGE, "kind": "spread"}}, "has the key 'low'; allowed are claim, kind, group, metric, summary, against"),
+    ({"H": {"claim": "x", "kind": "variation", "group": "A", "metric": UP}}, "lacks the key 'at_most', which"),
+    ({"H": {"claim": "x", "kind": "variation", "group": "A", "metric": UP, "at_most": 0}}, "a number above 0 is"),
+    ({"H": {**RANGE, "metric": f"{UP} * {DOWN}"}}, "analysis.hypotheses.H.metric = 'a/up * a/down': a metric's key"),
     ({"H": RANGE, "K": {"claim": "x", "kind": "count", "of": ["H"], "at_least": 2}}, "at most 1, as many as `of`"),
 ]  # fmt: skip
 
@@ -339,10 +346,14 @@ def test_report_shows_the_verdicts_whichever_way_they_fall(
     assert not list(report.glob("tables/hypotheses.*")) and 'id="hypotheses"' not in (report / "index.html").read_text()
 
 
-@pytest.mark.parametrize(("least", "verdict"), [(4, "supported"), (5, "contradicted")])
-def test_count_of_supported(make_sweep: MakeSweep, least: int, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("least", "verdict", "said"),
+    [(3, "supported", "H3 contradicted"), (4, "inconclusive", "at the level 0.025 that a verdict on 5 needs, not supp"),
+     (5, "inconclusive", "at the level 0.01 that a verdict on 5 needs, not contradicted: H3")],
+)  # fmt: skip
+def test_count_of_supported(make_sweep: MakeSweep, least: int, verdict: str, said: str) -> None:
     sweep = read_sweep(qstar.make(make_sweep))
     given = {**qstar.HYPOTHESES, "success": {**qstar.HYPOTHESES["success"], "at_least": least}}
     found = study(sweep, settings({**qstar.ANALYSIS, "hypotheses": given}, groups=sweep.groups, baseline="ppo"))
     count = judge(found.settings.hypotheses[-1], found)
-    assert (count.verdict, count.shown) == (verdict, "4 of 5")
+    assert (count.verdict, count.shown) == (verdict, "4 of 5") and said in count.decided

@@ -20,12 +20,16 @@ class MemoryRun:
         self.folder, self.cache, self.stop_after = folder, cache, stop_after
         self.lines: list[dict[str, float]] = []
         self.histograms: list[tuple[int, str, list[float], list[int]]] = []
+        self.responses: list[tuple[int, str, str, float, str]] = []
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.lines.append({"step": step, **metrics})
 
     def histogram(self, step: int, name: str, edges: list[float], counts: list[int]) -> None:
         self.histograms.append((step, name, edges, counts))
+
+    def response(self, step: int, prompt: str, response: str, reward: float, answer: str) -> None:
+        self.responses.append((step, prompt, response, reward, answer))
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         found = sorted(self.folder.glob("step_*"))

@@ -313,7 +313,7 @@ ROWS = st.tuples(
     st.integers(2, 40),
     st.integers(0, 10**6),
 ).map(lambda drawn: pair(drawn[0], 5, drawn[1], torch.float64, drawn[2]))
-MANY = settings(max_examples=40, deadline=None)
+MANY = settings(max_examples=40)
 
 
 @pytest.mark.parametrize(

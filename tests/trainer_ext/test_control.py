@@ -100,7 +100,7 @@ def loop(s: DualSettings, total: int, steps) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("method", ["bnto_minimal", "bnto_plateau", "bnto_kl_gated"])
 @pytest.mark.parametrize("scale", ["absolute", "relative"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     steps=STEPS,
     warmup=st.integers(1, 4),
@@ -179,7 +179,7 @@ def test_relative_lambda_divides_by_the_budget():
     assert scaled[0][0] == pytest.approx(plain[0][0] / plain[1]["dual_game/B_token"])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(STEPS, st.integers(1, 7), st.sampled_from(["usage", "plateau"]), st.sampled_from(["entropy", "kl_gated"]))
 def test_a_restored_controller_goes_on_with_the_same_numbers(steps, cut, decay, weight):
     s = DualSettings(warmup_steps=3, decay=decay, weight=weight, patience=2)

@@ -14,7 +14,7 @@ from tests.trainer_ext.equations import BATCHES, EXACT, PROXY, batch
 from trainer_ext.methods import credit, shaping
 
 SCHEDULES = ["exponential", "log_position"]
-FEW = settings(max_examples=15, deadline=None)
+FEW = settings(max_examples=15)
 
 
 @FEW

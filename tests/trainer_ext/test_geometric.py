@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainer_ext.sampling.geometric import effective_sample_size, log_geometric_mean
 
-MANY = settings(max_examples=60, deadline=None)
+MANY = settings(max_examples=60)
 
 
 def rows(seed, size, count=4):

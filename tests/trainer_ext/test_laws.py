@@ -15,7 +15,7 @@ from tests.trainer_ext.equations import BATCHES, SUBJECTS, batch
 #: By type of the inputs: how far a result may be from the loop's on the same, rounded numbers.
 NEAR = {torch.float64: 1e-9, torch.float32: 1e-6, torch.bfloat16: 8 * 2**-7, torch.float16: 8 * 2**-10}
 EACH = pytest.mark.parametrize("name", SUBJECTS)
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=8)
 
 
 def seen(name, b):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trainer_ext.methods import preference
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**31), st.integers(1, 4), st.floats(0.01, 2))
 def test_dpo_equals_a_loop_over_pairs(seed, pairs, beta):
     generator = torch.Generator().manual_seed(seed)

@@ -28,7 +28,7 @@ def test_known_cases():
     assert ratio.sequence_geometric(w.log(), mask).tolist() == [[pytest.approx(2)] * 4, [1] * 4]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(BATCHES)
 def test_a_newest_weight_of_one_smooths_nothing(b):
     assert torch.equal(ratio.ema(b.ratio, b.mask, beta=1.0), b.ratio)
@@ -40,7 +40,7 @@ def test_a_weight_that_is_none_is_refused(beta):
         ratio.ema(torch.ones(1, 2), torch.ones(1, 2), beta)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(BATCHES, st.sampled_from(BETAS))
 def test_smoothed_ratios_stay_between_the_ratios_they_are_made_of(b, beta):
     smooth = ratio.ema(b.ratio, b.mask, beta)
@@ -73,7 +73,7 @@ def test_half_precision_rounds_once_however_long_the_response(name, kind, digits
     assert (found.double() / expected - 1).abs().max() <= 1.01 * 2.0**-digits
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(BATCHES, st.floats(0.01, 5))
 def test_the_arithmetic_mean_is_never_below_the_geometric(b, spread):
     log_ratio = spread * b.log_ratio

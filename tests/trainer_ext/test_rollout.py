@@ -103,9 +103,9 @@ def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
     assert targets.start(config, cache, start) == str(folder)
     assert folder.stat().st_mtime_ns == before
     rollout = trainer._rollout
-    policy = rollout.evaluate(1, 512)
+    policy = rollout.evaluate(1, 512).reward_mean
     rollout._modules = {**rollout._modules, "policy": rollout._modules["target"]}
-    assert rollout.evaluate(1, 512) > policy + 0.05
+    assert rollout.evaluate(1, 512).reward_mean > policy + 0.05
 
 
 def test_a_given_model_is_the_target(cache):
@@ -124,7 +124,7 @@ def test_pairs_of_the_data_are_a_right_and_a_wrong_answer(cache):
     trainer = trainer_of(cache, "method=dpo", "method.dpo_pairs=data")
     batch = trainer._rollout.pairs(1)
     texts = trainer.actor.tokenizer.batch_decode(batch.responses.tolist(), skip_special_tokens=True)
-    truths = [truth for _, truth in trainer._rollout._prompts.of_step(1, 32) for _ in range(2)]
+    truths = [row.ground_truth for row in trainer._rollout._prompts.of_step(1, 32) for _ in range(2)]
     scores = [trainer._rollout._score("expression", text, truth) for text, truth in zip(texts, truths, strict=True)]
     assert scores == [1.0, 0.0] * 32
     assert "actor/dpo_loss" in trainer.step(1)

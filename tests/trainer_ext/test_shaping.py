@@ -32,7 +32,7 @@ def masked(b: Batch) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
     return b.rewards * b.mask, b.mask.double(), np.array([f"prompt {int(g)}" for g in b.group], dtype=object)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**31), st.permutations(range(9)))
 def test_grpo_normalises_within_the_group(seed, order):
     groups = torch.tensor([0, 0, 0, 0, 5, 5, 5, 5, 7])
@@ -59,7 +59,7 @@ def test_a_group_that_agrees_has_no_advantage(reward, kind):
     assert found.tolist() == pytest.approx([0.0] * 8, abs=1e-9 if kind is torch.float64 else 0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(BATCHES)
 def test_grpo_and_dr_grpo_are_verls_but_for_a_group_of_one(b):
     rewards, counts, index = masked(b)

@@ -12,6 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.trainer_ext.conftest import CONF, MemoryRun, configuration, science
+from trainer_ext import tasks
 from trainer_ext.backends.in_process import InProcess
 from trainer_ext.train import Diverged, Preempted, train
 
@@ -41,34 +42,47 @@ def own_settings(method: str) -> list[str]:
     return ["method.target_steps=5"] if method in TOWARDS_TARGET else []
 
 
+def saved(folder: Path) -> dict[str, Any]:
+    """What a checkpoint holds, by file, but for the clock."""
+    found: dict[str, Any] = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
+    for path in folder.rglob("state.json"):
+        state = json.loads(path.read_text())
+        for clock in ("train_seconds", "wall_seconds"):
+            state.get("run", {}).pop(clock, None)
+        found[str(path.relative_to(folder))] = state
+    return found
+
+
 @pytest.mark.parametrize("method", each(METHODS))
-def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(method, new_run, tmp_path):
+def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(method, new_run):
+    """From the first step to the end; from any other to the next, where the checkpoints are the same again."""
     config = configuration(*SHORT, f"method={method}", *own_settings(method), "trainer.checkpoint_every=1")
     whole = new_run("whole")
     summary = train(config, whole)
-    end = folder_of(whole, 6)
     for step in range(1, 6):
-        run = new_run(f"from{step}")
+        last = 6 if step in (1, 5) else step + 1
+        run = new_run(f"from{step}", stop_after=last)
         run.folder.mkdir()
         shutil.copytree(folder_of(whole, step), folder_of(run, step))
-        assert train(config, run)["samples"] == summary["samples"]
-        assert science(run.lines) == science(whole.lines[step:])
-        for file in sorted(path.relative_to(end) for path in end.rglob("*.safetensors")):
-            assert (folder_of(run, 6) / file).read_bytes() == (end / file).read_bytes(), file
-        ours, theirs = (json.loads((folder / "state.json").read_text()) for folder in (folder_of(run, 6), end))
-        assert ours["controller"] == theirs["controller"]
+        if last == 6:
+            assert train(config, run)["samples"] == summary["samples"]
+        else:
+            with pytest.raises(Preempted):
+                train(config, run)
+        assert science(run.lines) == science(whole.lines[step:last])
+        assert saved(folder_of(run, last)) == saved(folder_of(whole, last))
     if "bnto" in method:
-        state = json.loads((end / "state.json").read_text())["controller"]
+        state = saved(folder_of(whole, 6))["state.json"]["controller"]
         assert state["budget"] and state["lam"] and state["waited"] + state["plateaus"], "or nothing was tested"
 
 
 def test_a_run_that_is_asked_to_stop_saves_where_it_stands(new_run):
-    config = configuration(*SHORT)
-    whole, first = new_run("whole"), new_run("parts", stop_after=3)
+    config = configuration(*SHORT, "trainer.steps=3")
+    whole, first = new_run("whole"), new_run("parts", stop_after=1)
     train(config, whole)
     with pytest.raises(Preempted) as stopped:
         train(config, first)
-    assert stopped.value.step == 3
+    assert stopped.value.step == 1
     second = new_run("parts")
     train(config, second)
     assert science(first.lines + second.lines) == science(whole.lines)
@@ -115,22 +129,39 @@ def test_every_metric_of_the_vocabulary_is_written(new_run):
     written: set[str] = set()
     for method in ("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo", "q_star", "rejection", "sft", "dpo"):
         run = new_run(method)
-        own = [*own_settings(method), "trainer.steps=4", "trainer.hist_every=2", "trainer.eval_every=2"]
+        own = [*own_settings(method), "trainer.steps=3", "trainer.hist_every=1", "trainer.eval_every=3"]
         train(configuration(*SHORT, f"method={method}", *own), run)
         assert all(math.isfinite(value) for line in run.lines for value in line.values())
         written |= set(run.lines[-1]) - {"step"}
         assert {(step, name) for step, name, _, _ in run.histograms} == {
             (step, name)
-            for step in (2, 4)
+            for step in (1, 2, 3)
             for name in ("entropy", "covariance", *(["alpha"] if method == "q_star" else []))
         }
-        total = {line["step"]: line["tokens/total"] for line in run.lines}
+        total = {0: 0, **{line["step"]: line["tokens/total"] for line in run.lines}}
         for step, _, edges, counts in run.histograms:
             assert len(edges) == 65 and sum(counts) == total[step] - total[step - 1]
     run = new_run("q_speculative")
     own = ["method/target=expert", "method.target_steps=5", "trainer.steps=1"]
     train(configuration(*SHORT, "method=q_speculative", *own), run)
     assert written | set(run.lines[-1]) - {"step"} == documented
+
+
+def test_responses_are_kept_of_the_same_prompts_and_change_no_number(new_run):
+    kept, silent = new_run("kept"), new_run("silent")
+    own = [*SHORT, "trainer.steps=2", "trainer.eval_every=1", "trainer.eval_prompts=24"]
+    train(configuration(*own, "trainer.eval_responses=24"), kept)
+    train(configuration(*own, "trainer.eval_responses=0"), silent)
+    assert silent.responses == [] and len(kept.responses) == 2 * 24
+    assert science(kept.lines) == science(silent.lines)
+    for file in sorted(folder_of(kept, 2).rglob("*.safetensors")):
+        assert (folder_of(silent, 2) / file.relative_to(folder_of(kept, 2))).read_bytes() == file.read_bytes()
+    at = {step: [one for one in kept.responses if one[0] == step] for step in (1, 2)}
+    assert [(prompt, answer) for _, prompt, _, _, answer in at[1]] == [(p, a) for _, p, _, _, a in at[2]]
+    for step, line in enumerate(kept.lines, start=1):
+        assert sum(reward for *_, reward, _ in at[step]) / 24 == line["eval/reward_mean"]
+    for _, prompt, response, reward, answer in kept.responses:
+        assert prompt == f"{answer}=" and reward == tasks.get("expression").compute_score("", response, answer)
 
 
 def test_credit_takes_the_norm_that_is_asked_for(cache):

@@ -21,14 +21,14 @@ def test_a_known_case_of_each():
     assert float(trust_region.trust_weight(torch.tensor(1.2), 0.2)) == pytest.approx(math.exp(-0.5))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(BATCHES, st.floats(0.05, 0.5))
 def test_asymmetric_clip_with_equal_bounds_is_clip_without_dual_clip(b, width):
     both = trust_region.asymmetric_clip(b.ratio, b.advantages, width, width)
     assert torch.equal(both, trust_region.clip(b.ratio, b.advantages, width, width, dual_clip=1e9))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(BATCHES)
 def test_every_region_is_the_plain_surrogate_once_wide_enough(b):
     plain = -b.ratio * b.advantages
@@ -37,7 +37,7 @@ def test_every_region_is_the_plain_surrogate_once_wide_enough(b):
     torch.testing.assert_close(trust_region.asymmetric_clip(b.ratio, b.advantages, 1e6, 1e6), plain)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(BATCHES)
 def test_clipping_is_pessimistic(b):
     plain = -b.ratio * b.advantages

@@ -19,7 +19,7 @@ LOOPS = {
 }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**31), st.sampled_from(sorted(LOOPS)))
 def test_weights_equal_a_loop_over_tokens(seed, treatment):
     generator = torch.Generator().manual_seed(seed)

@@ -18,7 +18,7 @@ from trainer_ext.backends import checkpoint, cpu, losses
 from trainer_ext.backends.actor import Actor, Critic, Trained
 from trainer_ext.backends.batch import Batch
 from trainer_ext.backends.prompts import Prompts, seeded
-from trainer_ext.backends.rollout import Drawn, Rollout
+from trainer_ext.backends.rollout import Answer, Drawn, Rollout
 from trainer_ext.backends.sampler import load_module, score
 from trainer_ext.methods import composition, control, preference, shaping
 from trainer_ext.methods.weights import importance_weights, weight_metrics
@@ -60,12 +60,14 @@ class InProcess:
         self._trainer = config["trainer"]
         ends = (self._policy.get_input_embeddings().weight, self._policy.get_output_embeddings().weight)
         embedding = sum({id(weight): weight.numel() for weight in ends}.values())  # tied ones are one
-        self._parameters = sum(p.numel() for p in self._policy.parameters()) - embedding
+        self.parameters = sum(p.numel() for p in self._policy.parameters())
+        self._multiplied = self.parameters - embedding
         self.samples = 0
         self.tokens = 0
 
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
+        self._answers: list[Answer] = []
         drawn = self._rollout.draw(step)
         batch, mask, rewards = drawn.samples.batch, drawn.samples.batch.mask, drawn.rewards
         actor = self.actor.config
@@ -100,12 +102,17 @@ class InProcess:
         self.tokens += new_tokens
         values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens)}
         trained = 1 if self.critic is None else 2  # of about one size
-        flops = (2 * self._rollout.models + 6 * trained * actor.ppo_epochs) * self._parameters * new_tokens
+        flops = (2 * self._rollout.models + 6 * trained * actor.ppo_epochs) * self._multiplied * new_tokens
         values["cost/flops_per_sample"] = flops / len(rewards)
         every = self._trainer["eval_every"]
         if every and (step % every == 0 or step == self._trainer["steps"]):
-            values["eval/reward_mean"] = self._rollout.evaluate(step, int(self._trainer["eval_prompts"]))
+            found = self._rollout.evaluate(step, int(self._trainer["eval_prompts"]))
+            values["eval/reward_mean"], self._answers = found.reward_mean, found.answers
         return values
+
+    def answers(self, most: int) -> list[Answer]:
+        """The first `most` answers of the newest step's evaluation, to the same prompts every time; or none."""
+        return self._answers[:most]
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         """Histograms over the newest step's tokens."""

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import torch
+
+
+class Prompt(NamedTuple):
+    """A prompt's token ids, what its answer is checked against, and what the user says in it."""
+
+    tokens: list[int]
+    ground_truth: str
+    text: str
 
 
 class Prompts:
@@ -16,28 +24,29 @@ class Prompts:
     def __init__(self, path: Path, tokenizer: Any, max_length: int, seed: int):
         table = pq.read_table(path, columns=["prompt", "reward_model"]).to_pylist()
         encoded: dict[str, list[int]] = {}
-        self._rows: list[tuple[list[int], str]] = []
+        self._rows: list[Prompt] = []
         for row in table:
             messages = row["prompt"]
             text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
             if text not in encoded:
                 encoded[text] = tokenizer.encode(text, add_special_tokens=False)
             if len(encoded[text]) <= max_length:  # as verl's filter_overlong_prompts
-                self._rows.append((encoded[text], row["reward_model"]["ground_truth"]))
+                said = "\n".join(message["content"] for message in messages)
+                self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], said))
         if not self._rows:
             raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
 
-    def of_step(self, step: int, size: int) -> list[tuple[list[int], str]]:
-        """`size` prompts (token ids, ground truth) of step 1, 2, ...; no prompt twice before all have come once."""
+    def of_step(self, step: int, size: int) -> list[Prompt]:
+        """`size` prompts of step 1, 2, ...; no prompt twice before all have come once."""
         return [self._at(index) for index in range((step - 1) * size, step * size)]
 
-    def first(self, size: int) -> list[tuple[list[int], str]]:
+    def first(self, size: int) -> list[Prompt]:
         """The task's first prompts, the same ones whatever the seed; at most as many as there are."""
         return self._rows[:size]
 
-    def _at(self, index: int) -> tuple[list[int], str]:
+    def _at(self, index: int) -> Prompt:
         epoch, place = divmod(index, len(self._rows))
         if epoch not in self._orders:
             generator = seeded(self._seed, "order", epoch)

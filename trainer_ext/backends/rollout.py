@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainer_ext import tasks
 from trainer_ext.backends.batch import Batch, pad
-from trainer_ext.backends.prompts import Prompts, seeded
+from trainer_ext.backends.prompts import Prompt, Prompts, seeded
 from trainer_ext.backends.sampler import Samples, sample, score
 from trainer_ext.backends.speculative import adaptive, constant, sample_speculatively
 from trainer_ext.sampling.proposal import FromGeometric, Proposal, from_policy, from_target
@@ -29,6 +29,23 @@ class Drawn:
     trained: Batch
     metrics: dict[str, float]
     alphas: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response of the policy to a prompt, and its reward."""
+
+    prompt: Prompt
+    response: str
+    reward: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The mean reward of all answers, in the order of the task's prompts."""
+
+    reward_mean: float
+    answers: list[Answer]
 
 
 class Rollout:
@@ -77,7 +94,7 @@ class Rollout:
             return Drawn(samples, rewards, trained, metrics)
         return Drawn(samples, rewards, samples.batch, metrics)
 
-    def _draw_speculatively(self, step: int, rows: list[tuple[list[int], str]]) -> Drawn:
+    def _draw_speculatively(self, step: int, rows: list[Prompt]) -> Drawn:
         """The same distribution by speculative decoding; a run that only decodes also times the plain way."""
         method, rollout = self._method, self._verl.actor_rollout_ref.rollout
         proposal = self._proposal()
@@ -109,12 +126,14 @@ class Rollout:
             metrics["speculative/speedup"] = plain_token * int(samples.batch.mask.sum()) / seconds
         return Drawn(samples, self._rewards(rows, samples), samples.batch, metrics, proposal.alphas)
 
-    def evaluate(self, step: int, count: int) -> float:
-        """Mean reward of the policy's own responses to the task's first `count` prompts, one each."""
+    def evaluate(self, step: int, count: int) -> Evaluation:
+        """The policy's own responses to the task's first `count` prompts, one each."""
         rows = self._prompts.first(count)
         generator = seeded(self._seed, "evaluate", step, self._device)
         samples = self._sample(rows, [self._modules["policy"]], 1, from_policy, generator)
-        return float(self._rewards(rows, samples).double().mean())
+        rewards = self._rewards(rows, samples)
+        answered = zip(rows, self._texts(samples), rewards.tolist(), strict=True)
+        return Evaluation(float(rewards.double().mean()), [Answer(*one) for one in answered])
 
     def pairs(self, step: int) -> Batch:
         """The task's own pairs for the step's prompts, rows of chosen and rejected in turn.
@@ -126,10 +145,10 @@ class Rollout:
             raise ValueError(f"method.dpo_pairs=data: task {self._task} has no pairs; set method.dpo_pairs=group")
         generator = random.Random(f"{self._seed}/pairs/{step}")
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
-        texts = [text for _, truth in rows for text in module.preference(truth, generator)]
+        texts = [text for row in rows for text in module.preference(row.ground_truth, generator)]
         answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
         width = int(self._verl.data.max_response_length)
-        prompts, prompt_mask = pad([p for p, _ in rows for _ in range(2)], tokenizer.pad_token_id, left=True)
+        prompts, prompt_mask = pad([row.tokens for row in rows for _ in range(2)], tokenizer.pad_token_id, left=True)
         responses, mask = pad([one[:width] for one in answers], tokenizer.pad_token_id, left=False, width=width)
         return Batch(*(x.to(self._device) for x in (prompts, prompt_mask, responses, mask)))
 
@@ -155,7 +174,7 @@ class Rollout:
 
     def _sample(
         self,
-        rows: list[tuple[list[int], str]],
+        rows: list[Prompt],
         modules: list[Any],
         n: int,
         proposal: Proposal,
@@ -163,10 +182,10 @@ class Rollout:
     ) -> Samples:
         return sample(modules, n=n, generator=generator, proposal=proposal, **self._settings(rows))
 
-    def _settings(self, rows: list[tuple[list[int], str]]) -> dict[str, Any]:
+    def _settings(self, rows: list[Prompt]) -> dict[str, Any]:
         """What every way of sampling takes."""
         tokenizer = self._tokenizer
-        prompts, mask = pad([tokens for tokens, _ in rows], tokenizer.pad_token_id, left=True)
+        prompts, mask = pad([row.tokens for row in rows], tokenizer.pad_token_id, left=True)
         return {
             "prompts": prompts.to(self._device),
             "prompt_mask": mask.to(self._device),
@@ -176,13 +195,16 @@ class Rollout:
             "pad_id": tokenizer.pad_token_id,
         }
 
-    def _rewards(self, rows: list[tuple[list[int], str]], samples: Samples) -> Tensor:
-        responses = samples.batch.responses
-        texts = self._tokenizer.batch_decode(responses.tolist(), skip_special_tokens=True)
+    def _texts(self, samples: Samples) -> list[str]:
+        """What each response says."""
+        return list(self._tokenizer.batch_decode(samples.batch.responses.tolist(), skip_special_tokens=True))
+
+    def _rewards(self, rows: list[Prompt], samples: Samples) -> Tensor:
+        texts = self._texts(samples)
         n = len(texts) // len(rows)
-        truths = [truth for _, truth in rows for _ in range(n)]
+        truths = [row.ground_truth for row in rows for _ in range(n)]
         found = [self._score(self._task, text, truth) for text, truth in zip(texts, truths, strict=True)]
-        return torch.tensor(found, dtype=torch.float32, device=responses.device)
+        return torch.tensor(found, dtype=torch.float32, device=samples.batch.responses.device)
 
     def _accepted(self, samples: Samples, step: int) -> Tensor:
         """Rejection sampling towards the target: kept with probability pi_t / (m pi_theta), m the prompt's largest."""

@@ -70,7 +70,7 @@ def _samples(config: Mapping[str, Any], cache: Path, model: str) -> models.Examp
     task = models.plain(config["task"])
     prompts = Prompts(tasks.prepare(task, cache), tokenizer, int(verl.data.max_prompt_length), seed=0)
     rows, n = prompts.of_step(1, int(method["target_prompts"])), int(method["target_samples"])
-    tokens, mask = pad([row for row, _ in rows], tokenizer.pad_token_id, left=True)
+    tokens, mask = pad([row.tokens for row in rows], tokenizer.pad_token_id, left=True)
     found = sample(
         [module],
         tokens,
@@ -84,7 +84,7 @@ def _samples(config: Mapping[str, Any], cache: Path, model: str) -> models.Examp
     ).batch
     score = tasks.get(task["name"]).compute_score
     texts = tokenizer.batch_decode(found.responses.tolist(), skip_special_tokens=True)
-    rewards = torch.tensor([score(task["name"], text, rows[i // n][1]) for i, text in enumerate(texts)])
+    rewards = torch.tensor([score(task["name"], text, rows[i // n].ground_truth) for i, text in enumerate(texts)])
     weights = _weights(method, rewards.double().reshape(-1, n)).flatten().tolist()
     if not any(weights):
         raise ValueError(
@@ -92,7 +92,7 @@ def _samples(config: Mapping[str, Any], cache: Path, model: str) -> models.Examp
             f"method.target_threshold={method['target_threshold']}; lower it"
         )
     responses = [row[keep].tolist() for row, keep in zip(found.responses, found.mask, strict=True)]
-    examples = [(rows[i // n][0], response) for i, response in enumerate(responses)]
+    examples = [(rows[i // n].tokens, response) for i, response in enumerate(responses)]
     return lambda generator, count: generator.choices(examples, weights, k=count)
 
 

@@ -1,0 +1,206 @@
+"""The grids of an experiment: what each factor does to the primary measure in each group, and every cell against the
+baseline, for exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis import cells, factors, family, student
+from analysis.factors import Effect, Fit
+from analysis.read import Cell, Run
+from analysis.student import Interval
+from analysis.study import Study
+
+Seeds = dict[int, dict[Cell, float]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A group over its factors on the primary measure.
+
+    seeds: that the fit rests on, in its order. effects: of the fit. less: the same cells less the baseline of their
+    seed, None where that has no counterpart of a cell. notes: what is left out, and what has no interval. censored:
+    whether the group or the baseline has times cut at the budget, of which no t interval is right.
+    """
+
+    group: str
+    seeds: tuple[int, ...]
+    fit: Fit
+    less: Fit | None
+    effects: tuple[Effect, ...]
+    notes: tuple[str, ...]
+    censored: bool
+
+    @property
+    def shown(self) -> Fit:
+        """Less the baseline, where it has every cell."""
+        return self.fit if self.less is None else self.less
+
+    @property
+    def turn(self) -> float:
+        """What is neither good nor bad: no difference to the baseline, or the mean of the grid."""
+        return 0.0 if self.less is not None else float(self.fit.centre.mean())
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """One cell of a group: its mean over seeds, and less the baseline of the same seeds, with its t interval.
+
+    p: of the analysis' test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what it lacks.
+    """
+
+    group: str
+    cell: Cell
+    n: int
+    planned: int
+    mean: float | None
+    pairs: int
+    difference: float | None
+    interval: Interval | None
+    p: float | None
+    q: float | None
+    remark: str
+
+
+def grids(study: Study) -> list[Grid]:
+    """Every group that some factor multiplies, and of which a seed has a result."""
+    return [found for group in study.sweep.groups if (found := _grid(study, group)) is not None]
+
+
+def _grid(study: Study, group: str) -> Grid | None:
+    kept = _kept(study, group)
+    if not kept.seeds or not factors.levels_of(kept.planned):
+        return None
+    at, out = factors.separable(_in_order(study, next(iter(kept.seeds.values()))))
+    levels = factors.levels_of(at)
+    if not levels:
+        return None
+    values = {seed: {cell: own[cell] for cell in at} for seed, own in kept.seeds.items()}
+    notes = [f"seed {seed} is left out: {why}" for seed, why in kept.lost.items()]
+    if kept.dropped:
+        used = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells are used"
+        notes.append(f"{used}; these lack a run: {kept.left_out} ({_fates(study, group, kept.dropped)})")
+    if out:
+        named = " and ".join(f"{name} = {level}" for name, level in out)
+        notes.append(f"{named} left out too: the cells that remain there do not tell its effect from others")
+    if len(at) < np.prod([len(own) for own in levels.values()]):
+        notes.append("with cells missing, means are compared as if no three factors interacted (least squares)")
+    if len(values) == 1:
+        notes.append("one seed: effects have no interval, and its luck is not told from them")
+    fit = factors.fit(values)
+    effects = factors.effects_of(fit, study.settings.alpha)
+    if _cut(study, group):
+        notes.append("some times are cut at the budget: no t interval would hold")
+        effects = tuple(replace(effect, interval=None, d=None) for effect in effects)
+    less = _less_baseline(study, group, values)
+    censored = _cut(study, group, study.sweep.baseline)
+    return Grid(group, tuple(values), fit, factors.fit(less) if less else None, effects, tuple(notes), censored)
+
+
+def _cut(study: Study, *groups: str | None) -> bool:
+    """Whether a run of these groups has a time that is cut at the budget."""
+    return any(study.primary.values[run.id].reached is False for run in study.sweep.runs if run.group in groups)
+
+
+def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
+    """What became of the runs of these cells that have no result, each state with its count."""
+    order = _labels(study)
+    lacking = [
+        run.state if run.problem else "no value"
+        for run in study.sweep.runs
+        if run.group == group and _arranged(run.cell, order) in gone and study.primary.values[run.id].value is None
+    ]
+    return ", ".join(f"{lacking.count(state)} {state}" for state in dict.fromkeys(lacking))
+
+
+def _kept(study: Study, group: str) -> cells.Kept:
+    """A group's cells that every seed has, with their factors in the plan's order."""
+    runs = [run for run in study.sweep.runs if run.group == group]
+    order = _labels(study)
+    return cells.keep({(run.seed, _arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
+
+
+def _labels(study: Study) -> list[str]:
+    declared = study.sweep.plan.get("factors") or {}
+    known = [str(factor["label"]) for factor in declared.values() if isinstance(factor, Mapping) and "label" in factor]
+    return list(dict.fromkeys([*known, *(label for run in study.sweep.runs for label, _ in run.cell)]))
+
+
+def _arranged(cell: Cell, order: Sequence[str]) -> Cell:
+    return tuple(sorted(cell, key=lambda item: order.index(item[0])))
+
+
+def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
+    """Cells in the order of the plan's runs."""
+    order = _labels(study)
+    planned = dict.fromkeys(_arranged(run.cell, order) for run in study.sweep.runs)
+    return [cell for cell in planned if cell in some]
+
+
+def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, float]]) -> Seeds:
+    """The values less the baseline's of the same seed, on the levels of factors that both have; empty where some cell
+    has no counterpart there."""
+    baseline = study.sweep.baseline
+    if baseline is None or baseline == group:
+        return {}
+    base = _kept(study, baseline)
+    found: Seeds = {}
+    for cell in next(iter(values.values())):
+        pairs = _pairs({seed: own[cell] for seed, own in values.items()}, cell, base)
+        for seed, a, b in zip(pairs.seeds, pairs.a, pairs.b, strict=True):
+            found.setdefault(seed, {})[cell] = a - b
+    count = len(next(iter(values.values())))
+    return found if all(len(own) == count for own in found.values()) else {}
+
+
+def _pairs(values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.Pairs:
+    alone = cells.Kept({seed: {cell: value} for seed, value in values.items()}, {}, (), (cell,))
+    return cells.pair(alone, base, ("the cell", "the baseline"))
+
+
+def cell_results(study: Study) -> list[CellResult]:
+    """Every cell of every group that some factor multiplies, the baseline's among them."""
+    sweep, settings = study.sweep, study.settings
+    test = "signflip" if study.primary.measure.summary == "time_to" else settings.test
+    order, baseline = _labels(study), sweep.baseline
+    base = _kept(study, baseline) if baseline is not None else None
+    found: list[CellResult] = []
+    for group in sweep.groups:
+        by_cell: dict[Cell, list[Run]] = {}
+        for run in sweep.runs:
+            if run.group == group:
+                by_cell.setdefault(_arranged(run.cell, order), []).append(run)
+        if factors.levels_of(by_cell):
+            against = base if group != baseline else None
+            cut = _cut(study, group, baseline)
+            found += [_cell(study, cell, runs, against, test, cut) for cell, runs in by_cell.items()]
+    compared = [place for place, one in enumerate(found) if one.pairs]
+    adjusted = family.benjamini_hochberg([found[place].p for place in compared])
+    for place, q in zip(compared, adjusted, strict=True):
+        found[place] = replace(found[place], q=q)
+    return found
+
+
+def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None, test: str, cut: bool) -> CellResult:
+    group = runs[0].group
+    own = {run.seed: study.primary.values[run.id] for run in runs}
+    values = {seed: value.value for seed, value in own.items() if value.value is not None}
+    lacking: dict[str, list[str]] = {}
+    for seed, value in own.items():
+        if value.value is None:
+            lacking.setdefault(value.reason or "no result", []).append(str(seed))
+    remark = "; ".join(f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items())
+    mean = float(np.mean(list(values.values()))) if values else None
+    pairs = _pairs(values, cell, base) if base is not None and values else None
+    if pairs is None or not pairs.seeds:
+        return CellResult(group, cell, len(values), len(own), mean, 0, None, None, None, None, remark)
+    a, b = np.asarray(pairs.a), np.asarray(pairs.b)
+    sizes = np.maximum(np.abs(a), np.abs(b))
+    d = np.where(np.abs(a - b) <= student.ROUNDING * sizes, 0.0, a - b)  # what rounding leaves is no difference
+    spread = None if cut else student.mean(d, float(sizes.max()))  # of times cut at the budget no t interval is right
+    interval = spread.interval(study.settings.alpha) if spread is not None else None
+    p = family.single(d, test, study.settings.seed)
+    return CellResult(group, cell, len(values), len(own), mean, d.size, float(d.mean()), interval, p, None, remark)

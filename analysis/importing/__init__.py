@@ -1,0 +1,241 @@
+"""Runs of other tools in the form of an experiment of ours: run folders and a plan.json, so that the report reads them.
+
+Everything is read and named before anything is put in its place; what is imported again replaces what was imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from analysis.importing import event_files, wandb_files
+from analysis.importing.found import BadImport, Found
+from analysis.importing.naming import Named, Naming, name
+from analysis.settings import settings
+from launcher import run as folders
+
+__all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
+
+_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to import and what to ask of it. into: multirun/NAME; metrics: the first is the question; direction: which
+    way is better for it; analysis: a YAML file with the whole section instead; step: the metric that counts W&B's
+    steps."""
+
+    sources: tuple[Path, ...]
+    into: Path
+    naming: Naming = field(default_factory=Naming)
+    baseline: str | None = None
+    metrics: tuple[str, ...] = ()
+    direction: str | None = None
+    analysis: Path | None = None
+    step: str | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was imported: groups with how many runs, the gaps, and the runs that the map leaves out."""
+
+    plan: Path
+    groups: Mapping[str, int]
+    gaps: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def import_runs(asked: Asked) -> Done:
+    """Write run folders beside INTO and INTO/plan.json.
+
+    Raises BadImport, before anything stands there, with everything that is wrong; analysis.checks.BadPlan where the
+    analysis asks for something unknown.
+    """
+    _check_into(asked.into)
+    multirun = asked.into.parent
+    multirun.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=folders.ASIDE, dir=multirun) as aside:
+        found = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
+        if not found:
+            raise BadImport(
+                f"{', '.join(map(str, asked.sources))}: no run-*.wandb and no event file of TensorBoard is there; "
+                "fix: give the folders that hold them"
+            )
+        _refuse_twins(found)
+        named, left_out = name(found, asked.naming)
+        groups = _groups(named, asked.baseline)
+        order = list(groups)
+        named.sort(key=lambda one: (order.index(one.group), one.seed, json.dumps(one.factors, sort_keys=True)))
+        section = _analysis(asked, found)
+        plan = _plan(asked, named, groups, section)
+        settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
+        for one, entry in zip(named, plan["runs"], strict=True):
+            _check_place(folders.run_folder(multirun, entry["id"]), asked.into.name, one)
+        for place, (one, entry) in enumerate(zip(named, plan["runs"], strict=True)):
+            _put(one, folders.run_folder(multirun, entry["id"]), asked.into.name, Path(aside) / f"former-{place}")
+    asked.into.mkdir(exist_ok=True)
+    folders.write_json(asked.into / "plan.json", plan)
+    counts = {group: sum(entry["group"] == group for entry in plan["runs"]) for group in plan["groups"]}
+    gaps = tuple(f"{one.place}: {one.found.problem} ({one.found.place})" for one in named if one.found.problem)
+    return Done(asked.into / "plan.json", counts, gaps, tuple(left_out))
+
+
+def _check_into(into: Path) -> None:
+    """A folder that an experiment of the launcher has is not written over."""
+    plan = into / "plan.json"
+    if plan.exists() and "imported" not in json.loads(plan.read_bytes()):
+        raise BadImport(f"--into {into}: an experiment of launch.py has this folder; fix: choose another name")
+
+
+def _check_place(folder: Path, name: str, one: Named) -> None:
+    """A run folder that another has is not written over."""
+    if not folder.exists():
+        return
+    try:
+        imported = (folders.read_provenance(folder) or {}).get("imported")
+    except ValueError:
+        imported = None
+    if not isinstance(imported, Mapping) or imported.get("experiment") != name:
+        raise BadImport(f"run {one.found.name}: {folder} belongs to another experiment; fix: choose another --into")
+
+
+def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
+    files: dict[Path, None] = {}
+    events: dict[Path, str] = {}
+    for source in asked.sources:
+        if not source.exists():
+            raise BadImport(f"SOURCE {source}: there is no such file or folder")
+        if source.is_dir() or source.suffix == ".wandb":
+            files |= dict.fromkeys(wandb_files.find(source))
+        if source.is_dir():
+            events |= {folder: named for named, folder in event_files.find(source) if folder not in events}
+        elif source.suffix != ".wandb":
+            raise BadImport(f"SOURCE {source}: a folder or a run-*.wandb is needed; of event files give their folder")
+    yield from wandb_files.read(list(files), asked.step, stage_in)
+    yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], stage_in)
+
+
+def _refuse_twins(found: Sequence[Found]) -> None:
+    names = [run.name for run in found]
+    twins = sorted({one for one in names if names.count(one) > 1})
+    if twins:
+        where = {one: ", ".join(run.place for run in found if run.name == one) for one in twins}
+        raise BadImport(
+            "\n".join(f"run {one}: two runs are called so ({where[one]}); fix: import them apart" for one in twins)
+        )
+
+
+def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
+    """The name of each group, which stands in files and pages, by what it is called; the baseline first."""
+    called = sorted({one.group for one in named}, key=lambda group: (group != baseline, group))
+    if baseline is not None and baseline not in called:
+        raise BadImport(f"--baseline {baseline}: there is no such group; there are {', '.join(called)}")
+    names: dict[str, str] = {}
+    for group in called:
+        plain = re.sub(r"[^A-Za-z0-9_.]+", "_", group).strip("_") or "group"
+        count = 2
+        own = plain
+        while own in names.values():
+            own, count = f"{plain}_{count}", count + 1
+        names[group] = own
+    return names
+
+
+def _analysis(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
+    if asked.analysis is not None:
+        try:
+            section = yaml.safe_load(asked.analysis.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise BadImport(f"--analysis {asked.analysis}: cannot be read: {' '.join(str(error).split())}") from error
+        if not isinstance(section, dict):
+            raise BadImport(f"--analysis {asked.analysis}: a mapping is needed, such as primary: {{metric: reward}}")
+        section = section.get("analysis", section)
+        primary = section.get("primary") if isinstance(section, dict) else None
+        wanted = [str(primary["metric"])] if isinstance(primary, Mapping) and "metric" in primary else []
+    else:
+        primary = {"metric": asked.metrics[0], "summary": "final"} if asked.metrics else {}
+        section = {"primary": {**primary, **({"direction": asked.direction} if asked.direction else {})},
+                   "metrics": list(asked.metrics)}  # fmt: skip
+        wanted = list(asked.metrics)
+    recorded = sorted(frozenset().union(*(run.metrics for run in found)))
+    there = ", ".join(recorded[:_LISTED]) + (f" and {len(recorded) - _LISTED} more" if len(recorded) > _LISTED else "")
+    if not wanted:
+        raise BadImport(
+            f"no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are {there}"
+        )
+    unknown = [metric for metric in wanted if metric not in recorded]
+    if unknown:
+        raise BadImport("\n".join(f"--metric {one}: no run has recorded it; there are {there}" for one in unknown))
+    return dict(section)
+
+
+def _plan(
+    asked: Asked, named: Sequence[Named], groups: Mapping[str, str], section: Mapping[str, Any]
+) -> dict[str, Any]:
+    levels: dict[str, dict[str, Any]] = {}
+    for one in named:
+        for key, level in one.factors.items():
+            own = levels.setdefault(key, {"levels": []})["levels"]
+            if level not in own:
+                own.append(level)
+    return {
+        "format": folders.FORMAT,
+        "experiment": asked.into.name,
+        "command": asked.command,
+        "imported": True,
+        "baseline": groups[asked.baseline] if asked.baseline is not None else None,
+        "steps": max(one.found.last_step for one in named),
+        "seeds": sorted({one.seed for one in named}),
+        "groups": {own: {"label": called} for called, own in groups.items()},
+        "factors": levels,
+        "analysis": dict(section),
+        "runs": [
+            {"id": _id(asked.into.name, one.found), "group": groups[one.group], "seed": one.seed,
+             "factors": dict(one.factors)}
+            for one in named
+        ],
+    }  # fmt: skip
+
+
+def _id(experiment: str, run: Found) -> str:
+    """The same whenever the run is imported into an experiment of this name, from wherever it lies."""
+    return hashlib.sha256("\0".join((experiment, run.kind, run.key)).encode()).hexdigest()[:16]
+
+
+def _put(one: Named, folder: Path, experiment: str, former: Path) -> None:
+    """Complete the staged logs to a run folder, and put it in its place."""
+    run, staged = one.found, one.found.staged
+    config = {"format": folders.FORMAT, "id": folder.name, "seed": one.seed, "config": dict(run.config)}
+    folders.write_atomic(staged / "config.yaml", folders.dump_yaml(json.loads(json.dumps(config))))
+    imported = {"experiment": experiment, "from": run.kind, "run": run.name, "place": run.place}
+    folders.write_json(staged / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
+    if run.problem is None:
+        folders.write_json(staged / "summary.json", {**run.summary, "warnings": {}})
+    state = folders.State(
+        folder.name,
+        folders.DONE if run.problem is None else folders.FAILED,
+        attempt=run.attempts,
+        started=run.started,
+        finished=run.finished,
+        cause=run.problem,
+    )
+    folders.write_state(staged, state)
+    if folder.exists():
+        folder.rename(former)
+    folder.parent.mkdir(exist_ok=True)
+    staged.rename(folder)
+
+
+def quoted(arguments: Sequence[str]) -> str:
+    """The command that imports the same again."""
+    return " ".join(["python -m analysis import", *map(shlex.quote, arguments)])

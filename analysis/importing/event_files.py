@@ -1,0 +1,143 @@
+"""TensorBoard's event files, read with TensorBoard's own loader: a folder that holds some is a run.
+
+An event file says neither what its run's configuration was nor how it ended. The first is taken from TensorBoard's
+hyperparameters where there are any, else from a file beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from analysis.importing.found import BadImport, Found, flat, stage
+
+KIND = "TensorBoard"
+_PATTERN = "*tfevents*"
+# Where others leave a run's configuration: Lightning, many, Hydra; in the folder of the events or the one above.
+_BESIDE = ("hparams.yaml", "config.yaml", ".hydra/config.yaml")
+
+
+@dataclass
+class _Logged:
+    """What the event files of a folder hold: rows and histograms by (attempt, step), and hyperparameters."""
+
+    rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    histograms: dict[tuple[int, int, str], dict[str, Any]] = field(default_factory=dict)
+    hparams: dict[str, Any] = field(default_factory=dict)
+    started: float | None = None
+    attempt: int = 1
+
+
+def find(source: Path) -> list[tuple[str, Path]]:
+    """The folders below `source` that hold event files, with their names: the path from the source's own name on."""
+    root = source.resolve()
+    folders = sorted({path.parent for path in root.rglob(_PATTERN) if path.is_file()})
+    return [(str(folder.relative_to(root.parent)), folder) for folder in folders]
+
+
+def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]:
+    """The runs of these folders. One with hyperparameters below another run's folder is no run of its own but that
+    run's, as torch's SummaryWriter.add_hparams leaves it.
+
+    Raises BadImport for a file beside the events that is no YAML.
+    """
+    places = {folder for _, folder in folders}
+    of_parent: dict[Path, dict[str, Any]] = {}
+    for place, (name, folder) in reversed(list(enumerate(folders))):  # what is below a folder comes before it
+        logged = _read(folder)
+        if logged.hparams and folder.parent in places:
+            of_parent.setdefault(folder.parent, {}).update(logged.hparams)
+            continue
+        rows = [logged.rows[key] for key in sorted(logged.rows)]
+        if not rows:
+            continue
+        own = stage_in / f"tensorboard-{place}"
+        staged = stage(own, rows, logged.histograms.values())
+        config = logged.hparams or of_parent.get(folder) or _beside(folder)
+        yield Found(
+            kind=KIND,
+            name=name,
+            key=name,
+            place=name,
+            config=config,
+            about=flat(config),
+            staged=own,
+            problem=None,
+            attempts=logged.attempt,
+            started=logged.started,
+            finished=staged.finished,
+            last_step=staged.last_step,
+            metrics=staged.metrics,
+            summary=staged.summary,
+        )
+
+
+def _beside(folder: Path) -> dict[str, Any]:
+    for path in (place / name for place in (folder, folder.parent) for name in _BESIDE):
+        if path.is_file():
+            try:
+                found = yaml.safe_load(path.read_text(encoding="utf-8"))
+            except (yaml.YAMLError, UnicodeDecodeError) as error:
+                why = " ".join(str(error).split())
+                raise BadImport(f"{path}: not plain YAML ({why}); fix: name the runs in a --map file") from error
+            return dict(found) if isinstance(found, Mapping) else {}
+    return {}
+
+
+def _read(folder: Path) -> _Logged:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+
+    logged = _Logged()
+    plugins: dict[str, str] = {}  # a tag's first value alone says what it is
+    for path in sorted(folder.glob(_PATTERN)):
+        for event in EventFileLoader(str(path)).Load():
+            if logged.started is None:
+                logged.started = event.wall_time
+            if event.HasField("session_log") and event.session_log.status == SessionLog.START and event.step > 0:
+                logged.attempt += 1  # what follows supersedes all from this step on: SummaryWriter(purge_step=...)
+                _drop(logged, event.step)
+            for value in event.summary.value:
+                plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
+                _take(logged, plugin, event, value)
+    return logged
+
+
+def _drop(logged: _Logged, step: int) -> None:
+    logged.rows = {key: row for key, row in logged.rows.items() if key[1] < step}
+    logged.histograms = {key: one for key, one in logged.histograms.items() if key[1] < step}
+
+
+def _take(logged: _Logged, plugin: str, event: Any, value: Any) -> None:
+    from tensorboard.util.tensor_util import make_ndarray
+
+    if plugin == "hparams":
+        logged.hparams |= _hparams(value)
+        return
+    if not value.HasField("tensor") or plugin not in ("scalars", "histograms", ""):
+        return
+    about = {"step": int(event.step), "attempt": logged.attempt}
+    key = (logged.attempt, int(event.step))
+    tensor = np.asarray(make_ndarray(value.tensor))
+    if plugin == "histograms":
+        if tensor.ndim == 2 and len(tensor):  # rows of left edge, right edge and count
+            edges = [float(tensor[0, 0]), *tensor[:, 1].tolist()]
+            one = {**about, "name": value.tag, "edges": edges, "counts": tensor[:, 2].tolist()}
+            logged.histograms[(*key, value.tag)] = one
+    elif tensor.size == 1 and np.issubdtype(tensor.dtype, np.number):
+        row = logged.rows.setdefault(key, {**about, "time": event.wall_time})
+        row[value.tag] = float(tensor.reshape(()))
+
+
+def _hparams(value: Any) -> dict[str, Any]:
+    from tensorboard.plugins.hparams import metadata
+
+    if value.tag != metadata.SESSION_START_INFO_TAG:
+        return {}
+    found = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    return {key: getattr(one, one.WhichOneof("kind")) for key, one in found.hparams.items() if one.WhichOneof("kind")}

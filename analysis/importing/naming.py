@@ -1,0 +1,203 @@
+"""Which group, seed and factors an imported run has: from its configuration, its name, or a file that says so."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.importing.found import BadImport, Found
+
+_LISTED = 12  # keys named in a message
+_COLUMNS = ("run", "group", "seed")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How runs are named. group, seed, factors: keys of a run's configuration, dotted; match: a regular expression on
+    its name, whose groups `group` and `seed` say it; map: a CSV file of run, group, seed and factors."""
+
+    group: str | None = None
+    seed: str | None = None
+    factors: tuple[str, ...] = ()
+    match: str | None = None
+    map: Path | None = None
+
+
+@dataclass(frozen=True)
+class Named:
+    """A run with its place in the experiment."""
+
+    found: Found
+    group: str
+    seed: int
+    factors: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """For a message: group C1, seed 0, gamma 1.2."""
+        more = "".join(f", {key} {level}" for key, level in self.factors.items())
+        return f"group {self.group}, seed {self.seed}{more}"
+
+
+def name(found: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]]:
+    """The runs with their places, and those that a map leaves out.
+
+    Raises BadImport with every run that has none, or the place of another.
+    """
+    mapped = _read_map(naming.map) if naming.map else None
+    pattern = _pattern(naming.match) if naming.match else None
+    problems: list[str] = []
+    named, left_out = [], []
+    for run in found:
+        if mapped is not None and run.name not in mapped:
+            left_out.append(run.name)
+            continue
+        values = _values(run, naming, mapped, pattern, problems)
+        if values is not None:
+            named.append(values)
+    if mapped is not None:
+        there = {run.name for run in found}
+        for one in sorted(set(mapped) - there):
+            listed = ", ".join(sorted(there)[:_LISTED])
+            problems.append(f"{naming.map}: run = {one!r}: there is no such run; there are {listed}")
+    problems += _doubled(named)
+    if problems:
+        raise BadImport("\n".join(problems))
+    return named, left_out
+
+
+def _values(
+    run: Found,
+    naming: Naming,
+    mapped: Mapping[str, Mapping[str, str]] | None,
+    pattern: re.Pattern[str] | None,
+    problems: list[str],
+) -> Named | None:
+    said: dict[str, Any] = {}
+    if mapped is not None:
+        said = dict(mapped[run.name])
+    elif pattern is not None:
+        found = pattern.search(run.name)
+        if found is None:
+            problems.append(f"run {run.name}: --match {naming.match!r} does not match its name; fix: widen it")
+            return None
+        said = {key: value for key, value in found.groupdict().items() if value is not None}
+    before = len(problems)
+    for word, key in (("group", naming.group), ("seed", naming.seed)):
+        if word in said:
+            continue
+        if key is None:
+            problems.append(
+                f"run {run.name}: nothing says its {word}; fix: --{word} KEY of its configuration ({_listed(run)}), "
+                f"--match with (?P<{word}>...) on its name, or --map FILE"
+            )
+        elif key not in run.about:
+            problems.append(_unknown(run, f"--{word}", key))
+        else:
+            said[word] = run.about[key]
+    factors: dict[str, Any] = {k: _said(v) for k, v in said.items() if k not in ("group", "seed")}
+    for key in naming.factors:
+        if key in run.about:
+            factors[key] = _level(run.about[key])
+        else:
+            problems.append(_unknown(run, "--factor", key))
+    if len(problems) > before:
+        return None
+    seed = _whole(said["seed"])
+    group = str(said["group"]).strip()
+    if seed is None:
+        problems.append(f"run {run.name}: seed = {said['seed']!r}: a whole number is needed; fix: name another key")
+    if not group:
+        problems.append(f"run {run.name}: group = {said['group']!r}: a name is needed; fix: name another key")
+    return None if seed is None or not group else Named(run, group, seed, factors)
+
+
+def _unknown(run: Found, option: str, key: str) -> str:
+    close = difflib.get_close_matches(key, list(run.about), 1)
+    hint = f"write {close[0]}" if close else "name one that it has, or use --map FILE"
+    return f"run {run.name}: {option} {key}: its configuration has no such key; it has {_listed(run)}; fix: {hint}"
+
+
+def _listed(run: Found) -> str:
+    keys = sorted(run.about)
+    more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
+    return (", ".join(keys[:_LISTED]) + more) or "none at all"
+
+
+def _doubled(named: Sequence[Named]) -> list[str]:
+    """Runs of one place, with the keys that tell them apart."""
+    first: dict[tuple[str, int, str], Named] = {}
+    problems = []
+    for one in named:
+        other = first.setdefault((one.group, one.seed, repr(sorted(one.factors.items()))), one)
+        if other is one:
+            continue
+        a, b = other.found.about, one.found.about
+        differ = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key) and not key.startswith("wandb.")]
+        apart = f"--factor with one of {', '.join(differ[:_LISTED])}, or " if differ else ""
+        problems.append(
+            f"runs {other.found.name} and {one.found.name} are both {one.place}; fix: {apart}leave one of them out"
+        )
+    return problems
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if isinstance(value, str) or number == value else None
+
+
+def _said(text: str) -> Any:
+    """A level in a file or a name: a number where it is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _level(value: Any) -> Any:
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def _pattern(match: str) -> re.Pattern[str]:
+    try:
+        pattern = re.compile(match)
+    except re.error as error:
+        raise BadImport(f"--match {match!r}: not a regular expression ({error})") from error
+    if not pattern.groupindex:
+        raise BadImport(f"--match {match!r}: it names nothing; fix: (?P<group>[^/]+)/seed(?P<seed>[0-9]+), for example")
+    return pattern
+
+
+def _read_map(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadImport(f"{path}: --map cannot be read: {error}") from error
+    mapped: dict[str, dict[str, str]] = {}
+    for number, row in enumerate(rows, start=2):
+        lacking = [column for column in _COLUMNS if not row.get(column)]
+        if lacking or None in row:
+            raise BadImport(
+                f"{path}: line {number}: the columns run, group and seed are needed, others are factors; "
+                f"{', '.join(lacking) or 'a cell too many'} {'is' if len(lacking) < 2 else 'are'} "
+                f"{'missing' if lacking else 'there'}"
+            )
+        if row["run"] in mapped:
+            raise BadImport(f"{path}: line {number}: run = {row['run']!r} stands there twice; fix: remove one line")
+        mapped[row["run"]] = {key: value for key, value in row.items() if key != "run"}
+    if not mapped:
+        raise BadImport(f"{path}: it names no run; fix: a first line run,group,seed and a line a run")
+    return mapped

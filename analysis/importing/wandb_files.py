@@ -1,0 +1,183 @@
+"""W&B's offline runs: offline-run-*/run-ID.wandb, read without a server.
+
+Such a file is a log in LevelDB's form, of records that the package `wandb` itself describes (wandb.proto). The package
+has no reader of the form any more; it is in https://github.com/google/leveldb/blob/main/doc/log_format.md, with a
+header of 7 bytes before the first block and zlib's CRC-32.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.importing.found import BadImport, Found, flat, stage
+
+KIND = "W&B"
+_IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
+_FULL, _FIRST, _LAST = 1, 2, 4
+_STEP, _TIME = "_step", "_timestamp"
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass
+class _Part:
+    """One file: a run, or what a resume of it logged."""
+
+    path: Path
+    run: Any
+    config: dict[str, Any]
+    history: list[dict[str, Any]]
+    exit_code: int | None
+
+
+def find(source: Path) -> list[Path]:
+    """The files of W&B below a folder, or the file itself."""
+    return sorted(source.rglob("run-*.wandb")) if source.is_dir() else [source]
+
+
+def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Found]:
+    """The runs of these files; those of one run id are one run, in the order they began. step: the metric that counts
+    the steps; None: W&B's own.
+
+    Raises BadImport with every file that holds no run.
+    """
+    of_run: dict[str, list[tuple[int, Path]]] = {}
+    problems = []
+    for path in files:
+        try:
+            run = next((record.run for kind, record in _records(path) if kind == "run"), None)
+        except BadImport as error:
+            problems.append(str(error))
+            continue
+        if run is None:
+            problems.append(
+                f"{path}: it holds no run: its process was killed before W&B wrote a first block; fix: give the other "
+                "folders as SOURCE, or move this one away"
+            )
+            continue
+        key = "/".join((run.entity, run.project, run.run_id))
+        of_run.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
+    if problems:
+        raise BadImport("\n".join(problems))
+    for place, (key, paths) in enumerate(of_run.items()):
+        yield _found(key, [_part(path, step) for _, path in sorted(paths)], stage_in / f"wandb-{place}")
+
+
+def _found(key: str, parts: Sequence[_Part], folder: Path) -> Found:
+    run, last = parts[0].run, parts[-1]
+    rows, histograms = [], []
+    for attempt, part in enumerate(parts, start=1):
+        for line in part.history:
+            about = {"step": line["step"], "attempt": attempt}
+            rows.append({**about, "time": line["time"], **line["metrics"]})
+            histograms += [{**about, "name": name, **one} for name, one in line["histograms"].items()]
+    staged = stage(folder, rows, histograms)
+    config = {key: value for part in parts for key, value in part.config.items()}
+    of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
+              "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
+    problem = None
+    if last.exit_code is None:
+        problem = "its file has no end: it was killed, or still runs"
+    elif last.exit_code:
+        problem = f"exit code {last.exit_code}"
+    return Found(
+        kind=KIND,
+        name=run.run_id,
+        key=key,
+        place=last.path.parent.name,
+        config=config,
+        about={**flat(config), **{f"wandb.{word}": value for word, value in of_run.items() if value}},
+        staged=folder,
+        problem=problem,
+        attempts=len(parts),
+        started=run.start_time.ToNanoseconds() / 1e9 or None,
+        finished=staged.finished,
+        last_step=staged.last_step,
+        metrics=staged.metrics,
+        summary=staged.summary,
+        commit=run.git.commit,
+    )
+
+
+def _part(path: Path, step: str | None) -> _Part:
+    part = _Part(path, None, {}, [], None)
+    now: int | None = None
+    for kind, record in _records(path):
+        if kind == "run":
+            part.run = record.run
+            _update(part.config, record.run.config)
+        elif kind == "config":
+            _update(part.config, record.config)
+        elif kind == "exit":
+            part.exit_code = record.exit.exit_code
+        elif kind == "history":
+            line = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            own = line.get(step or _STEP, now)
+            if own is None:
+                continue  # before the first line that says its step
+            if isinstance(own, bool) or not isinstance(own, (int, float)) or own != int(own) or own < 0:
+                raise BadImport(f"{path}: {step or _STEP} = {own!r}: a whole number from 0 is needed; fix: name "
+                                f"another metric with --step, or none for W&B's own steps")  # fmt: skip
+            now = int(own)
+            part.history.append({"step": now, "time": line.get(_TIME), **_sorted(line)})
+    if step is not None and not part.history:
+        raise BadImport(f"{path}: no line has the metric --step {step}; fix: name one that it has")
+    return part
+
+
+def _update(config: dict[str, Any], record: Any) -> None:
+    for item in record.update:
+        *outer, last = list(item.nested_key) or [item.key]
+        if (outer or [last])[0] == "_wandb":
+            continue
+        place = config
+        for key in outer:
+            place = place.setdefault(key, {})
+        place[last] = json.loads(item.value_json)
+
+
+def _sorted(line: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers and histograms of a line of W&B's history; texts, pictures and tables are left out."""
+    histograms = {}
+    for key in [key.removesuffix("._type") for key, value in line.items() if key.endswith("._type")]:
+        if line[f"{key}._type"] == "histogram" and f"{key}.bins" in line:
+            histograms[key] = {"edges": line[f"{key}.bins"], "counts": line[f"{key}.values"]}
+    metrics = {}
+    for key in sorted(line):
+        value = _NUMBERS.get(line[key], line[key]) if isinstance(line[key], str) else line[key]
+        own = not key.startswith("_") and not any(key.startswith(f"{name}.") for name in histograms)
+        if own and isinstance(value, (int, float)):
+            metrics[key] = float(value)
+    return {"metrics": metrics, "histograms": histograms}
+
+
+def _records(path: Path) -> Iterator[tuple[str | None, Any]]:
+    """The whole records of a file with their kinds; it ends with the first that is torn, as a crash leaves it."""
+    from wandb.proto import wandb_internal_pb2
+
+    messages: Any = wandb_internal_pb2  # generated, and without types
+    data = path.read_bytes()
+    if not data.startswith(_IDENT):
+        raise BadImport(f"{path}: it does not begin as a file of W&B does; fix: give run-*.wandb, or a folder of them")
+    place, whole = 7, b""
+    while place + _HEADER.size <= len(data):
+        left = _BLOCK - place % _BLOCK
+        if left < _HEADER.size:  # a header never crosses a block's end
+            place += left
+            continue
+        crc, length, kind = _HEADER.unpack_from(data, place)
+        body = data[place + _HEADER.size : place + _HEADER.size + length]
+        if len(body) < length or zlib.crc32(body, zlib.crc32(bytes([kind]))) != crc:
+            return
+        place += _HEADER.size + length
+        whole = body if kind in (_FULL, _FIRST) else whole + body
+        if kind in (_FULL, _LAST):
+            record = messages.Record()
+            record.ParseFromString(whole)
+            yield record.WhichOneof("record_type"), record

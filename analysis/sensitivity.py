@@ -1,0 +1,213 @@
+"""Figures of grids: what each level of each factor does, and the mean over every pair of factors."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import student
+from analysis.drawing import INK, Sketch, canvas_of, colours, legend, panels_of
+from analysis.factors import Fit
+from analysis.grid import Grid
+from analysis.study import Study
+from analysis.traces import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ACROSS = 5  # panels beside each other
+_APART = 0.13  # of groups at one level, in distances between levels
+_ASIDE = 0.05  # of the seeds beside their mean
+_LETTERS = 9  # of a level in a line
+_GAP = 0.2  # between blocks of a heat map, in levels
+_DARK, _LIGHT = "#111113", "#fdfdfd"  # numbers on a colour: the same on white and on black paper
+
+
+def main_effects(study: Study, found: Sequence[Grid]) -> Sketch | None:
+    """A panel a factor: each group's effect of each level, with its interval and seeds; None if there is no grid."""
+    levels = _union(found)
+    if not levels:
+        return None
+    measure = study.primary.measure
+    rows = -(-len(levels) // _ACROSS)
+    across = -(-len(levels) // rows)
+    canvas, panels = panels_of(max(3.8, min(7.0, 1.6 * across + 0.6)), 2.4 * rows, across, rows, common=False)
+    label = f"effect on {measure.title}" + (f" ({measure.unit})" if measure.unit else "")
+    intervals: dict[str, tuple[Array, Array]] = {}
+    for number, (axes, (factor, own)) in enumerate(zip(panels, levels.items(), strict=False)):
+        axes.axhline(0, color=INK, linewidth=0.9)
+        for place, grid in enumerate(found):
+            if factor in grid.fit.levels:
+                aside = _APART * (place - (len(found) - 1) / 2)
+                at = [own.index(level) + aside for level in grid.fit.levels[factor]]
+                intervals |= _levels(axes, study, grid, factor, at, number)
+        axes.set_title(textwrap.fill(factor, 20), fontsize=9)
+        axes.set_xticks(range(len(own)), [textwrap.fill(str(level), _LETTERS) for level in own])
+        axes.set_xlim(-0.5, len(own) - 0.5)
+        axes.grid(False, axis="x")
+    shown = panels[: len(levels)]
+    low, high = min(axes.get_ylim()[0] for axes in shown), max(axes.get_ylim()[1] for axes in shown)
+    for place, axes in enumerate(panels):
+        axes.set_visible(place < len(levels))
+        axes.set_ylim(low, high)
+        axes.tick_params(labelleft=place % across == 0)
+        axes.set_ylabel(textwrap.fill(label, 34), visible=place % across == 0)
+    look = colours(study.sweep.groups)
+    entries = [
+        (study.sweep.label(grid.group), {"color": look[grid.group][0], "marker": "D", "linestyle": "none"})
+        for grid in found
+    ]
+    canvas.set_figheight(canvas.get_figheight() + 0.2 * legend(canvas, "upper", entries))
+    level = f"{100 * (1 - study.settings.alpha):g}%"
+    caption = (
+        f"Main effects on the {measure.title}: the mean at each level less the mean of the group's grid, over seeds "
+        f"(diamond) with its {level} t interval, each seed as a dot. The intervals are not adjusted for the number of "
+        f"effects.{_gaps(study, found)}"
+    )
+    return Sketch("effects", "Main effects of the factors", caption, canvas, intervals)
+
+
+def _union(found: Sequence[Grid]) -> dict[str, list[Any]]:
+    levels: dict[str, list[Any]] = {}
+    for grid in found:
+        for factor, own in grid.fit.levels.items():
+            known = levels.setdefault(factor, [])
+            known += [level for level in own if level not in known]
+    return levels
+
+
+def _levels(
+    axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int
+) -> dict[str, tuple[Array, Array]]:
+    """Draw a group's effects of one factor; the interval of each."""
+    colour = colours(study.sweep.groups)[grid.group][0]
+    own = [effect for effect in grid.effects if effect.factors == (factor,)]
+    axes.plot(at, [e.value for e in own], color=colour, linewidth=1.0, alpha=0.6, gid=f"join{number}--{grid.group}")
+    intervals = {}
+    dots: dict[str, Any] = {"color": colour, "markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
+    for place, (x, effect) in enumerate(zip(at, own, strict=True)):
+        of, which = f"{number * 100 + place}", f"{factor} = {effect.levels[0]}"
+        for seed, value in zip(grid.seeds, grid.fit.mains[factor][place], strict=True):
+            gid = f"seed{of}.{seed}--{grid.group}"
+            axes.plot([x + _ASIDE], [value], "o", gid=gid, label=f"{which}, seed {seed}", **dots)
+        if effect.interval is not None:
+            axes.plot((x, x), effect.interval, color=colour, linewidth=1.6, gid=f"span{of}--{grid.group}")
+            low, high = effect.interval
+            intervals[f"mean{of}--{grid.group}"] = np.array([low]), np.array([high])
+        named: dict[str, Any] = {"gid": f"mean{of}--{grid.group}", "label": f"{which}, mean over seeds"}
+        axes.plot([x], [effect.value], "D", color=colour, markersize=4.5, **named)
+    return intervals
+
+
+def heat_maps(study: Study, found: Sequence[Grid]) -> list[Sketch]:
+    """For each group with two factors or more, its mean over every pair of them, on one scale of colours."""
+    drawn = [grid for grid in found if len(grid.shown.levels) > 1]
+    far: dict[bool, float] = {}
+    for grid in drawn:
+        against = grid.less is not None
+        for pair in grid.shown.pairs:
+            off = np.abs(grid.shown.mean_of(*pair).mean(axis=-1) - grid.turn)
+            far[against] = max(far.get(against, 0.0), float(off.max()))
+    return [_heat_map(study, grid, far[grid.less is not None]) for grid in drawn]
+
+
+def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
+    """A block a pair of factors in one pair of axes: panels of their own take seconds to lay out."""
+    from matplotlib import colormaps
+
+    fit, measure, sweep = grid.shown, study.primary.measure, study.sweep
+    factors = list(fit.levels)
+    left, wide = _starts(fit, factors[:-1])
+    bottom, high = _starts(fit, factors[:0:-1])
+    width = min(0.85, 6.1 / wide)
+    height = min(0.5, 0.8 * width)
+    canvas, axes = canvas_of(wide * width + 0.9, high * height + 0.7)
+    turn, far = grid.turn, far or 1.0
+    palette = colormaps["RdBu_r" if measure.better == "lower" else "RdBu"]
+    against = f", difference to {sweep.label(str(sweep.baseline))}" if grid.less is not None else ""
+    name = f"{measure.title}{against}" + (f" ({measure.unit})" if measure.unit else "")
+    sign, decimals = "+" if against else "", max(0, 1 - int(np.floor(np.log10(far))))
+    intervals: dict[str, tuple[Array, Array]] = {}
+    values: dict[str, Array] = {}
+    names: dict[str, str] = {}
+    for place, (x, y) in enumerate(fit.pairs):
+        over = fit.mean_of(x, y)
+        shown = over.mean(axis=-1)
+        edges = [start + np.arange(count + 1) for start, count in zip((left[x], bottom[y]), shown.shape, strict=True)]
+        block: dict[str, Any] = {
+            "cmap": palette,
+            "vmin": turn - far,
+            "vmax": turn + far,
+            "gid": f"heat{place}--{grid.group}",
+        }
+        axes.pcolormesh(*edges, shown.T, **block)
+        for i, j in product(range(shown.shape[0]), range(shown.shape[1])):
+            role = f"{place * 10000 + i * 100 + j}"
+            gid, at = f"cell{role}--{grid.group}", (left[x] + i + 0.5, bottom[y] + j + 0.5)
+            named: dict[str, Any] = {"gid": gid, "label": f"{x} = {fit.levels[x][i]}, {y} = {fit.levels[y][j]}"}
+            axes.plot(at[:1], at[1:], "o", alpha=0.0, **named)
+            values[gid], names[f"cell{role}"] = shown[i, j : j + 1], name
+            spread = None if grid.censored else student.mean(over[i, j], fit.size)
+            if spread is not None:
+                ends = spread.interval(study.settings.alpha)
+                intervals[gid] = np.array(ends[:1]), np.array(ends[1:])
+            strong = abs(shown[i, j] - turn) > 0.6 * far
+            centred: dict[str, Any] = {"ha": "center", "va": "center", "gid": f"number{role}--{grid.group}"}
+            centred |= {"color": _LIGHT if strong else _DARK, "fontsize": min(7.5, 15 * width)}
+            axes.text(at[0], at[1], f"{shown[i, j]:{sign}.{decimals}f}", **centred)
+    _name_levels(axes, fit, left, bottom)
+    axes.set(xlim=(0, wide), ylim=(0, high))
+    axes.tick_params(length=0, labelsize=8)
+    axes.grid(False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    label = sweep.label(grid.group)
+    blue = "Blue is better, red worse" if measure.better else "Blue is higher, red lower"
+    white = "no difference" if against else "the mean of the grid"
+    caption = (
+        f"{label}: {name}, mean over {len(fit.centre)} seeds and over the levels of the other factors, for every pair "
+        f"of factors. {blue}, white {white}; the same colours in every group.{_gaps(study, [grid])}"
+    )
+    slug = re.sub(r"[^A-Za-z0-9]+", "_", grid.group).strip("_")
+    return Sketch(f"heat_{slug}", f"{label}: pairs of factors", caption, canvas, intervals, names, values=values)
+
+
+def _starts(fit: Fit, factors: Sequence[str]) -> tuple[dict[str, float], float]:
+    """Where the block of each factor begins, a level a unit, and where the last one ends."""
+    starts, end = {}, 0.0
+    for factor in factors:
+        starts[factor] = end
+        end += len(fit.levels[factor]) + _GAP
+    return starts, end - _GAP
+
+
+def _name_levels(axes: Axes, fit: Fit, left: Mapping[str, float], bottom: Mapping[str, float]) -> None:
+    """The levels along both axes, and the factors beside them."""
+    for starts, set_ticks, across in ((left, axes.set_xticks, True), (bottom, axes.set_yticks, False)):
+        texts = {
+            start + k + 0.5: textwrap.fill(str(level), _LETTERS)
+            for factor, start in starts.items()
+            for k, level in enumerate(fit.levels[factor])
+        }
+        set_ticks(list(texts), list(texts.values()))
+        lines = max(text.count("\n") for text in texts.values()) + 1
+        letters = max(len(line) for text in texts.values() for line in text.split("\n"))
+        for factor, start in starts.items():
+            middle = start + len(fit.levels[factor]) / 2
+            where: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9}
+            if across:
+                coordinates = ("data", "axes fraction")
+                axes.annotate(factor, (middle, 0), (0, -12 - 10 * lines), xycoords=coordinates, **where)
+            else:
+                coordinates = ("axes fraction", "data")
+                aside = -12 - 5.5 * letters
+                axes.annotate(factor, (0, middle), (aside, 0), xycoords=coordinates, rotation=90, **where)
+
+
+def _gaps(study: Study, found: Sequence[Grid]) -> str:
+    noted = [f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in found if grid.notes]
+    return "".join(f" {text}" for text in noted)

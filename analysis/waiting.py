@@ -1,0 +1,78 @@
+"""Kaplan and Meier's curves: the share of each group's runs that has not reached a threshold yet."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from analysis.drawing import Sketch, canvas_of, legend, look_of
+from analysis.metrics import capital
+from analysis.study import AXES, Block, Study
+from analysis.summarize import NotEvaluable, survival
+
+_ROW = 12.0  # points of a row of numbers below the axes
+_LETTERS = 22  # of a method's label beside them
+
+
+def waiting(study: Study) -> list[Sketch]:
+    """A figure of each time-to-threshold of which a run has a time."""
+    blocks = [block for block in study.blocks if block.measure.summary == "time_to"]
+    return [made for place, block in enumerate(blocks, 1) if (made := _waiting(study, block, f"reach_{place}"))]
+
+
+def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
+    """The curves of the times that the restricted means are of."""
+    from matplotlib.ticker import MaxNLocator
+
+    sweep, budget, measure = study.sweep, block.budget, block.measure
+    canvas, axes = canvas_of(7.0, 3.2)
+    moments = [at for at in MaxNLocator(5).tick_values(0, budget) if 0 <= at <= budget]
+    entries: list[tuple[str, Any]] = []
+    notes = []
+    for group in sweep.groups:
+        own = [block.values[run.id] for run in sweep.runs if run.group == group]
+        times = [value.value for value in own if value.value is not None]
+        try:
+            found = survival(times, [bool(value.reached) for value in own if value.value is not None], budget)
+        except NotEvaluable:
+            continue
+        look = look_of(sweep.groups, group, markers=False)
+        x = np.concatenate(([0.0], found.times, [budget]))
+        y = np.concatenate(([1.0], found.share, found.share[-1:]))
+        named = {**look, "gid": f"curve--{group}", "label": "share not there yet"}
+        axes.plot(x, y, drawstyle="steps-post", linewidth=1.9, clip_on=False, **named)
+        if found.censored.size:
+            mark = {"color": look["color"], "gid": f"censored--{group}", "label": "cut off, not reached"}
+            left = found.share[np.searchsorted(found.times, found.censored)]
+            axes.plot(found.censored, left, "|", markersize=11, markeredgewidth=1.8, clip_on=False, **mark)
+        below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        down = -(22 + _ROW * (len(entries) + 1))
+        label = textwrap.shorten(sweep.label(group), _LETTERS, placeholder="…")
+        of_group = {**below, "fontsize": 8, "gid": f"risk--{group}"}
+        axes.annotate(label, (0, 0), (-14, down), ha="right", **of_group)
+        for place, at in enumerate(moments):
+            count = str(int((np.asarray(times) >= at).sum()))
+            axes.annotate(count, (at, 0), (0, down), ha="center", **{**of_group, "gid": f"risk{place}--{group}"})
+        entries.append((sweep.label(group), {**look, "linewidth": 1.9}))
+        if len(times) < len(own):
+            notes.append(f"{sweep.label(group)}, {len(times)} of {len(own)} runs")
+    if not entries:
+        return None
+    axes.annotate("not there yet:", (0, 0), (-14, -22), ha="right", fontsize=8,
+                  xycoords=("data", "axes fraction"), textcoords="offset points")  # fmt: skip
+    axes.set_ylim(0, 1.02)
+    axes.set_xlim(0, budget)
+    axes.set_xticks(moments)
+    axes.set_xlabel(AXES[measure.axis], labelpad=6 + _ROW * (len(entries) + 1))
+    axes.set_ylabel("share of runs that have not reached it")
+    canvas.set_figheight(3.2 + _ROW / 72 * (len(entries) + 1) + 0.2 * legend(canvas, "upper", entries))
+    title = capital(measure.title)
+    gaps = f" Missing: {'; '.join(notes)}." if notes else ""
+    caption = (
+        f"{title} (threshold {measure.origin}): Kaplan and Meier's estimate of the share of runs that has not reached "
+        f"it by then, and below how many are still on their way. A bar marks runs cut off at the budget of "
+        f"{budget:g}. Where each seed has one run, the mean time in the tables is the area under its curve.{gaps}"
+    )
+    return Sketch(name, title, caption, canvas)

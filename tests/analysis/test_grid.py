@@ -1,0 +1,141 @@
+"""Grids: what each factor does, every cell for exploration, and what a torn grid says of itself."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis import student
+from analysis.family import benjamini_hochberg
+from analysis.grid import cell_results, grids
+from analysis.grid_tables import grid_tables
+from analysis.report import write
+from analysis.sensitivity import heat_maps, main_effects
+from analysis.settings import REWARD
+from launcher import run as folders
+from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.test_figures import studied
+
+GRID = [{"gamma": g, "rho": r, "kl": k} for g, r, k in product((0.8, 1.2, 10.0), (0.3, 0.6), ("off", "on"))]
+ALONE = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
+
+
+def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    """C1's reward: 0.2 where gamma is 10, 0.1 more with each further seed where kl is on; C0's is the seed's luck."""
+    value = 0.5 + 0.1 * seed
+    if cell:
+        value += 0.2 * (cell["gamma"] == 10.0) + 0.1 * (1 + seed) * (cell["kl"] == "on")
+    return [{"step": step, "attempt": 1, "time": 0.0, REWARD: value} for step in range(1, 11)]
+
+
+def grid(make_sweep: MakeSweep, seeds: tuple[int, ...] = (0, 1, 2)) -> Path:
+    return make_sweep(("C0", "C1"), seeds, 10, ALONE, {"C1": GRID}, "grid", lines=lines)
+
+
+def diverge(folder: Path, seed: int, place: int) -> None:
+    run_id = f"C1-{seed}-{place}"
+    state = folders.State(run_id, "diverged", 1, cause="diverged")
+    folders.write_state(folders.run_folder(folder.parent, run_id), state)
+
+
+def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
+    study = studied(grid(make_sweep))
+    (found,) = grids(study)
+    assert found.group == "C1" and found.seeds == (0, 1, 2) and not found.notes
+    assert found.fit.levels == {"gamma": [0.8, 1.2, 10.0], "kl": ["off", "on"], "rho": [0.3, 0.6]}
+    mains = {(e.factors[0], e.levels[0]): e for e in found.effects if len(e.factors) == 1}
+    assert mains["gamma", 10.0].value == pytest.approx(0.4 / 3) and mains["rho", 0.6].value == 0
+    assert mains["kl", "on"].value == pytest.approx(0.1)
+    assert mains["kl", "on"].interval == pytest.approx(student.t_interval([0.05, 0.1, 0.15]))
+    assert found.less is not None  # less the baseline of the same seed: its luck is gone
+    assert found.less.mean_of("gamma", "kl")[2, 1] == pytest.approx([0.3, 0.4, 0.5])
+
+    results = cell_results(study)
+    assert len(results) == len(GRID) and all(one.pairs == 3 for one in results)
+    on = [one for one in results if dict(one.cell)["kl"] == "on" and dict(one.cell)["gamma"] != 10.0]
+    assert {round(one.difference or 0, 9) for one in on} == {0.2}
+    assert on[0].interval == pytest.approx(student.t_interval([0.1, 0.2, 0.3]))
+    assert [one.q for one in results] == list(benjamini_hochberg([one.p for one in results]))
+
+
+def test_a_torn_grid_names_what_is_left_out_and_what_diverged(make_sweep: MakeSweep) -> None:
+    folder = grid(make_sweep)
+    for seed in (0, 1, 2):
+        for place, cell in enumerate(GRID):
+            if cell["gamma"] == 1.2:
+                diverge(folder, seed, place)
+    diverge(folder, 1, 0)  # and of 8 cells one, in one seed
+    study = studied(folder)
+    (found,) = grids(study)
+    assert found.seeds == (0, 1, 2) and found.fit.levels["gamma"] == [0.8, 10.0]
+    note = "7 of 12 cells are used; these lack a run: gamma = 1.2; gamma = 0.8, kl = off, rho = 0.3 (13 diverged)"
+    assert found.notes[0] == note and "as if no three factors interacted" in found.notes[1]
+    mains = {(e.factors[0], e.levels[0]): e.value for e in found.effects if len(e.factors) == 1}
+    assert mains["gamma", 10.0] == pytest.approx(0.1) and mains["kl", "on"] == pytest.approx(0.1)
+    comparison = study.primary.comparisons[0]
+    assert comparison.result.n == 3 and "gamma = 1.2" in comparison.notes[0]
+    cells = grid_tables(study, [found], cell_results(study))[-1]
+    remarks = {row[-1] for row in cells.rows if row[1] == "1.2"}
+    assert cells.name == "cells" and remarks == {"seed 0, 1, 2: diverged (last step 10)"}
+    assert cells.rows[0][-1] == "seed 1: diverged (last step 10)" and cells.rows[0][4] == "2 of 3"
+    assert cells.notes[0].startswith("EXPLORATORY")
+
+
+def test_one_seed_says_so(make_sweep: MakeSweep) -> None:
+    (found,) = grids(studied(grid(make_sweep, (0,))))
+    assert found.notes == ("one seed: effects have no interval, and its luck is not told from them",)
+    assert all(effect.interval is None for effect in found.effects)
+
+
+def test_cut_times_have_no_interval(make_sweep: MakeSweep) -> None:
+    timed = {"primary": {"metric": REWARD, "summary": "time_to"}, "time_to": [{"at": 0.65}], "window": 1}
+    study = studied(make_sweep(("C0", "C1"), steps=10, analysis=timed, cells={"C1": GRID}, lines=lines))
+    (found,) = grids(study)
+    assert found.censored and all(effect.interval is None for effect in found.effects)
+    assert all(one.interval is None for one in cell_results(study))
+
+
+def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep) -> None:
+    folder = grid(make_sweep)
+    written = write(folder)
+    names = {table.name: table for table in written.tables}
+    assert [row[1:3] for row in names["effects"].rows][:2] == [("gamma", "0.8"), ("gamma", "1.2")]
+    # Of two levels the second: 3 x 1 of gamma and each other factor, 1 of these two.
+    assert len(names["interactions"].rows) == 3 + 3 + 1
+    html = written.index.read_text()
+    assert '<h2 id="grid">The grid</h2>' in html and 'href="#grid"' in html
+    with (folder / "report" / "figures" / "heat_C1.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    shown = {row["what"]: row for row in rows}
+    assert float(shown["gamma = 10.0, kl = on"]["y"]) == pytest.approx(0.4)
+    assert "difference to C0 (GRPO)" in rows[0]["y_name"]
+    main = (folder / "report" / "figures" / "effects.csv").read_text()
+    assert '"kl = on, mean over seeds"' in main and '"kl = on, seed 2"' in main
+    shutil.rmtree(folder.parent / "runs")  # no result at all: no grid, and what it wrote is gone
+    assert 'id="grid"' not in write(folder).index.read_text()
+    assert not (folder / "report" / "figures" / "effects.svg").exists()
+
+
+def test_no_grid_has_no_figure(make_sweep: MakeSweep) -> None:
+    study = studied(make_sweep(("C0", "C1"), steps=10, analysis=ALONE))
+    assert grids(study) == [] == cell_results(study) and main_effects(study, []) is None and heat_maps(study, []) == []
+    assert grid_tables(study, [], []) == []
+
+
+def test_a_shared_factor_is_taken_from_the_baseline_level_by_level(make_sweep: MakeSweep) -> None:
+    def both(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        value = cell["lr"] * (1 + cell.get("k", 0)) + 0.01 * seed
+        return [{"step": step, "attempt": 1, "time": 0.0, REWARD: value} for step in range(1, 11)]
+
+    levels = {"C0": [{"lr": lr} for lr in (1, 2)], "C1": [{"lr": lr, "k": k} for lr in (1, 2) for k in (1, 3)]}
+    found = {g.group: g for g in grids(studied(make_sweep(("C0", "C1"), (0, 1), 10, ALONE, levels, lines=both)))}
+    assert found["C0"].less is None and found["C1"].less is not None
+    shown = found["C1"].less.mean_of("lr", "k").mean(axis=-1)
+    assert shown == pytest.approx(np.array([[1.0, 3.0], [2.0, 6.0]]))

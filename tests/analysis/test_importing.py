@@ -1,0 +1,344 @@
+"""Runs of other tools: real event files and real offline runs become an experiment that the report reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.__main__ import main
+from analysis.histograms import read_histograms
+from analysis.importing import Asked, BadImport, Naming, import_runs
+from analysis.importing.wandb_files import find, read
+from analysis.read import Sweep, read_sweep
+from analysis.settings import settings
+from analysis.study import Study, study
+from launcher import run as folders
+from launcher.__main__ import main as launcher
+from launcher.tracking.rows import Row, rows
+from launcher.tracking.tensorboard import EventFiles
+from tests.analysis.conftest import ANALYSIS, MakeSweep
+
+KEYS = Naming(group="method.name", seed="seed")
+REWARD = "analysis/reward_sum_mean"
+
+
+def events(folder: Path, values: dict[int, float], config: dict[str, Any] | None = None) -> None:
+    """A run of TensorBoard: one scalar a step, and its configuration beside it."""
+    writer = EventFiles(folder)
+    for step, value in values.items():
+        writer.row(Row(step, 1e9 + step, {"reward": value}))
+    writer.close("done")
+    for file in (folder / "tensorboard").iterdir():
+        file.rename(folder / file.name)
+    (folder / "tensorboard").rmdir()
+    if config is not None:
+        (folder / "config.yaml").write_text(folders.dump_yaml(config))
+
+
+def config(name: str, seed: object, **more: object) -> dict[str, Any]:
+    return {"method": {"name": name, **more}, "seed": seed}
+
+
+def asked(source: Path, into: Path, naming: Naming = KEYS, **more: Any) -> Asked:
+    return Asked((source,), into, naming, **{"metrics": ("reward",), **more})
+
+
+def found(into: Path) -> tuple[Sweep, Study]:
+    sweep = read_sweep(into)
+    return sweep, study(sweep, settings(sweep.plan["analysis"], groups=sweep.groups, baseline=sweep.baseline))
+
+
+# ---------------------------------------------------------------- TensorBoard
+
+
+def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(groups=("C0", "C1"))
+    runs = folders.runs_folder(folder.parent)
+    for run in runs.iterdir():
+        group, seed = run.name.split("-")
+        (run / "config.yaml").write_text(folders.dump_yaml(config(group, int(seed))))
+        line = {"step": 60, "attempt": 1, "name": "entropy", "edges": [0, 0.5, 2], "counts": [1, 3]}
+        folders.histograms_path(run).write_text(json.dumps(line) + "\n")
+        writer = EventFiles(run)
+        for row in rows(run):
+            writer.row(row)
+        writer.close("done")
+    section = folder / "analysis.yaml"
+    section.write_text(json.dumps({"analysis": ANALYSIS}))
+    into = folder.parent.parent / "elsewhere" / "theirs"
+    done = import_runs(asked(runs, into, metrics=(), analysis=section, baseline="C0"))
+    assert done.groups == {"C0": 3, "C1": 3} and done.gaps == ()
+    (sweep, theirs), (_, ours) = found(into), found(folder)
+    assert [run.problem for run in sweep.runs] == [None] * 6 and sweep.plan["steps"] == 60
+    assert len(theirs.blocks) == len(ours.blocks) >= 10
+    for a, b in zip(theirs.blocks, ours.blocks, strict=True):
+        near = {"rel": 1e-5, "abs": 1e-6}  # an event holds a number in single precision
+        assert [e.values for e in a.estimates] == [pytest.approx(e.values, **near) for e in b.estimates]
+        assert a.comparisons[0].result.p_signflip == b.comparisons[0].result.p_signflip
+        assert a.comparisons[0].result.p_t == pytest.approx(b.comparisons[0].result.p_t, rel=1e-3)
+    histogram = read_histograms(folders.run_folder(into.parent, sweep.runs[0].id), "entropy").by_step[60]
+    assert (histogram.edges.tolist(), histogram.counts.tolist()) == ([0, 0.5, 2], [1, 3])
+
+
+def test_imported_again_it_is_the_same_and_a_run_that_went_on_is_longer(tmp_path: Path) -> None:
+    into = tmp_path / "multirun" / "theirs"
+    for seed in (0, 1):
+        events(tmp_path / "logs" / str(seed), {1: 0.5, 2: 0.75}, config("ppo", seed))
+    import_runs(asked(tmp_path / "logs", into))
+    first = {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()}
+    import_runs(asked(tmp_path / "logs", into))
+    assert {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()} == first
+    shutil.rmtree(tmp_path / "logs" / "1")
+    events(tmp_path / "logs" / "1", {1: 0.5, 2: 0.75, 3: 1.0}, config("ppo", 1))
+    import_runs(asked(tmp_path / "logs", into))
+    assert [run.curves.steps.tolist() for run in found(into)[0].runs] == [[1, 2], [1, 2, 3]]
+    assert sorted(path.name for path in into.parent.iterdir()) == ["runs", "theirs"]
+
+
+def test_groups_seeds_and_factors_come_from_names_and_from_a_map(tmp_path: Path) -> None:
+    for name in ("ppo/lr0.1/seed0", "ppo/lr0.3/seed0", "a b<script>/lr0.1/seed7"):
+        events(tmp_path / "logs" / name, {0: 1.0, 5: 2.0})
+    match = Naming(match=r"/(?P<group>[^/]+)/lr(?P<lr>[^/]+)/seed(?P<seed>\d+)")
+    import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "named", match, baseline="ppo"))
+    sweep, _ = found(tmp_path / "multirun" / "named")
+    assert {(run.group, run.seed, run.cell) for run in sweep.runs} == {
+        ("ppo", 0, (("lr", 0.1),)), ("ppo", 0, (("lr", 0.3),)), ("a_b_script", 7, (("lr", 0.1),))
+    }  # fmt: skip
+    assert sweep.label("a_b_script") == "a b<script>" and sweep.groups[0] == "ppo"
+    table = tmp_path / "map.csv"
+    table.write_text("run,group,seed\nlogs/ppo/lr0.1/seed0,mine,3\n")
+    done = import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "mapped", Naming(map=table)))
+    assert done.groups == {"mine": 1} and done.left_out == ("logs/a b<script>/lr0.1/seed7", "logs/ppo/lr0.3/seed0")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Two runs of two methods."""
+    events(tmp_path / "logs" / "x", {1: 0.5}, config("ppo", 0, clip=0.2))
+    events(tmp_path / "logs" / "y", {1: 0.5}, config("dpo", "one"))
+    return tmp_path / "logs"
+
+
+@pytest.mark.parametrize(
+    ("naming", "more", "said"),
+    [
+        (Naming(), {}, "run logs/x: nothing says its group; fix: --group KEY of its configuration (method.clip, "),
+        (Naming(group="method.nam", seed="seed"), {},
+         "run logs/y: --group method.nam: its configuration has no such key; it has method.name, seed; fix: write "
+         "method.name"),
+        (KEYS, {}, "run logs/y: seed = 'one': a whole number is needed"),
+        (Naming(group="method.name", match=r"/(?P<seed>\d)"), {}, "does not match its name"),
+        (Naming(match="("), {}, "--match '(': not a regular expression"),
+        (Naming(match="x"), {}, "it names nothing; fix: (?P<group>"),
+        (Naming("method.name", "seed", ("method.clip",)), {}, "run logs/y: --factor method.clip: its"),
+        (Naming(map=Path("none.csv")), {}, "none.csv: --map cannot be read"),
+        (KEYS, {"metrics": ()},
+         "no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are reward"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_written(
+    logs: Path, naming: Naming, more: dict[str, Any], said: str
+) -> None:
+    if "metrics" in more:
+        (logs / "y" / "config.yaml").write_text(folders.dump_yaml(config("dpo", 1)))
+    with pytest.raises(BadImport) as caught:
+        import_runs(asked(logs, logs.parent / "multirun" / "theirs", naming, **more))
+    assert said in str(caught.value)
+    assert list((logs.parent / "multirun").iterdir()) == []
+
+
+def test_runs_of_one_place_are_refused_with_what_tells_them_apart(logs: Path) -> None:
+    events(logs / "y", {1: 0.5}, config("ppo", 0, clip=0.3))
+    into = logs.parent / "multirun" / "theirs"
+    said = "runs logs/x and logs/y are both group ppo, seed 0; fix: --factor with one of method.clip"
+    with pytest.raises(BadImport, match=said):
+        import_runs(asked(logs, into))
+    import_runs(asked(logs, into, Naming("method.name", "seed", ("method.clip",))))
+    assert [run.cell for run in found(into)[0].runs] == [(("method.clip", 0.2),), (("method.clip", 0.3),)]
+
+
+def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: MakeSweep) -> None:
+    folder = make_sweep(groups=("C0",), seeds=(0,))
+    table = logs.parent / "map.csv"
+    for text, said in (
+        ("run,group\nlogs/x,a\n", "line 2: the columns run, group and seed are needed"),
+        ("run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "line 3: run = 'logs/x' stands there twice"),
+        ("run,group,seed\nlogs/z,a,0\n", "run = 'logs/z': there is no such run; there are logs/x, logs/y"),
+        ("run,group,seed\n", "it names no run"),
+    ):
+        table.write_text(text)
+        with pytest.raises(BadImport, match=said):
+            import_runs(asked(logs, folder.parent / "theirs", Naming(map=table)))
+    table.write_text("run,group,seed\nlogs/x,a,0\n")
+    with pytest.raises(BadImport, match=r"an experiment of launch\.py has this folder"):
+        import_runs(asked(logs, folder, Naming(map=table)))
+    with pytest.raises(BadImport, match="--baseline b: there is no such group; there are a"):
+        import_runs(asked(logs, folder.parent / "theirs", Naming(map=table), baseline="b"))
+    with pytest.raises(BadImport, match=r"no run-\*\.wandb and no event file"):
+        import_runs(asked(folder, folder.parent / "theirs"))
+    with pytest.raises(BadImport, match=r"SOURCE .*nowhere: there is no such file or folder"):
+        import_runs(asked(folder / "nowhere", folder.parent / "theirs"))
+
+
+def test_two_runs_of_one_name_and_folders_of_others_are_refused(logs: Path) -> None:
+    other = logs.parent / "other" / "logs"
+    shutil.copytree(logs / "x", other / "x")
+    into = logs.parent / "multirun" / "theirs"
+    with pytest.raises(BadImport, match=r"run logs/x: two runs are called so .* fix: import them apart"):
+        import_runs(Asked((logs, other), into, KEYS, metrics=("reward",)))
+    events(logs / "y", {1: 0.5}, config("dpo", 1))
+    import_runs(asked(logs, into))
+    run = found(into)[0].runs[0]
+    folders.write_json(folders.run_folder(into.parent, run.id) / "provenance.json", {"commit": "abc"})
+    with pytest.raises(BadImport, match=rf"runs/{run.id} belongs to another experiment; fix: choose another --into"):
+        import_runs(asked(logs, into))
+
+
+def test_command_says_what_came_and_what_comes_next(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (logs / "y" / "config.yaml").write_text(folders.dump_yaml(config("dpo", 1)))
+    into = logs.parent / "multirun" / "theirs"
+    words = ["import", str(logs), "--into", str(into), "--group", "method.name", "--seed", "seed"]
+    assert main([*words, "--metric", "rewart"]) == 2
+    assert "--metric rewart: no run has recorded it; there are reward" in capsys.readouterr().err
+    assert main([*words, "--metric", "reward"]) == 0
+    printed = capsys.readouterr().out
+    assert "dpo: 1 run\nppo: 1 run\n" in printed and f"Next: python -m analysis report {into}" in printed
+    plan = json.loads((into / "plan.json").read_text())
+    assert plan["command"] == f"python -m analysis {' '.join(words)} --metric reward"
+
+
+def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (logs / "y" / "config.yaml").write_text(folders.dump_yaml(config("dpo", 1)))
+    into = logs.parent / "multirun" / "theirs"
+    import_runs(asked(logs, into, command="python -m analysis import logs"))
+    (first, second) = found(into)[0].runs
+    where = ["--multirun", str(into.parent)]
+    assert launcher(["status", "theirs", *where]) == 0
+    assert "theirs: 2 runs of 1 steps: 2 done" in capsys.readouterr().out
+    assert launcher(["sync", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out)["server"] is None  # nothing was to be sent
+    assert launcher(["reproduce", first.id, *where]) == 2
+    assert f"run {first.id}: it was imported, not made by launch.py" in capsys.readouterr().err
+    state = folders.State(second.id, folders.FAILED, 1)
+    folders.write_state(folders.run_folder(into.parent, second.id), state)
+    assert launcher(["retry", "theirs", *where]) == 2
+    assert "no `launch.py -m ...`" in capsys.readouterr().err
+    assert folders.read_state(folders.run_folder(into.parent, second.id)) == state
+
+
+@pytest.mark.slow
+def test_what_torch_writes_is_read_with_its_hyperparameters_and_purges(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "logs" / "a")) as writer:
+        writer.add_hparams({"algo": "ppo", "seed": 3, "lr": 0.1}, {"hparam/end": 1.0})
+        for step in range(6):
+            writer.add_scalar("reward", step / 8, step)
+            writer.add_scalar("loss", -step / 8, step)
+        writer.add_histogram("weights", np.arange(10.0), 5)
+        writer.add_text("notes", "hello", 5)
+    with SummaryWriter(str(tmp_path / "logs" / "a"), purge_step=4, filename_suffix=".later") as writer:
+        writer.add_scalar("reward", 9.0, 4)
+    import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "torch", Naming("algo", "seed", ("lr",))))
+    (run,) = found(tmp_path / "multirun" / "torch")[0].runs
+    assert (run.group, run.seed, run.attempt) == ("ppo", 3, 2)
+    assert run.curves.steps.tolist() == [0, 1, 2, 3, 4]
+    assert run.curves.values["reward"].tolist() == [0, 0.125, 0.25, 0.375, 9.0]
+    assert set(run.curves.values) == {"reward", "loss"}
+
+
+# ---------------------------------------------------------------- W&B
+
+OFFLINE = """
+import json, sys
+import wandb
+folder, jobs = sys.argv[1], json.loads(sys.argv[2])
+for job in jobs:
+    run = wandb.init(mode="offline", dir=folder, project="p", id=job["id"], job_type=job["group"], reinit="create_new",
+                     config={"method": {"name": job["group"]}, "seed": job["seed"]},
+                     settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True))
+    for line in job["lines"]:
+        more = {"h": wandb.Histogram(np_histogram=([1, 3], [0, 1, 2])), "text": "t" * 3000, "deep": {"er": 2.0}}
+        run.log({**line, **more}, step=line["step"] if job["own"] else None)
+    run.finish(exit_code=job["code"])
+"""
+
+
+def offline(folder: Path, *jobs: dict[str, Any]) -> Path:
+    """Real offline runs, written by W&B in a process of its own."""
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE, str(folder), json.dumps(jobs)], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def job(
+    run_id: str, group: str, seed: int, lines: list[dict[str, Any]], code: int = 0, own: bool = True
+) -> dict[str, Any]:
+    return {"id": run_id, "group": group, "seed": seed, "lines": lines, "code": code, "own": own}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Four offline runs: one failed, one resumed from step 3 on."""
+    folder = tmp_path_factory.mktemp("theirs")
+    curve = [{"step": step, "reward": step / 7, "loss": float("nan")} for step in range(1, 6)]
+    later = [{"step": step, "reward": 100.0 + step} for step in range(4, 7)]
+    offline(folder, job("a0", "ppo", 0, curve), job("a1", "ppo", 1, curve, code=3), job("b0", "dpo", 0, curve))
+    offline(folder, job("b0", "dpo", 0, later), job("b1", "dpo", 1, later, own=False))
+    yield folder
+
+
+@pytest.mark.slow
+def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: Path) -> None:
+    into = tmp_path / "multirun" / "theirs"
+    done = import_runs(asked(theirs, into, baseline="ppo", step="step"))
+    assert done.groups == {"ppo": 2, "dpo": 2}
+    assert len(done.gaps) == 1 and done.gaps[0].startswith("group ppo, seed 1: exit code 3 (offline-run-")
+    runs = {(run.group, run.seed): run for run in found(into)[0].runs}
+    first = runs["ppo", 0].curves
+    assert first.steps.tolist() == [1, 2, 3, 4, 5]
+    assert first.values["reward"].tolist() == [step / 7 for step in range(1, 6)]
+    assert first.not_finite == {"loss": 5} and first.values["deep.er"].tolist() == [2.0] * 5
+    resumed = runs["dpo", 0]
+    assert resumed.curves.values["reward"].tolist() == [1 / 7, 2 / 7, 3 / 7, 104.0, 105.0, 106.0]
+    assert (resumed.attempt, resumed.curves.superseded) == (2, 2)
+    assert runs["dpo", 1].curves.steps.tolist() == [4, 5, 6]  # --step, not W&B's own
+    assert runs["ppo", 1].problem == "failed: exit code 3 (last step 5)"
+    kept = read_histograms(folders.run_folder(into.parent, runs["ppo", 0].id), "h").by_step[5]
+    assert (kept.edges.tolist(), kept.counts.tolist()) == ([0, 1, 2], [1, 3])
+    assert main(["report", str(into)]) == 0
+
+
+@pytest.mark.slow
+def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs: Path, tmp_path: Path) -> None:
+    (whole,) = [path for path in find(theirs) if path.name == "run-a0.wandb"]
+    data = whole.read_bytes()
+    assert len(data) > 32768, "or no record crosses a block's end"
+    for place, (cut, changed) in enumerate(((len(data) // 2, None), (len(data) - 20, None), (len(data), 33000))):
+        torn = bytearray(data[:cut])
+        if changed is not None:
+            torn[changed] ^= 255
+        path = tmp_path / f"{place}" / "run-a0.wandb"
+        path.parent.mkdir()
+        path.write_bytes(torn)
+        (run,) = read([path], None, path.parent)
+        assert run.problem == "its file has no end: it was killed, or still runs"
+        assert 0 < run.last_step <= 5 and run.about["method.name"] == "ppo"
+    for content, said in ((b"x" * 99, "does not begin as a file of W&B"), (data[:7], "it holds no run")):
+        path.write_bytes(content)
+        with pytest.raises(BadImport, match=said):
+            list(read([path], None, tmp_path / "stage"))
+    path.write_bytes(data)
+    with pytest.raises(BadImport, match=r"no line has the metric --step global_step"):
+        list(read([path], "global_step", tmp_path / "stage"))

@@ -1,0 +1,148 @@
+"""A sweep of many seeds: what is drawn together, and what makes a later report of it quick."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from analysis import exact, summarize
+from analysis.clouds import Bundle
+from analysis.drawing import DPI, TOGETHER, Figure, canvas_of
+from analysis.figures import figures
+from analysis.read import read_sweep
+from analysis.settings import settings
+from analysis.study import study
+from analysis.summarize import NotEvaluable
+from analysis.traces import Panel, Trace, Traces, to_csv
+from tests.analysis.conftest import MakeSweep, metrics
+
+REWARD = "analysis/reward_sum_mean"
+
+
+def drawn(folder: Path) -> dict[str, Figure]:
+    sweep = read_sweep(folder)
+    found = study(sweep, settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline))
+    return {figure.name: figure for figure in figures(found)}
+
+
+@pytest.mark.parametrize("name", ["curve_analysis_reward_sum_mean", "differences"])
+def test_many_seeds_are_drawn_as_one_for_each_method(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for module in ("curves", "figures"):
+        monkeypatch.setattr(f"analysis.{module}.MANY", 3)
+    figure = drawn(make_sweep(("C0", "C1"), range(4), 5, {"metrics": [REWARD]}))[name]
+    assert TOGETHER in figure.caption
+    assert 'data-group="C1"' in figure.inline and "data-seed" not in figure.inline
+    assert figure.inline.count("<image") == (2 if name.startswith("curve") else 0)
+    rows = list(csv.DictReader(io.StringIO(figure.files["csv"].decode())))
+    for method in ("C0", "C1") if name.startswith("curve") else ("C1",):  # every seed's values are there all the same
+        assert {row["seed"] for row in rows if row["group"] == method} - {""} == {"0", "1", "2", "3"}
+
+
+def test_few_seeds_are_drawn_one_by_one(make_sweep: MakeSweep) -> None:
+    figure = drawn(make_sweep(("C0", "C1"), (0, 1), 5, {"metrics": [REWARD]}))["curve_analysis_reward_sum_mean"]
+    assert TOGETHER not in figure.caption and "<image" not in figure.inline
+    assert figure.inline.count('data-seed="1"') == 2
+
+
+def pixels(draw: Any) -> np.ndarray[Any, Any]:
+    canvas, axes = canvas_of(4.0, 3.0)
+    axes.set_xlim(0, 10)
+    axes.set_ylim(-1, 1)
+    draw(axes)
+    canvas.draw_without_rendering()
+    canvas.set_layout_engine("none")
+    out = io.BytesIO()
+    canvas.savefig(out, format="png", dpi=DPI)
+    return np.asarray(matplotlib.image.imread(io.BytesIO(out.getvalue())))[..., 3]
+
+
+def test_bundle_stands_where_its_lines_would() -> None:
+    x = np.linspace(0, 10, 50)
+    rows = {f"seed.{k}--C1": (f"seed {k}", x, 0.3 + 0.5 * np.sin(x + k)) for k in range(2)}
+    look = {"color": "#0072B2", "linewidth": 1.5, "alpha": 1.0, "paleness": 1.0, "zorder": 2}
+    empty = pixels(lambda axes: None)
+    line: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.5, "zorder": 2}
+    lines = pixels(lambda axes: [axes.plot(*own[1:], **line) for own in rows.values()])
+    image = pixels(lambda axes: axes.add_artist(Bundle("seeds--C1", rows, look, DPI)))
+    ours, theirs = np.argwhere(image - empty > 0.5), np.argwhere(lines - empty > 0.5)
+    assert len(theirs) > 1000 and len(ours) == pytest.approx(len(theirs), rel=0.05)
+    assert np.abs(ours.min(axis=0) - theirs.min(axis=0)).max() <= 1
+    assert np.abs(ours.max(axis=0) - theirs.max(axis=0)).max() <= 1
+    assert np.minimum(image - empty, lines - empty).sum() > 0.85 * (lines - empty).sum()  # and not only in the corners
+
+
+def test_csv_has_every_number_as_python_writes_it() -> None:
+    random = np.random.default_rng(0)
+    hard = [0.0, -0.0, 1e-4, 9.9e-5, -5e-5, 5e-324, 1e15, 1e16, 1.7976931348623157e308, 0.1 + 0.2, 3.0]
+    wide = random.standard_normal(500) * 10.0 ** random.integers(-20, 20, 500)
+    y = np.array([*hard, math.nan, math.inf, *wide])
+    panel = Panel((0, 0, 1, 1), ('step, "of" all', 0, 1, False), ("y", 0, 1, False))
+    traces = tuple(Trace(0, "C,1", seed, "seed", "y", np.arange(y.size, dtype=float), y, None) for seed in (0, 1))
+    _, *rows = csv.reader(io.StringIO(to_csv(Traces((panel,), traces))))
+    assert [row[8] for row in rows] == [repr(v) if math.isfinite(v) else "" for v in y.tolist()] * 2
+    assert {(row[1], row[5]) for row in rows} == {("C,1", 'step, "of" all')}
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 15, 17, 21, 24, 33])
+def test_sums_are_those_of_sign_patterns(n: int) -> None:
+    z = np.random.default_rng(n).standard_normal((n, 2))
+    found = np.concatenate(list(exact.flipped(np.hstack((np.eye(n), z)), seed=3)))  # of the unit vectors: the signs
+    signs, sums = found[:, :n], found[:, n:]
+    assert np.array_equal(np.abs(signs), np.ones_like(signs)) and np.allclose(signs @ z, sums)
+    if n <= exact.EXACT_UP_TO:
+        assert len(found) == 2 ** (n - 1) and (signs[:, 0] == 1).all() and len(np.unique(signs, axis=0)) == len(found)
+    else:
+        assert len(found) == exact.DRAWS and np.abs(signs.mean(axis=0)).max() < 0.02
+
+
+def test_curves_on_one_axis_are_summarised_as_each_alone() -> None:
+    x = np.array([1.0, 2, 5, 6, 9, 10])
+    rows = np.random.default_rng(0).standard_normal((4, x.size))
+    for low, high in ((1, 10), (2, 9), (1.5, 7.25), (5, 5)):
+        assert summarize.areas(x, rows, low, high).tolist() == [summarize.auc(x, row, low, high) for row in rows]
+    for stop in (10.0, 9.0, 6.5):
+        assert summarize.finals(x, rows, stop, fraction=0.5).tolist() == [
+            summarize.final(x, row, stop, fraction=0.5) for row in rows
+        ]
+    with pytest.raises(NotEvaluable, match="ends at 10 of 12"):
+        summarize.areas(x, rows, 1, 12)
+
+
+def test_runs_on_different_steps_are_each_summarised_on_their_own(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+        made = metrics(group, seed, 40)
+        return made[::2] if seed == 1 else made[:30] if seed == 2 else made
+
+    sweep = read_sweep(make_sweep(("C0", "C1"), (0, 1, 2), 40, {"metrics": [REWARD]}, lines=lines))
+    found = study(sweep, settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline))
+    common = found.ranges[REWARD]
+    for block in found.blocks:
+        if block.measure.summary == "auc":
+            for run_id, (steps, values) in common.curves.items():
+                assert block.values[run_id].value == summarize.auc(steps, values, common.start, common.stop)
+            assert [block.values[run.id].value is None for run in sweep.runs] == [
+                run.id not in common.curves for run in sweep.runs
+            ]
+
+
+def test_report_is_the_same_under_any_pandas_for_it_loads_none(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("C0", "C1"), (0, 1), 5, {"metrics": [REWARD]})
+    code = (
+        "import sys; from pathlib import Path; from analysis import cache; from analysis.report import write;"
+        "cache.SMALL = 0; write(Path(sys.argv[1])); write(Path(sys.argv[1])); print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"
+    assert list(folder.parent.glob("cache/curves/*.parquet")), "the second report has read what the first one kept"

@@ -1,0 +1,207 @@
+"""Parts that only some experiments have: model sizes, many cells, seeds that no two methods share, times as curves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis import resample
+from analysis.compare import unpaired
+from analysis.many import FEWEST, many, many_figure, many_table
+from analysis.report.sections import sections
+from analysis.scale import size_trend
+from analysis.settings import REWARD
+from analysis.sizes import short, sizes, sizes_figure, sizes_table
+from analysis.study import block_of
+from analysis.summarize import restricted_mean
+from analysis.unpaired import unpaired_table
+from analysis.waiting import waiting
+from launcher import run as folders
+from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.test_figures import lines_of, studied
+
+ALONE: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
+MODELS = {"gpt2": 124e6, "pythia": 1.4e9, "llama": 6.7e9}
+PAIR = ("C0", "C1")
+
+
+def flat(value: float) -> Lines:
+    return [{"step": step, "attempt": 1, "time": 0.0, REWARD: value} for step in range(1, 11)]
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def score(group: str, seed: int, model: str) -> float:
+    """C1 leads, by 0.1 + 0.02 a seed more with each tenfold of parameters."""
+    lead = (0.1 + 0.02 * seed) * np.log10(MODELS[model] / 1e8) if group == "C1" else 0.0
+    return 0.3 + 0.05 * seed + lead
+
+
+def sized(make_sweep: MakeSweep, told: bool = True) -> Path:
+    cells = {group: [{"model": model} for model in MODELS] for group in PAIR}
+    made = lambda group, seed, cell: flat(score(group, seed, cell["model"]))  # noqa: E731
+    folder = make_sweep(PAIR, (0, 1, 2), 10, ALONE, cells, "sizes", lines=made)
+    for run in sorted((folder.parent / "runs").iterdir()) if told else []:
+        summary = json.loads((run / "summary.json").read_text())
+        size = list(MODELS.values())[int(run.name.rpartition("-")[2])]
+        folders.write_json(run / "summary.json", {**summary, "parameters": size})
+    return folder
+
+
+def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep) -> None:
+    study = studied(sized(make_sweep))
+    found = sizes(study)
+    assert found is not None and dict(found.models) == {size: name for name, size in MODELS.items()}
+    a, b = (np.array([[score(group, seed, m) for m in MODELS] for seed in range(3)]) for group in ("C1", "C0"))
+    expected = size_trend(list(MODELS.values()), a, b)
+    assert found.trends["C1"].slope == pytest.approx(0.12) == pytest.approx(expected.slope)
+    assert found.trends["C1"].interval == pytest.approx(expected.interval)
+    table = sizes_table(study, found)
+    assert [row[1] for row in table.rows] == ["124M gpt2", "1.4B pythia", "6.7B llama", "slope, a tenfold"]
+    assert table.records[-1]["value"] == pytest.approx(0.12) and table.records[0]["parameters"] == 124e6
+    lines = lines_of(sizes_figure(study, found).canvas)
+    assert lines["mean2--C0"].get_label() == "6.7B parameters llama, mean over seeds"
+    assert [part.id for part in sections(study)] == ["grid", "sizes"]
+
+
+def test_a_size_that_a_seed_lacks_is_named_and_has_no_slope(make_sweep: MakeSweep) -> None:
+    folder = sized(make_sweep)
+    shutil.rmtree(folders.run_folder(folder.parent, "C1-1-2"))
+    study = studied(folder)
+    found = sizes(study)
+    assert found is not None and found.trends["C1"].n == 2 and found.trends["C1"].slope == pytest.approx(0.12)
+    rows = sizes_table(study, found).rows
+    assert rows[2][2] == "2" and rows[2][-1] == "seed 1: C1: no result"
+    assert "1 of 3 seeds lack a size" in rows[3][-1]
+
+
+def test_a_size_that_no_run_has_is_named_and_the_others_have_a_slope(make_sweep: MakeSweep) -> None:
+    folder = sized(make_sweep)
+    for seed in range(3):
+        shutil.rmtree(folders.run_folder(folder.parent, f"C1-{seed}-2"))
+    study = studied(folder)
+    found = sizes(study)
+    assert found is not None and found.trends["C1"].n == 3 and found.trends["C1"].sizes == (124e6, 1.4e9)
+    assert any(note.startswith("C1 (BNTO minimal), 6.7B llama: no pair (seed 0: C1: no result")
+               for note in sizes_table(study, found).notes)  # fmt: skip
+
+
+def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
+    folder = sized(make_sweep)
+    for run in sorted((folder.parent / "runs").iterdir()):
+        summary = json.loads((run / "summary.json").read_text())
+        folders.write_json(run / "summary.json", {**summary, "parameters": 1e5 + len(run.name) + int(run.name[-1])})
+    assert sizes(studied(folder)) is None
+
+
+def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> None:
+    assert sizes(studied(sized(make_sweep, told=False))) is None
+    assert [short(n) for n in (99, 108_160, 124e6, 1.4e9, 6.74e9)] == ["99", "108K", "124M", "1.4B", "6.74B"]
+
+
+# ---------------------------------------------------------------- many cells
+
+
+def tasks(make_sweep: MakeSweep, count: int, better: str = "higher") -> Path:
+    cells = {group: [{"task": f"t{task}"} for task in range(count)] for group in PAIR}
+
+    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        random = np.random.default_rng([seed, int(cell["task"][1:]), group == "C1"])
+        return flat(float(0.4 + 0.1 * (group == "C1") + 0.1 * random.normal()))
+
+    analysis = {**ALONE, "primary": {**ALONE["primary"], "direction": better}}
+    return make_sweep(PAIR, (0, 1, 2), 10, analysis, cells, "tasks", lines=made)
+
+
+def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
+    study = studied(tasks(make_sweep, FEWEST))
+    found = many(study)
+    assert found is not None and found.factors == ("task",) and found.scores["C1"].shape == (3, FEWEST)
+    table = many_table(study, found)
+    assert table.columns[3:] == ("IQM", "median", "mean", "optimality gap", "better than C0 (GRPO)")
+    for name, statistic in (("IQM", resample.iqm), ("optimality gap", resample.optimality_gap)):
+        expected = resample.stratified(found.scores["C1"], statistic)
+        record = table.records[1]
+        assert (record[name], record[f"{name} low"]) == (float(expected.value), float(expected.low))
+    chance = resample.probability_of_improvement(found.scores["C1"], found.scores["C0"])
+    assert table.records[1]["improvement"] == float(chance.value) > 0.5 and table.records[0]["improvement"] is None
+    drawn = lines_of(many_figure(study, found).canvas)["mean--C1"]
+    assert drawn.get_ydata()[0] == 1 and drawn.get_ydata()[-1] == 0
+
+
+def test_where_lower_is_better_the_sides_are_changed(make_sweep: MakeSweep) -> None:
+    study = studied(tasks(make_sweep, FEWEST, "lower"))
+    found = many(study)
+    assert found is not None and found.turned
+    table = many_table(study, found)
+    assert table.records[1]["improvement"] < 0.5 and "optimality gap" not in table.columns
+    drawn = lines_of(many_figure(study, found).canvas)["mean--C1"]
+    assert drawn.get_ydata()[0] == 0 and drawn.get_ydata()[-1] == 1
+
+
+def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
+    folder = tasks(make_sweep, FEWEST)
+    shutil.rmtree(folders.run_folder(folder.parent, "C1-1-2"))
+    assert many(studied(folder)) is None
+
+
+# ---------------------------------------------------------------- unpaired
+
+
+def test_methods_without_a_common_seed_are_compared_as_samples_and_marked(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("C0", "C1", "PTRW"), (0, 1, 2, 3), 30)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["runs"] = [run for run in plan["runs"] if (run["group"] == "C1") == (run["seed"] > 1)]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    study = studied(folder)
+    table = unpaired_table(study)
+    assert set(table.groups) == {"C1"} and table.notes[0].startswith("UNPAIRED: these methods share no seed")
+    values = {estimate.group: estimate.values for estimate in study.primary.estimates}
+    expected = unpaired(values["C1"], values["C0"])
+    assert table.records[0]["p_welch"] == expected.p_t and table.records[0]["p_mann_whitney"] == expected.p_mann_whitney
+    assert table.records[0]["difference"] == expected.mean_difference
+    assert table.records[0]["paired"] is False and table.rows[0][2] == "2 and 2"
+    verdicts = {one.group: one.verdict for one in study.primary.comparisons}
+    assert verdicts["C1"] == "no common seed: see the unpaired comparison" and "n = 2" in verdicts["PTRW"]
+    assert [part.id for part in sections(study)] == ["unpaired"]
+
+
+def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(PAIR, (0, 1), 10, ALONE)
+    shutil.rmtree(folders.run_folder(folder.parent, "C1-0"))
+    shutil.rmtree(folders.run_folder(folder.parent, "C0-1"))
+    study = studied(folder)
+    assert not unpaired_table(study).rows and "not evaluable" in study.primary.comparisons[0].verdict
+
+
+# ---------------------------------------------------------------- times
+
+
+def test_curves_of_times_show_what_the_restricted_mean_is_of(make_sweep: MakeSweep) -> None:
+    asked = {**ALONE, "time_to": [{"at": 0.7}], "window": 1}
+    study = studied(make_sweep(PAIR, analysis=asked))
+    block = block_of(study, REWARD, "time_to")
+    assert block is not None
+    (sketch,) = waiting(study)
+    drawn = lines_of(sketch.canvas)
+    for estimate in block.estimates:
+        line = drawn[f"curve--{estimate.group}"]
+        x, y = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+        assert (np.diff(x) * y[:-1]).sum() == pytest.approx(estimate.mean)  # the area under the curve
+    texts = [text.get_text() for text in sketch.canvas.axes[0].texts]
+    assert texts.count("3") >= 2 and "not there yet:" in texts
+
+
+def test_times_that_none_reaches_are_cut_off_and_marked(make_sweep: MakeSweep) -> None:
+    asked = {**ALONE, "time_to": [{"at": 99.0}]}
+    (sketch,) = waiting(studied(make_sweep(PAIR, analysis=asked)))
+    drawn = lines_of(sketch.canvas)
+    assert set(drawn["curve--C1"].get_ydata()) == {1.0} and drawn["censored--C1"].get_xdata().tolist() == [60.0] * 3
+    assert restricted_mean([60.0] * 3, [False] * 3, 60.0) == 60.0
