@@ -1,17 +1,18 @@
-"""How figures are drawn and saved: palette, canvas, legends, and SVG, PDF and PNG of one drawing.
+"""How figures are drawn and saved: palette, canvas, legends, and what a page needs of a drawing.
 
 Same input, same bytes: no dates, no random ids.
 """
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.traces import GID, NONE, Array, Traces, to_csv, traces_of
+from analysis.rendering import Files, rendering
+from analysis.traces import GID, Array, Traces, to_csv, traces_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,6 @@ PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
 _WIDTH = 7.0  # inches of a figure that fills the page's width
-DPI = 160  # of a PNG, and of what is an image in the other formats
 MANY = 100  # seeds of all methods in a figure: beyond that each method's are drawn as one, and a page stays small
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
 INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours where a figure stands in a page
@@ -57,18 +57,25 @@ class Sketch(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure.
-
-    files: suffix -> bytes; caption says what is drawn and what is missing; inline: SVG to stand in a page; traces: the
-    values behind it.
-    """
+    """A drawn figure. caption says what is drawn and what is missing; traces: the values behind it; width in inches."""
 
     name: str
     title: str
     caption: str
-    files: Mapping[str, bytes]
-    inline: str
-    traces: Traces = NONE
+    width: float
+    traces: Traces
+    csv: bytes
+    rendered: Callable[[], Files]
+
+    @cached_property
+    def files(self) -> Files:
+        """Its files by suffix; waits for those that are being rendered."""
+        return {**self.rendered(), "csv": self.csv}
+
+    @cached_property
+    def inline(self) -> str:
+        """The SVG to stand in a page."""
+        return _inline(self.name, self.title, self.files["svg"].decode(), self.width)
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
@@ -120,21 +127,21 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
     return rows
 
 
-def save(sketch: Sketch) -> Figure:
-    """The drawing in every format, its values as CSV among them."""
-    name, title, caption, canvas = sketch[:4]
-    canvas.draw_without_rendering()
-    canvas.set_layout_engine("none")  # laid out once, not again for every format
-    files = {}
-    for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("pdf", {"CreationDate": None}), ("png", {})):
-        out = io.BytesIO()
-        canvas.patch.set_alpha(float(suffix == "png"))  # white paper: what shows a PNG may have a dark one
-        canvas.savefig(out, format=suffix, metadata=metadata, dpi=DPI)
-        files[suffix] = out.getvalue()
-    found = traces_of(canvas, sketch.intervals or {}, sketch.names or {}, sketch.steps or {}, sketch.values or {})
-    files["csv"] = to_csv(found).encode()
-    inline = _inline(name, title, files["svg"].decode(), canvas.get_figwidth())
-    return Figure(name, title, caption, files, inline, found)
+def save(sketches: Sequence[Sketch]) -> list[Figure]:
+    """The drawings in every format, their values as CSV among them."""
+    for sketch in sketches:
+        sketch.canvas.draw_without_rendering()
+        sketch.canvas.set_layout_engine("none")  # laid out once, not again for every format
+    traces = [
+        traces_of(one.canvas, one.intervals or {}, one.names or {}, one.steps or {}, one.values or {})
+        for one in sketches
+    ]
+    points = sum(trace.x.size for found in traces for trace in found.traces)
+    pictures = rendering([sketch.canvas for sketch in sketches], points)
+    return [
+        Figure(*sketch[:3], sketch.canvas.get_figwidth(), found, to_csv(found).encode(), files)
+        for sketch, found, files in zip(sketches, traces, pictures, strict=True)
+    ]
 
 
 def _marked(found: re.Match[str]) -> str:

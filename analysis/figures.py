@@ -48,11 +48,11 @@ def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]
 
     matplotlib.use("Agg")
     with matplotlib.rc_context(STYLE):
-        found = []
+        found: list[Sketch] = []
         for draw in drawings:
             made = draw()
-            found += [save(sketch) for sketch in ([made] if isinstance(made, Sketch) else made or [])]
-        return found
+            found += [made] if isinstance(made, Sketch) else made or []
+        return save(found)
 
 
 def _apart(axes: Axes, comparison: Comparison, d: Array, height: float, dots: Mapping[str, Any]) -> None:

@@ -183,19 +183,24 @@ def to_csv(found: Traces) -> str:
             fields[id(values)] = _fields(values)
         return fields[id(values)]
 
+    before_y: dict[tuple[object, ...], list[str]] = {}  # likewise
     header = ("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high")
     parts = [_row(*header)]
     for trace in found.traces:
-        low, high = trace.interval or (None, None)
-        before = _row(trace.panel, trace.group, trace.seed, trace.what)[:-1]
-        across, up = (_row(name)[:-1] if name else "" for name in (found.panels[trace.panel].x[0], trace.name))
+        about = _row(trace.panel, trace.group, trace.seed, trace.what)[:-1]
+        names = found.panels[trace.panel].x[0], trace.name
         n = trace.x.size
+        same = (*names, id(trace.steps), id(trace.x))
+        if same not in before_y:
+            across, up = (_row(name)[:-1] if name else "" for name in names)
+            both = zip(of(trace.steps, n), of(trace.x, n), strict=True)
+            before_y[same] = [f",{step},{across},{x},{up}," for step, x in both]
         y = _fields(trace.shown) if trace.name else repeat("", n)
-        columns = of(trace.steps, n), of(trace.x, n), y, of(low, n), of(high, n)
-        parts += [
-            f"{before},{step},{across},{x},{up},{value},{least},{most}\n"
-            for step, x, value, least, most in zip(*columns, strict=True)
-        ]
+        if trace.interval is None:
+            parts += [f"{about}{place}{value},,\n" for place, value in zip(before_y[same], y, strict=True)]
+        else:
+            columns = before_y[same], y, *(of(end, n) for end in trace.interval)
+            parts += [f"{about}{place}{value},{low},{high}\n" for place, value, low, high in zip(*columns, strict=True)]
     return "".join(parts)
 
 

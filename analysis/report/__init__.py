@@ -61,8 +61,8 @@ def write(folder: Path) -> Report:
     said = answer(found)
     answered = responses(sweep)
     out = folder / "report"
-    files = files_of(shown, drawn)
-    files["results.parquet"] = results(found)
+    summaries = results(found)  # while the figures are rendered
+    files = files_of(shown, drawn) | {"results.parquet": summaries}
     files["report.json"] = to_json(found, said, judged, shown, drawn, answered)
     heard = spoken(answered, sweep) if answered else None
     files["index.html"] = page(found, said, shown, drawn, parts, colours(sweep.groups), heard).encode()

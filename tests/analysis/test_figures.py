@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,11 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str,
     """Caption and canvas of every figure of curves, laid out as it is saved."""
     kept: dict[str, tuple[str, Any]] = {}
 
-    def keep(sketch: Sketch) -> Figure:
-        sketch.canvas.canvas.draw()
-        kept[sketch.name] = sketch.caption, sketch.canvas
-        return Figure(sketch.name, sketch.title, sketch.caption, {}, "")
+    def keep(sketches: Sequence[Sketch]) -> list[Figure]:
+        for sketch in sketches:
+            sketch.canvas.canvas.draw()
+            kept[sketch.name] = sketch.caption, sketch.canvas
+        return []
 
     monkeypatch.setattr(module, "save", keep)
     figures(studied(folder))

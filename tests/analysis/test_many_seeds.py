@@ -17,9 +17,10 @@ import pytest
 
 from analysis import exact, summarize
 from analysis.clouds import Bundle
-from analysis.drawing import DPI, TOGETHER, Figure, canvas_of
+from analysis.drawing import TOGETHER, Figure, canvas_of
 from analysis.figures import figures
 from analysis.read import read_sweep
+from analysis.rendering import DPI
 from analysis.settings import settings
 from analysis.study import study
 from analysis.summarize import NotEvaluable

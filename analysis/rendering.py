@@ -1,0 +1,58 @@
+"""Laid-out drawings in every format, on all cores where there is much to draw."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+DPI = 160  # of a PNG, and of what is an image in the other formats
+_MUCH = 200_000  # points of all drawings: fewer are drawn before another process has begun
+
+Files = dict[str, bytes]  # by suffix
+
+
+def rendering(canvases: Sequence[Canvas], points: int) -> list[Callable[[], Files]]:
+    """What gives the files of each canvas: where there are many points, it waits for a process that has begun on them.
+
+    The processes are forks, which have the canvases already: to send a large one takes longer than to render it.
+    """
+    workers = min(len(canvases), os.cpu_count() or 1)
+    if points < _MUCH or workers < 2 or sys.platform != "linux":
+        return [partial(dict, rendered(canvas)) for canvas in canvases]
+    fork = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(workers, fork, initializer=_inherit, initargs=(canvases,))
+    found: list[Callable[[], Files]] = [pool.submit(_rendered, place).result for place in range(len(canvases))]
+    pool.shutdown(wait=False)
+    return found
+
+
+def rendered(canvas: Canvas) -> Files:
+    """SVG, PDF and PNG of a canvas that has been laid out. No dates: same input, same bytes."""
+    files = {}
+    for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("pdf", {"CreationDate": None}), ("png", {})):
+        out = io.BytesIO()
+        canvas.patch.set_alpha(float(suffix == "png"))  # white paper: what shows a PNG may have a dark one
+        canvas.savefig(out, format=suffix, metadata=metadata, dpi=DPI)
+        files[suffix] = out.getvalue()
+    return files
+
+
+_inherited: Sequence[Canvas] = ()
+
+
+def _inherit(canvases: Sequence[Canvas]) -> None:
+    global _inherited
+    _inherited = canvases
+
+
+def _rendered(place: int) -> Files:
+    return rendered(_inherited[place])
