@@ -57,8 +57,8 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.slurm
 	$(BIN)/python -m benchmarks.status
 	$(BIN)/python -m benchmarks.plan
-	$(BIN)/python -m benchmarks.analysis
 	$(BIN)/python -m benchmarks.validity
+	$(BIN)/python -m benchmarks.analysis
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
