@@ -1,4 +1,7 @@
-"""Parsed metrics logs, kept as Parquet beside the runs: a later report reads the columns that it needs and no text.
+"""Parsed metrics logs, kept in Arrow's format beside the runs: a later report reads the columns it needs and no text.
+
+Arrow's, not Parquet: a column is mapped into memory as it is, and a thousand runs of twenty metrics are there in a
+quarter of a second, not one.
 
 What is kept belongs to the log's content: a log that has grown, or was changed, is parsed again. Deleting the folder
 loses time and nothing else.
@@ -8,17 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from analysis.log import Array, BadLine, Curves, parse
+from analysis.log import BadLine, Curves, parse
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
 _FORMAT = 1
@@ -33,7 +35,7 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
     stat = log.stat()
     if stat.st_size < SMALL:
         return parse(log.read_bytes(), shown)
-    file = kept.with_suffix(".parquet")
+    file = kept.with_suffix(".arrow")
     stamp = [stat.st_size, stat.st_mtime_ns]
     found = _open(file)
     if found is not None and found[1]["stamp"] == stamp:
@@ -47,60 +49,29 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
     return parsed
 
 
-class _Columns(Mapping[str, Array]):
-    """The columns of a Parquet file: the first one is read alone when it is asked for, the others at once when a second
-    one is, for together they take as long as two or three."""
-
-    def __init__(self, file: pq.ParquetFile, names: tuple[str, ...]) -> None:
-        self._file: pq.ParquetFile | None = file
-        self._names = names
-        self._read: dict[str, Array] = {}
-
-    def __getitem__(self, name: str) -> Array:
-        if name not in self._read and self._file is not None and name in self._names:
-            others = [other for other in self._names if other not in self._read]
-            self._read |= _columns(self._file, others if self._read else [name])
-            if len(self._read) == len(self._names):
-                self._file = None  # and with it the file's bytes
-        return self._read[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 def array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
     """Values (n,) as Arrow has them, without a copy. Not pyarrow.array, which first imports pandas: a report needs it
     for nothing, and it takes as long as a small report."""
     return pa.Array.from_buffers(kind, values.size, [valid, pa.py_buffer(values)])
 
 
-def _columns(file: pq.ParquetFile, names: list[str]) -> dict[str, Array]:
-    table = file.read(columns=names, use_threads=False).combine_chunks()
-    # Not to_numpy, which imports pandas, too.
-    return {name: np.asarray(np.from_dlpack(table.column(name).chunk(0)), dtype=np.float64) for name in names}
-
-
-def _open(file: Path) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
+def _open(file: Path) -> tuple[pa.RecordBatch, dict[str, Any]] | None:
     try:
-        # Whole, in memory: a thousand files held open would be too many.
-        found = pq.ParquetFile(pa.py_buffer(file.read_bytes()))
-        about = orjson.loads((found.schema_arrow.metadata or {})[_ABOUT])
+        # Mapped: what no one asks for is never read. The file is closed again; the mapping lives with its columns.
+        with pa.memory_map(str(file)) as source:
+            found = pa.ipc.open_file(source).get_batch(0)
+        about = orjson.loads((found.schema.metadata or {})[_ABOUT])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return None
     return (found, about) if about.get("format") == _FORMAT else None
 
 
-def _restored(file: pq.ParquetFile, about: Mapping[str, Any], shown: str) -> Curves:
+def _restored(kept: pa.RecordBatch, about: Mapping[str, Any], shown: str) -> Curves:
     bad = tuple(BadLine(shown, *line) for line in about["bad"])
-    names = tuple(file.schema_arrow.names[1:])
-    steps = _columns(file, ["step"])["step"]
-    return Curves(steps, _Columns(file, names), about["not_finite"], bad, about["bad_count"], about["superseded"])
+    # Not to_numpy, which imports pandas, too.
+    columns = [np.asarray(np.from_dlpack(column), dtype=np.float64) for column in kept.columns]
+    values = dict(zip(kept.schema.names[1:], columns[1:], strict=True))
+    return Curves(columns[0], values, about["not_finite"], bad, about["bad_count"], about["superseded"])
 
 
 def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
@@ -114,9 +85,9 @@ def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Metrics are noise in their last digits: neither a dictionary nor compression makes them smaller.
-        table = pa.Table.from_arrays([array(pa.float64(), column) for column in columns], schema=schema)
-        pq.write_table(table, part, use_dictionary=False, compression="none", write_statistics=False)
+        kept = pa.RecordBatch.from_arrays([array(pa.float64(), column) for column in columns], schema=schema)
+        with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(kept)
         part.replace(file)
     except OSError:
         part.unlink(missing_ok=True)

@@ -129,9 +129,11 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
 
 def save(sketches: Sequence[Sketch]) -> list[Figure]:
     """The drawings in every format, their values as CSV among them."""
-    for sketch in sketches:
-        sketch.canvas.draw_without_rendering()
-        sketch.canvas.set_layout_engine("none")  # laid out once, not again for every format
+    for sketch in sketches:  # laid out once, not again for every format
+        engine = sketch.canvas.get_layout_engine()
+        if engine is not None:
+            engine.execute(sketch.canvas)
+        sketch.canvas.set_layout_engine("none")
     traces = [
         traces_of(one.canvas, one.intervals or {}, one.names or {}, one.steps or {}, one.values or {})
         for one in sketches

@@ -191,13 +191,29 @@ def test_a_log_that_changed_is_read_again(tmp_path: Path) -> None:
     assert cache.curves(log, "shown", kept).values["a"][-1] == 9.5
 
 
-@pytest.mark.parametrize("content", [b"", b"not parquet", None])
+@pytest.mark.parametrize("content", [b"", b"not Arrow's", None])
 def test_what_is_kept_may_be_damaged_or_in_the_way(tmp_path: Path, content: bytes | None) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
-    file = tmp_path / "run.parquet"
+    file = tmp_path / "run.arrow"
     file.mkdir() if content is None else file.write_bytes(content)
     assert plain(cache.curves(log, "shown", kept)) == plain(read_curves(log, "shown"))
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_half_of_what_was_kept_is_not_read(tmp_path: Path) -> None:
+    log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
+    first = cache.curves(log, "shown", kept)
+    (file,) = tmp_path.glob("run.*")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert plain(cache.curves(log, "shown", kept)) == plain(first)
+
+
+def test_a_log_without_a_good_line_is_kept_too(tmp_path: Path) -> None:
+    log, kept = written(tmp_path, *["{broken" * 200] * 1000), tmp_path / "run"
+    assert log.stat().st_size > cache.SMALL
+    first = cache.curves(log, "shown", kept)
+    assert not first.steps.size and first.bad_count == 1000 and list(tmp_path.glob("run.*"))
+    assert plain(cache.curves(log, "shown", kept)) == plain(first)
 
 
 def test_a_short_log_is_not_kept(tmp_path: Path) -> None:
