@@ -122,6 +122,7 @@ def test_micro_batches_change_nothing_but_the_rounding(method, cache):
         assert line == {key: pytest.approx(expected[key], rel=1e-4, abs=1e-6) for key in line}
 
 
+@pytest.mark.slow
 def test_every_metric_of_the_vocabulary_is_written(new_run):
     documented = {
         line.split("`")[1] for line in (ROOT / "docs" / "metrics.md").read_text().splitlines() if line.startswith("| `")
