@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from analysis.leaves import leaves
 from analysis.read import Run, Sweep
 from analysis.settings import Settings
 from analysis.study import Block, Measure, Study, range_of, time_to, versus
@@ -149,14 +150,9 @@ def _frozen(multirun: Path, run_id: str, bases: dict[str, Any]) -> dict[str, Any
     return {**{key: value for key, value in config.items() if key not in _OWN}, "base": bases[name]}
 
 
-def _flat(tree: Any, prefix: str = "") -> dict[str, str]:
-    """Leaves by dotted key, as JSON writes them; a list is a leaf."""
-    if isinstance(tree, Mapping) and tree:
-        leaves: dict[str, str] = {}
-        for key, value in tree.items():
-            leaves |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
-        return leaves
-    return {prefix: json.dumps(tree, ensure_ascii=False, default=str)} if prefix else {}
+def _flat(config: Mapping[str, Any]) -> dict[str, str]:
+    """The leaves by dotted key, as JSON writes them."""
+    return {key: json.dumps(value, ensure_ascii=False, default=str) for key, value in leaves(config).items()}
 
 
 def _joined(values: Any) -> str:

@@ -196,7 +196,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
     if lowest > alpha and np.unique(np.concatenate((x, y))).size == n + m:
         reasons.append(f"the rank-sum test cannot decide with {n} and {m} values: its smallest p is {lowest:.2g}")
     largest = float(max(np.abs(x).max(), np.abs(y).max()))
-    above = np.sign(_rounded(x[:, None] - y[None, :], ROUNDING * largest))
+    above = np.sign(student.without_rounding(x[:, None] - y[None, :], ROUNDING * largest))
     return UnpairedResult(
         n=n,
         m=m,
@@ -271,12 +271,7 @@ def _finite(values: ArrayLike, name: str, reasons: list[str]) -> Array:
 
 def _differences(left: Array, right: Array) -> tuple[Array, float]:
     """left - right, zero where only rounding is left of it; and the size of the numbers subtracted."""
-    size = np.maximum(np.abs(left), np.abs(right))
-    return _rounded(left - right, ROUNDING * size), float(size.max())
-
-
-def _rounded(d: Array, slack: Array | float) -> Array:
-    return np.where(np.abs(d) <= slack, 0.0, d)
+    return student.difference(left, right), float(np.abs((left, right)).max())
 
 
 def _mean(d: Array) -> float:

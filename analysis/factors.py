@@ -105,8 +105,8 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
         raise ValueError(f"{len(cells)} cells do not tell all effects apart: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
-    found = np.linalg.lstsq(design, values, rcond=None)[0]
-    found = np.where(np.abs(found) <= 10 * student.ROUNDING * size, 0.0, found)  # what rounding leaves of nothing
+    solved = np.asarray(np.linalg.lstsq(design, values, rcond=None)[0], dtype=np.float64)
+    found = student.without_rounding(solved, 10 * student.ROUNDING * size)
     start, mains, pairs = 1, {}, {}
     for name, own in levels.items():
         width = len(own) - 1

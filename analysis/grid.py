@@ -197,10 +197,8 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     pairs = _pairs(values, cell, base) if base is not None and values else None
     if pairs is None or not pairs.seeds:
         return CellResult(group, cell, len(values), len(own), mean, 0, None, None, None, None, remark)
-    a, b = np.asarray(pairs.a), np.asarray(pairs.b)
-    sizes = np.maximum(np.abs(a), np.abs(b))
-    d = np.where(np.abs(a - b) <= student.ROUNDING * sizes, 0.0, a - b)  # what rounding leaves is no difference
-    spread = None if cut else student.mean(d, float(sizes.max()))  # of times cut at the budget no t interval is right
+    d, size = student.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
+    spread = None if cut else student.mean(d, size)  # of times cut at the budget no t interval is right
     interval = spread.interval(study.settings.alpha) if spread is not None else None
     p = family.single(d, test, study.settings.seed)
     return CellResult(group, cell, len(values), len(own), mean, d.size, float(d.mean()), interval, p, None, remark)

@@ -70,7 +70,7 @@ def size_trend(
         return SizeTrend(tuple(sizes.tolist()), at, 0, None, None, None, None, "; ".join(reasons))
     # A slope below the rounding of the numbers subtracted is none.
     size = float(max(np.abs(left[whole]).max(), np.abs(right[whole]).max())) / float(np.ptp(logs))
-    slopes = np.where(np.abs(slopes) <= 10 * student.ROUNDING * size, 0.0, slopes)
+    slopes = student.without_rounding(slopes, 10 * student.ROUNDING * size)
     found = student.mean(slopes, size)
     if found is None:
         reasons.append("one seed: the slope has no spread" if n == 1 else "all slopes are equal: there is no interval")

@@ -92,6 +92,17 @@ def t_test(values: ArrayLike) -> float | None:
     return None if found is None else found.p()
 
 
+def difference(a: ArrayLike, b: ArrayLike) -> Array:
+    """a - b, elementwise, zero where only rounding is left of it."""
+    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    return without_rounding(left - right, ROUNDING * np.maximum(np.abs(left), np.abs(right)))
+
+
+def without_rounding(values: Array, slack: Array | float) -> Array:
+    """The values, zero where they are no larger than `slack`."""
+    return np.where(np.abs(values) <= slack, 0.0, values)
+
+
 def constant(values: Array, size: float | None = None) -> bool:
     """Whether all values are equal but for rounding, relative to `size` (default: the largest of them)."""
     return float(np.ptp(values)) <= ROUNDING * (float(np.abs(values).max()) if size is None else size)

@@ -315,13 +315,8 @@ def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
     seeds = sorted({seed for found in pairs.values() for seed in found.seeds})
     matrix = np.full((len(seeds), len(pairs)), np.nan)
     for column, found in enumerate(pairs.values()):
-        for seed, a, b in zip(found.seeds, found.a, found.b, strict=True):
-            matrix[seeds.index(seed), column] = _difference(a, b)
+        matrix[[seeds.index(seed) for seed in found.seeds], column] = student.difference(found.a, found.b)
     return matrix
-
-
-def _difference(a: float, b: float) -> float:
-    return 0.0 if abs(a - b) <= student.ROUNDING * max(abs(a), abs(b)) else a - b
 
 
 def _compare(pairs: cells.Pairs, measure: Measure, settings: Settings, reached: Sequence[bool | None]) -> PairedResult:

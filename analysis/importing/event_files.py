@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from analysis.importing.found import BadImport, Found, flat, stage
+from analysis.importing.found import BadImport, Found, stage
+from analysis.leaves import leaves
 
 KIND = "TensorBoard"
 _PATTERN = "*tfevents*"
@@ -65,7 +66,7 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
             key=name,
             place=name,
             config=config,
-            about=flat(config),
+            about=leaves(config),
             staged=own,
             problem=None,
             attempts=logged.attempt,

@@ -71,14 +71,3 @@ def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[
     if lines:
         folders.histograms_path(folder).write_text("".join(lines), encoding="utf-8")
     return Staged(last, finished, frozenset(names - {"step", "attempt", "time"}), {"steps": last, **counted})
-
-
-def flat(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """The leaves of a configuration by their dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{at}{key}.")
-        else:
-            found[f"{at}{key}"] = value
-    return found

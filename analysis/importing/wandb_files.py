@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import BadImport, Found, flat, stage
+from analysis.importing.found import BadImport, Found, stage
+from analysis.leaves import leaves
 
 KIND = "W&B"
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
@@ -92,7 +93,7 @@ def _found(key: str, parts: Sequence[_Part], folder: Path) -> Found:
         key=key,
         place=last.path.parent.name,
         config=config,
-        about={**flat(config), **{f"wandb.{word}": value for word, value in of_run.items() if value}},
+        about={**leaves(config), **{f"wandb.{word}": value for word, value in of_run.items() if value}},
         staged=folder,
         problem=problem,
         attempts=len(parts),

@@ -53,6 +53,10 @@ def _problems(plan: Plan, wanted: Sequence[str]) -> Iterator[Problem]:
 
 
 def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator[Problem]:
+    if not shape.time_s:
+        rule, fix = "SLURM needs a time limit", "give one, such as 24:00:00 or 2-00:00:00"
+        yield Problem(files, "model.resources.time", None, rule, fix)
+        return
     if settings["signal_delay_s"] >= shape.time_s:
         rule = f"the time limit is {shape.time_s} s, and no time would be left to run in"
         fix = "give fewer seconds, or more model.resources.time"

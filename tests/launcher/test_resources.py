@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from launcher import estimate
 from launcher.problem import InvalidPlan
-from launcher.schedulers import ray_fit, slurm_arrays
+from launcher.schedulers import ray_fit, slurm, slurm_arrays
 from launcher.schedulers.resources import Shape, seconds, shape
 from tests.launcher.experiments import make
 
@@ -62,3 +63,14 @@ def test_what_no_cluster_can_give_is_refused_on_all(cluster: str, asked: str, fi
 )
 def test_times_are_read_as_slurm_writes_them(written: str, found: int | None) -> None:
     assert seconds(written) == found
+
+
+def test_slurm_needs_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in slurm._COMMANDS:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    planned = make("method=c0_grpo", "cluster=slurm", f"multirun={tmp_path}")
+    (run,) = planned.runs.values()
+    del run.config["model"]["resources"]["time"]  # as in a model's file that says nothing of it
+    with pytest.raises(InvalidPlan, match=r"conf/model/tiny.yaml: model.resources.time: SLURM needs a time limit"):
+        slurm.check(planned, list(planned.runs))
