@@ -8,9 +8,11 @@ lines says what is missing, after a crash in the middle of sending too.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import wandb
 
 from launcher import run as folders
@@ -31,11 +34,14 @@ INIT_S = 30.0
 FINISH_S = 120.0
 # Shorter than what a worker waits for its trackers: the last word is then W&B's own.
 LIVE_FINISH_S = 20.0
+# wandb waits at exit for its service process, without limit; whether everything arrived is known by then.
+EXIT_S = 5.0
 # The server counts what it got in the background.
 CONFIRM_S = 20.0
 # The x axis of every metric. W&B's own step is the same, as a rule.
 STEP = "step"
 _RETRIES = 2
+SERVICE = "wandb-core"
 LOGIN = "log in with `wandb login`, or set WANDB_API_KEY; another server than this: set WANDB_BASE_URL"
 
 
@@ -55,13 +61,36 @@ def check_credentials(ask: bool = False) -> None:
     """
     from wandb.sdk.lib import wbauth  # wandb.login, the public way, prompts
 
-    wandb.setup(settings=wandb.Settings(silent=True))
+    _start_service()
     try:
         found = wbauth.authenticate_session(host=server(), source="rlsweep", prompt=False, verify=ask)
     except Exception as error:
         raise Unsent(f"{server()}: no answer, or the key was refused ({one_line(str(error))}). Fix: {LOGIN}") from error
     if found is None:
         raise Unsent(f"{server()}: no credentials. Fix: {LOGIN}")
+
+
+@functools.cache
+def _start_service() -> None:
+    """Start wandb's service process, which then lives EXIT_S longer than this one at most.
+
+    Where its last request got no answer it may never end: 5 times in 72 (wandb 0.31, 6 processes on two cores).
+    """
+    wandb.setup(settings=wandb.Settings(silent=True)).ensure_service()
+    atexit.register(_end_service)  # after wandb's own handler, so that it runs before it
+
+
+def _end_service() -> None:
+    services = [child for child in psutil.Process().children() if child.name() == SERVICE]
+
+    def end() -> None:
+        for service in services:
+            if service.is_running():
+                service.kill()
+
+    timer = threading.Timer(EXIT_S, end)
+    timer.daemon = True
+    timer.start()
 
 
 @functools.cache

@@ -276,6 +276,28 @@ def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
     assert [row.step for row in logs.rows(folder)] == [1, 2, 3]
 
 
+@pytest.mark.slow  # as long as the service is given
+def test_a_service_of_wandb_that_does_not_end_holds_up_nobody(tmp_path: Path, server: WandbServer) -> None:
+    program = """
+import psutil
+from launcher.tracking import wandb
+wandb.check_credentials()
+(service,) = [child for child in psutil.Process().children() if child.name() == wandb.SERVICE]
+service.suspend()
+print(service.pid)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=client_environment(server.environment, tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not psutil.pid_exists(int(done.stdout))
+
+
 # ---------------------------------------------------------------- W&B: while running
 
 
