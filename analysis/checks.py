@@ -17,16 +17,27 @@ class BadPlan(ValueError):
     the fix."""
 
 
-def refuse(file: str, key: str, value: Any, needed: str) -> BadPlan:
+class BadValue(BadPlan):
+    """One key of a plan's analysis section that asks for something unknown.
+
+    key: from `analysis` on; value: as it was given, None where the key itself is the matter; rule: what holds.
+    """
+
+    def __init__(self, file: str, key: str, value: str | None, rule: str) -> None:
+        self.key, self.value, self.rule = key, value, rule
+        super().__init__(f"{file}: {key}{'' if value is None else f' = {value}'}: {rule}")
+
+
+def refuse(file: str, key: str, value: Any, needed: str) -> BadValue:
     """The error for a value, to be raised."""
-    return BadPlan(f"{file}: analysis.{key} = {value!r}: {needed} is needed")
+    return BadValue(file, f"analysis.{key}", repr(value), f"{needed} is needed")
 
 
 def only(file: str, place: str, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
     """Refuse a key that is not among those allowed."""
     for key in given:
         if key not in allowed:
-            raise BadPlan(f"{file}: {place} has the key {key!r}; allowed are {', '.join(allowed)}")
+            raise BadValue(file, f"{place}.{key}", repr(given[key]), f"no such key; allowed are {', '.join(allowed)}")
 
 
 def choice(file: str, key: str, value: Any, allowed: Sequence[str]) -> str:

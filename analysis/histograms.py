@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from analysis.attempts import standing
 from launcher import run as folders
 
 Array = NDArray[np.float64]
@@ -38,13 +39,12 @@ class Histograms:
 
 
 def read_histograms(folder: Path, name: str) -> Histograms:
-    """A run's histograms of that name: where an attempt begins anew, older attempts' from there on are superseded."""
+    """A run's histograms of that name; of several attempts analysis.attempts says which stand."""
     try:
         data = folders.histograms_path(folder).read_bytes()
     except FileNotFoundError:
         return Histograms({}, 0)
-    by_attempt: dict[int, dict[int, Histogram]] = {}
-    begun: dict[int, int] = {}
+    by_attempt: dict[int, dict[int, Histogram | None]] = {}  # None: others of that step
     bad = 0
     for line in data.splitlines():
         if not line.strip():
@@ -56,13 +56,9 @@ def read_histograms(folder: Path, name: str) -> Histograms:
         except (ValueError, KeyError, TypeError, AttributeError):
             bad += 1
             continue
-        begun[attempt] = min(step, begun.get(attempt, step))
-        if found is not None:
-            by_attempt.setdefault(attempt, {})[step] = found
-    kept: dict[int, Histogram] = {}
-    for attempt in sorted(begun):
-        kept = {step: found for step, found in kept.items() if step < begun[attempt]}
-        kept |= by_attempt.get(attempt, {})
+        steps = by_attempt.setdefault(attempt, {})
+        steps[step] = found or steps.get(step)
+    kept = {step: found for step, found in standing(by_attempt).items() if found is not None}
     return Histograms(dict(sorted(kept.items())), bad)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis import checks, derived
-from analysis.checks import BadPlan
+from analysis.checks import BadValue
 from analysis.picture import ways_of
 from analysis.target import Target, threshold
 
@@ -70,7 +70,7 @@ def hypotheses(
 ) -> tuple[Hypothesis, ...]:
     """Read analysis.hypotheses, id -> claim, kind and what the kind needs; groups: those of the plan, None: not known.
 
-    Raises BadPlan with file, key, value and what is needed.
+    Raises BadValue with file, key, value and what is needed.
     """
     if given is None:
         return ()
@@ -81,10 +81,8 @@ def hypotheses(
     for hypothesis in found:
         for name in hypothesis.of:
             if name not in known:
-                raise BadPlan(
-                    f"{file}: analysis.hypotheses.{hypothesis.id}.of names {name!r}; those that it may name are "
-                    f"{', '.join(known) or 'none'}"
-                )
+                rule = f"those that it may name are {', '.join(known) or 'none'}"
+                raise BadValue(file, f"analysis.hypotheses.{hypothesis.id}.of", repr(name), rule)
         if hypothesis.kind in _JOINT:
             known.append(hypothesis.id)  # after its own: none can name itself, or be named in a circle
     return found
@@ -144,16 +142,18 @@ class _Section:
 
     def _needed(self, key: str, kind: str) -> Any:
         if key not in self._given:
-            raise BadPlan(f"{self._file}: analysis.{self._key} lacks the key {key!r}, which {kind} needs")
+            raise self._lacks(f"the key {key!r}, which {kind} needs")
         return self._given[key]
+
+    def _lacks(self, what: str) -> BadValue:
+        return BadValue(self._file, f"analysis.{self._key}", None, f"lacks {what}")
 
     def _group(self, key: str, value: Any) -> str:
         if not isinstance(value, str):
             raise checks.refuse(self._file, f"{self._key}.{key}", value, "the name of a group")
         if self._groups is not None and value not in self._groups:
-            raise BadPlan(
-                f"{self._file}: analysis.{self._key}.{key} = {value!r}; the groups are {', '.join(self._groups)}"
-            )
+            rule = f"the groups are {', '.join(self._groups)}"
+            raise BadValue(self._file, f"analysis.{self._key}.{key}", repr(value), rule)
         return value
 
     def _against(self, kind: str) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class _Section:
         if "against" in self._given:
             return (self._group("against", self._given["against"]),)
         if self._baseline is None and self._groups is not None:
-            raise BadPlan(f"{self._file}: analysis.{self._key} lacks the key 'against': the plan has no baseline")
+            raise self._lacks("the key 'against': the plan has no baseline")
         return (self._baseline or "",)
 
     def _bounds(self, kind: str) -> tuple[float | None, float | None]:
@@ -183,7 +183,7 @@ class _Section:
             for name in names
         )
         if low is None and high is None:
-            raise BadPlan(f"{self._file}: analysis.{self._key} lacks {names[0]!r}, {names[1]!r} or both")
+            raise self._lacks(f"{names[0]!r}, {names[1]!r} or both")
         if low is not None and high is not None and low > high:
             raise checks.refuse(self._file, f"{self._key}.{names[0]}", low, f"a number up to {names[1]}, {high:g},")
         return low, high

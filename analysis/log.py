@@ -17,6 +17,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from analysis.attempts import standing
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -63,8 +65,7 @@ EMPTY = Curves(np.empty(0), {})
 def read_curves(path: Path, shown: str | None = None) -> Curves:
     """Read a metrics.jsonl. Raises FileNotFoundError; anything else that is wrong with it is counted and left out.
 
-    Several lines of one step and attempt are merged. When an attempt begins at step k, what older attempts had written
-    from k on is superseded.
+    Several lines of one step and attempt are merged; of several attempts analysis.attempts says what stands.
     """
     return parse(path.read_bytes(), shown or str(path))
 
@@ -96,15 +97,8 @@ def parse(data: bytes, name: str) -> Curves:
         if len(bad) < _MOST_NAMED:
             bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else str(why), torn))
 
-    rows: dict[int, dict[str, Any]] = {}
-    superseded = 0
-    for attempt in sorted(by_attempt):
-        begin = min(by_attempt[attempt])
-        old = [step for step in rows if step >= begin]
-        superseded += len(old)
-        for step in old:
-            del rows[step]
-        rows.update(by_attempt[attempt])
+    rows = standing(by_attempt)
+    superseded = sum(map(len, by_attempt.values())) - len(rows)
     return _columns(rows, tuple(bad), bad_count, superseded)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis import checks
-from analysis.checks import BadPlan
+from analysis.checks import BadValue
 from analysis.metrics import describe
 
 MOST = 6  # metrics of one figure of curves: beyond that no line style is told from another
@@ -84,8 +84,6 @@ def ways_of(file: str, key: str, metrics: tuple[str, ...], given: Any) -> tuple[
     known = [describe(metric).direction for metric in metrics]
     for metric, way in zip(metrics, known, strict=True):
         if way is None:
-            raise BadPlan(
-                f"{file}: analysis.{key} needs directions, such as [higher, lower]: which way is better is not known "
-                f"of {metric}"
-            )
+            rule = f"needs directions, such as [higher, lower]: which way is better is not known of {metric}"
+            raise BadValue(file, f"analysis.{key}", None, rule)
     return tuple(way for way in known if way is not None)

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from analysis.attempts import standing
 from analysis.read import Cell, Sweep
 from launcher import run as folders
 
@@ -209,11 +210,7 @@ def _read_log(folder: Path) -> _Log:
             elif line.strip():
                 bad += 1
             place += len(line)
-    standing: dict[int, list[int]] = {}
-    for attempt in sorted(by_attempt):  # what older attempts wrote from where a newer one begins on is superseded
-        begin = min(by_attempt[attempt])
-        standing = {step: own for step, own in standing.items() if step < begin} | by_attempt[attempt]
-    return _Log(standing, bad)
+    return _Log(standing(by_attempt), bad)
 
 
 def _read_answers(folder: Path, places: Sequence[int]) -> list[Answer]:

@@ -17,7 +17,17 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import base as bases
-from launcher import compose, design, hypotheses, identity, inheritance, masking, methods, validate
+from launcher import (
+    compose,
+    design,
+    hypotheses,
+    identity,
+    inheritance,
+    masking,
+    methods,
+    preregistration,
+    validate,
+)
 from launcher import run as folders
 from launcher.arguments import COMMAND_LINE
 from launcher.base import Base
@@ -262,10 +272,12 @@ def _declare(multirun: Path, experiment: Experiment) -> None:
     ids = dict.fromkeys(entry.id for entry in experiment.entries)
     done = [run_id for run_id in ids if _state(multirun, run_id) == folders.DONE]
     try:
-        hypotheses.declare(folder, experiment.analysis.get("hypotheses"), len(ids), done)
+        preregistration.declare(folder, experiment.analysis.get("hypotheses"), len(ids), done)
     except ValueError as error:
         fix = "move the file away to begin a new record"
-        raise InvalidPlan([Problem(str(folder / hypotheses.NAME), "declarations", None, str(error), fix)]) from error
+        raise InvalidPlan(
+            [Problem(str(folder / preregistration.NAME), "declarations", None, str(error), fix)]
+        ) from error
 
 
 def _state(multirun: Path, run_id: str) -> str | None:

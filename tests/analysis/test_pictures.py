@@ -50,7 +50,7 @@ BAD = [
     ({"scatter": [X, X]}, "a list of two metrics' keys, each once, is needed"),
     ({"scatter": [X, "ess"]}, "analysis.figures[0].scatter = 'ess': a metric's key"),
     ({"scatter": [X, Y], "diagonal": 1}, "analysis.figures[0].diagonal = 1: true or false is needed"),
-    ({"band": [X, Y], "diagonal": True}, "analysis.figures[0] has the key 'diagonal'; allowed are band"),
+    ({"band": [X, Y], "diagonal": True}, "analysis.figures[0].diagonal = True: no such key; allowed are band"),
     ({"histogram": ["alpha"]}, "analysis.figures[0].histogram = ['alpha']: the name of a histogram"),
     ({"pareto": ["eval/reward_mean", X], "directions": ["up", "down"]}, "a list such as [higher, lower] is needed"),
 ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_pictures_are_checked_by_the_analysis_and_before_training(item: Any, sai
 
 
 def test_pareto_of_a_metric_without_direction_asks_for_one() -> None:
-    with pytest.raises(BadPlan, match=r"figures\[0\] needs directions.* of actor/grad_variance"):
+    with pytest.raises(BadPlan, match=r"figures\[0\]: needs directions.* of actor/grad_variance"):
         settings({"figures": [{"pareto": ["eval/reward_mean", "actor/grad_variance"]}]})
 
 

@@ -225,7 +225,7 @@ def test_single_group_is_summarised_without_comparison(make_sweep: MakeSweep) ->
     [
         ({"alpha": 2}, "analysis.alpha = 2: a number between 0 and 1 is needed"),
         ({"family": "tukey"}, "analysis.family = 'tukey': 'max_t' or 'holm' or 'bh' is needed"),
-        ({"primry": {}}, "analysis has the key 'primry'; allowed are primary"),
+        ({"primry": {}}, "analysis.primry = {}: no such key; allowed are primary"),
         ({"primary": {"summary": "mean"}}, "analysis.primary.summary = 'mean'"),
         ({"time_to": [{"at": 1, "baseline_final": 1}]}, "either at or baseline_final is needed"),
         ({"time_to": [{"at": "x"}]}, "analysis.time_to[0].at = 'x': a number is needed"),
