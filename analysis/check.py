@@ -1,7 +1,7 @@
-"""python -m analysis.check: whether the report will take what a plan asks of it.
+"""python -m analysis.check: whether the report will take what a plan asks of it, and its seeds can decide it.
 
-Reads {"analysis", "groups", "baseline"} as JSON from standard input, and prints what it refuses, {"key", "value",
-"rule"}, or null.
+Reads {"analysis", "groups", "baseline", "seeds": {group: [...]}} as JSON from standard input and prints {"refused":
+null or {"key", "value", "rule"}, "undecidable": [{"id", "seeds", "needed"}, ...]}.
 Standard library only, so that every plan may afford it.
 """
 
@@ -9,20 +9,58 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from analysis.checks import BadValue
-from analysis.settings import settings
+from analysis.floor import multiplied, seeds_needed
+from analysis.settings import Settings, settings
+
+
+@dataclass(frozen=True)
+class Undecidable:
+    """A hypothesis that its runs can neither support nor contradict, whatever they show: seeds that both groups have,
+    and seeds needed at least."""
+
+    id: str
+    seeds: int
+    needed: int
+
+
+def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:
+    """The hypotheses `greater` and `less` whose smallest adjusted p is above alpha, and all whose groups share fewer
+    than two seeds. Those made of other hypotheses are as good as these.
+
+    seeds: of each group of the plan.
+    """
+    found = []
+    for hypothesis in asked.hypotheses:
+        if hypothesis.of:
+            continue
+        groups = [seeds[group] for group in (hypothesis.group, *hypothesis.against)]
+        n = len(set.intersection(*map(set, groups)))
+        needed = 2
+        if hypothesis.kind in ("greater", "less"):
+            test = "signflip" if hypothesis.summary == "time_to" else asked.test
+            times = multiplied(asked.family, test, len(seeds) - 1)
+            needed = seeds_needed(asked.alpha, times) if times else 2
+        if n < needed:
+            found.append(Undecidable(hypothesis.id, n, needed))
+    return tuple(found)
 
 
 def main() -> None:
     """Check what standard input asks."""
     asked = json.load(sys.stdin)
+    refused: dict[str, str | None] | None = None
+    lost: tuple[Undecidable, ...] = ()
     try:
-        settings(asked["analysis"], "plan.json", asked["groups"], asked["baseline"])
+        found = settings(asked["analysis"], "plan.json", asked["groups"], asked["baseline"])
     except BadValue as error:
-        print(json.dumps({"key": error.key, "value": error.value, "rule": error.rule}))
+        refused = {"key": error.key, "value": error.value, "rule": error.rule}
     else:
-        print("null")
+        lost = undecidable(found, asked["seeds"])
+    print(json.dumps({"refused": refused, "undecidable": [asdict(one) for one in lost]}))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis import exact, student
-from analysis.exact import cannot_decide, check_alpha, floor, seeds_needed
 from analysis.family import FamilyResult, family
+from analysis.floor import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
 from analysis.student import ROUNDING, Interval
 
 __all__ = [
@@ -155,8 +155,8 @@ def paired(
         reasons.append(f"{ties} of {n} differences are zero: the exact tests rest on the other {n - ties}")
     if floor(n - ties) > alpha and largest > 0:
         reasons.append(cannot_decide(n, needed, ties))
-    if n > exact.EXACT_UP_TO:
-        reasons.append(f"sign-flip p from {exact.DRAWS} drawn patterns (seed {seed})")
+    if n > EXACT_UP_TO:
+        reasons.append(f"sign-flip p from {DRAWS} drawn patterns (seed {seed})")
     return PairedResult(
         n=n,
         mean_difference=_mean(d),

@@ -1,4 +1,4 @@
-"""Exact tests by counting: sign flips and signed ranks of pairs, rank sums of two samples, and their smallest p.
+"""Exact tests by counting: sign flips and signed ranks of pairs, rank sums of two samples.
 
 Under the null every sign of a difference, or every split of the values into two samples, is equally likely; a p is the
 share of them that is as extreme as what was observed, which counts itself. So no p is ever zero.
@@ -12,37 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from analysis.floor import DRAWS, EXACT_UP_TO
+
 Array = NDArray[np.float64]
 
-EXACT_UP_TO = 20  # 2^19 sign patterns (a pattern and its mirror image give the same statistic) take well under a second
-DRAWS = 100_000  # sign patterns drawn when there are too many to enumerate
 _BLOCK = 14  # 2^14 patterns are summed at once
 TIE = 1e-9  # relative slack when a permuted statistic is compared with the observed one, which must always count itself
-
-
-def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
-    """The sentence for an exact test whose smallest p is above alpha: it is never "not significant"."""
-    tied = f" of which {ties} tied" if ties else ""
-    return f"cannot decide with n = {n}{tied}: {needed + ties} seeds are needed"
-
-
-def floor(n: int) -> float:
-    """Smallest two-sided p of a sign-flip test with n pairs: the observed pattern and its mirror image among 2^n."""
-    if n <= EXACT_UP_TO:
-        return min(1.0, 2.0 / 2.0**n)
-    return max(2.0 / 2.0**n, 1 / (DRAWS + 1))
-
-
-def seeds_needed(alpha: float = 0.05, comparisons: int = 1) -> int:
-    """Smallest n with comparisons * 2 / 2^n <= alpha: pairs without which the exact test cannot reject at all.
-
-    `comparisons` is 1 for a single test and for max-T, and the size of the family for Holm.
-    """
-    check_alpha(alpha)
-    n = 1
-    while comparisons * 2.0 / 2.0**n > alpha:
-        n += 1
-    return n
 
 
 def signflip(differences: ArrayLike, *, seed: int = 0) -> float | None:
@@ -156,9 +131,3 @@ def flipped(d: Array, seed: int) -> Iterator[Array]:
 def share(count: int, n: int) -> float:
     """p from a count of patterns at least as extreme; drawn patterns do not hold the observed one: it is added."""
     return count / 2.0 ** (n - 1) if n <= EXACT_UP_TO else (count + 1) / (DRAWS + 1)
-
-
-def check_alpha(alpha: float) -> None:
-    """Raise ValueError unless alpha is within (0, 1)."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha = {alpha!r}: a number between 0 and 1 is needed")

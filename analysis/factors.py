@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis import student
-from analysis.exact import check_alpha
+from analysis.floor import check_alpha
 from analysis.student import Interval
 
 Array = NDArray[np.float64]

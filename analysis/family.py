@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis import exact
-from analysis.exact import TIE, cannot_decide, check_alpha, floor, seeds_needed
+from analysis.exact import TIE
+from analysis.floor import cannot_decide, check_alpha, floor, multiplied, seeds_needed
 from analysis.student import t_test
 
 Array = NDArray[np.float64]
@@ -66,18 +67,14 @@ def family(
     if method == "max_t":
         test = "signflip"
         p = tuple(value if column.any() else None for value, column in zip(_max_t(d, seed), present.T, strict=True))
-        lowest, needed = floor(n), seeds_needed(alpha)
     else:
         raw = [
             single(np.asarray(differences, dtype=np.float64)[column, j], test, seed)
             for j, column in enumerate(present.T)
         ]
         p = holm(raw) if method == "holm" else benjamini_hochberg(raw)
-        counted = test != "paired_t"
-        # With Benjamini-Hochberg the largest p of all is not multiplied, so the floor is that of one comparison.
-        times = m if method == "holm" else 1
-        lowest = min(1.0, times * floor(n)) if counted else 0.0
-        needed = seeds_needed(alpha, times) if counted else 2
+    times = multiplied(method, test, m)
+    lowest, needed = min(1.0, times * floor(n)), seeds_needed(alpha, times) if times else 2
     if lowest > alpha:
         notes.append(cannot_decide(n, needed))
     return FamilyResult(method, test, n, p, lowest, needed, "; ".join(notes) or None)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.exact import check_alpha
+from analysis.floor import check_alpha
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.uint8]

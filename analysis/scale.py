@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from analysis import compare, exact, student
 from analysis.compare import PairedResult
+from analysis.floor import cannot_decide, floor, seeds_needed
 from analysis.student import Interval
 
 
@@ -74,8 +75,8 @@ def size_trend(
     found = student.mean(slopes, size)
     if found is None:
         reasons.append("one seed: the slope has no spread" if n == 1 else "all slopes are equal: there is no interval")
-    if exact.floor(n) > alpha:
-        reasons.append(exact.cannot_decide(n, exact.seeds_needed(alpha)))
+    if floor(n) > alpha:
+        reasons.append(cannot_decide(n, seeds_needed(alpha)))
     return SizeTrend(
         sizes=tuple(sizes.tolist()),
         at=at,

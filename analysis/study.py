@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import cells, compare, derived, exact, student
+from analysis import cells, compare, derived, student
 from analysis.compare import FamilyResult, PairedResult
+from analysis.floor import cannot_decide, floor, multiplied, seeds_needed
 from analysis.metrics import describe
 from analysis.numbers import format_number, format_p
 from analysis.read import Run, Sweep
@@ -357,8 +358,7 @@ def _verdict(
             return f"{'later' if above else 'earlier'} than {baseline}"
         word = {None: ("higher", "lower"), "higher": ("better", "worse"), "lower": ("worse", "better")}[measure.better]
         return f"{word[0] if above else word[1]} than {baseline}"
-    counted = (family is not None and family.method == "max_t") or test != "paired_t"
-    times = size if family is not None and family.method == "holm" else 1
-    if counted and times * exact.floor(result.n - result.ties) > settings.alpha:
-        return exact.cannot_decide(result.n, exact.seeds_needed(settings.alpha, times), result.ties)
+    times = multiplied("" if family is None else family.method, test, size)
+    if times * floor(result.n - result.ties) > settings.alpha:
+        return cannot_decide(result.n, seeds_needed(settings.alpha, times), result.ties)
     return f"undecided with n = {result.n}: p = {format_p(p, settings.alpha)}"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.exact import check_alpha
+from analysis.floor import check_alpha
 from analysis.summarize import NotEvaluable, measured
 
 Array = NDArray[np.float64]

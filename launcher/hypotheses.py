@@ -1,4 +1,5 @@
-"""The hypotheses of an experiment, from files of conf/hypothesis and its own section: will the report take them?"""
+"""The hypotheses of an experiment, from files of conf/hypothesis and its own section: will the report take them, and
+can its seeds decide them?"""
 
 from __future__ import annotations
 
@@ -8,22 +9,30 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.compose import Composed, lookup
 from launcher.problem import Problem
 
+if TYPE_CHECKING:
+    from launcher.plan import Experiment
+
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
 _AT = "analysis.hypotheses"
+_FEWEST_SEEDS = {"test": "paired_t", "family": "holm"}  # the tests that have no smallest p
 
 
 def problems(
-    analysis: Mapping[str, Any], groups: Sequence[str], baseline: str | None, composed: Composed, where: str
+    analysis: Mapping[str, Any],
+    seeds: Mapping[str, Sequence[int]],
+    baseline: str | None,
+    composed: Composed,
+    where: str,
 ) -> list[Problem]:
     """What the report would refuse of an experiment's hypotheses, before anything runs.
 
-    analysis: the section, checked by its schema; where: the experiment's file, blamed for what no file of the group
-    `hypothesis` says.
+    analysis: the section, checked by its schema; seeds: of each group; where: the experiment's file, blamed for what no
+    file of the group `hypothesis` says.
     """
     headless = [file for file in composed.files if file.path.startswith(f"{HYPOTHESIS}/") and file.package != _AT]
     if headless:
@@ -42,7 +51,7 @@ def problems(
     ]
     if found or analysis.get("hypotheses") in (None, {}):
         return found
-    refused = _refused(json.dumps({"analysis": analysis, "groups": list(groups), "baseline": baseline}))
+    refused = _checked(analysis, seeds, baseline)["refused"]
     if refused is None:
         return []
     key, value, rule = refused["key"], refused["value"], refused["rule"]
@@ -55,10 +64,41 @@ def problems(
     return [Problem(where, key, value, rule, fix)]
 
 
+def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
+    """The hypotheses that the runs can neither support nor contradict, whatever they show: id, seeds, needed."""
+    if experiment.analysis.get("hypotheses") in (None, {}):
+        return []
+    found: list[dict[str, Any]] = _checked(experiment.analysis, experiment.seeds_of(), experiment.baseline)[
+        "undecidable"
+    ]
+    return found
+
+
+def warning(experiment: Experiment) -> str | None:
+    """One line for the undecidable ones, with the way out."""
+    found = undecidable(experiment)
+    if not found:
+        return None
+    names = ", ".join(one["id"] for one in found)
+    fewest, most = min(one["seeds"] for one in found), max(one["needed"] for one in found)
+    seeds = f"{fewest} seed{'s' if fewest != 1 else ''}"
+    said = f"{experiment.name}: {seeds} cannot decide {names}: {most} are needed"
+    asked = {key: experiment.analysis[key] for key in _FEWEST_SEEDS}
+    if most > 2 and asked != _FEWEST_SEEDS:
+        words = " ".join(f"analysis.{key}={value}" for key, value in _FEWEST_SEEDS.items())
+        said += f", or {words}, which assumes normal differences"
+    return said
+
+
+def _checked(analysis: Mapping[str, Any], seeds: Mapping[str, Sequence[int]], baseline: str | None) -> Any:
+    """What the analysis says, as its check prints it. It judges in a process of its own, as it reports: no statistics
+    in the launcher."""
+    asked = {"analysis": analysis, "groups": list(seeds), "baseline": baseline, "seeds": {**seeds}}
+    return _answer(json.dumps(asked))
+
+
 @functools.lru_cache(maxsize=256)
-def _refused(asked: str) -> Any:
-    """What the analysis refuses of what it is asked, as its check prints it; None: nothing. It judges in a process of
-    its own, as it reports: no statistics in the launcher."""
+def _answer(asked: str) -> Any:
     command = [sys.executable, "-m", "analysis.check"]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False, cwd=root)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,10 @@ class Experiment:
     analysis: Mapping[str, Any]
     entries: tuple[Entry, ...]
 
+    def seeds_of(self) -> dict[str, list[int]]:
+        """The seeds of each group, in the order of the plan."""
+        return seeds_of(self.groups, self.entries)
+
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
         return {
@@ -75,6 +79,14 @@ class Experiment:
                 for entry in self.entries
             ],
         }
+
+
+def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[int]]:
+    """The seeds of each group's entries."""
+    found: dict[str, dict[int, None]] = {group: {} for group in groups}
+    for entry in entries:
+        found[entry.group][entry.seed] = None
+    return {group: list(seeds) for group, seeds in found.items()}
 
 
 @dataclass(frozen=True)
@@ -204,16 +216,22 @@ class _Planner:
                 for group in wanted.groups.values()
             },
             factors={key: {"label": labels[key], "levels": list(levels)} for key, levels in cells.levels.items()},
-            analysis=self._analysis(root, wanted, composed, where),
+            analysis=self._analysis(root, wanted, seeds_of(wanted.groups, entries), composed, where),
             entries=tuple(entries),
         )
 
-    def _analysis(self, root: Mapping[str, Any], wanted: Declared, composed: Composed, where: str) -> Mapping[str, Any]:
+    def _analysis(
+        self,
+        root: Mapping[str, Any],
+        wanted: Declared,
+        seeds: Mapping[str, Sequence[int]],
+        composed: Composed,
+        where: str,
+    ) -> Mapping[str, Any]:
         section = self._section(root, "analysis", where)
         section = self._kept("analysis", inheritance.ANALYSIS, section, composed, where)
         if not self._problems:
-            groups, baseline = list(wanted.groups), wanted.baseline
-            for problem in hypotheses.problems(section, groups, baseline, composed, where):
+            for problem in hypotheses.problems(section, seeds, wanted.baseline, composed, where):
                 self._problems.append(replace(problem, where=self._blamed(problem.key, problem.where)))
         return section
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import failure, launches, lookup, observe, progress, worker
+from launcher import failure, hypotheses, launches, lookup, observe, progress, worker
 from launcher import plan as plans
 from launcher import run as folders
 from launcher.launches import Launch
@@ -106,6 +106,8 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
     names = ", ".join(experiment.name for experiment in plan.experiments)
     settled = len(plan.runs) - len(wanted)
     print(f"{names}: {len(plan.runs)} runs, {settled} settled, {len(wanted)} to run on {place.where}", flush=True)
+    for warning in filter(None, map(hypotheses.warning, plan.experiments)):
+        print(warning, flush=True)
 
     def describe(run_id: str) -> tuple[str, int]:
         entry, run = entries[run_id], plan.runs[run_id]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis import exact, student
+from analysis import student
+from analysis.floor import floor
 from analysis.metrics import capital
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.study import Block, Comparison, Study
@@ -186,7 +187,7 @@ def _limits(study: Study) -> tuple[str, ...]:
         who = "" if len(members) == len(block.comparisons) else f" ({names})"
         needed = members[0].result.seeds_needed
         pairs = f"{n} {'pair' if n == 1 else 'pairs'} of seeds{who}"
-        text = f"{pairs}: the smallest p that the exact test can give is {format_p(exact.floor(n))}"
+        text = f"{pairs}: the smallest p that the exact test can give is {format_p(floor(n))}"
         text += f"; {needed} seeds are needed for alpha = {settings.alpha:g}." if n < needed else "."
         effect = student.detectable(n, settings.alpha)
         spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]

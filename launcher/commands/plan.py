@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher import completion, lookup
+from launcher import completion, hypotheses, lookup
 from launcher import run as folders
 from launcher.sweeper import EXIT_FINE, EXIT_USAGE, ROOT, print_problems
 from launcher.tables import byte_size, duration, states_table
@@ -92,7 +92,8 @@ def _slots(planned: Plan) -> int | None:
 
 def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str, Any]:
     """The JSON object. device_hours, wall_seconds (on `slots`; both null where a cluster's queue decides) and
-    storage_bytes (null: unknown) are of the runs that are not done; step_times says what they rest on.
+    storage_bytes (null: unknown) are of the runs that are not done; step_times says what they rest on; undecidable
+    names the hypotheses for which an experiment has too few seeds, whatever its runs show.
     """
     counts = Counter(states.values())
     total = cost.of(list(planned.runs))
@@ -113,6 +114,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str,
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
+                "undecidable": hypotheses.undecidable(experiment),
                 "groups": {group: _group(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
@@ -159,6 +161,9 @@ def _print(experiment: Experiment, states: Mapping[str, str], cost: _Cost) -> No
     if walls:
         columns["wall time"] = walls
     states_table({group: [states[one] for one in ids] for group, ids in rows.items()}, columns)
+    warning = hypotheses.warning(experiment)
+    if warning:
+        print(warning)
 
 
 def _print_total(planned: Plan, states: Mapping[str, str], cost: _Cost) -> None:

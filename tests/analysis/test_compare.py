@@ -15,6 +15,7 @@ from scipy import stats
 from analysis import compare, exact, student
 from analysis.compare import equivalence, family, paired, unpaired
 from analysis.family import benjamini_hochberg, holm
+from analysis.floor import DRAWS, seeds_needed
 
 FISHER_MAIZE = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]  # Fisher 1935, eighths of an inch
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
@@ -77,8 +78,8 @@ def test_floor(n: int, p: float) -> None:
 
 
 def test_seeds_needed_follows_alpha_and_family() -> None:
-    assert [exact.seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
-    assert exact.seeds_needed(0.05, comparisons=3) == 7
+    assert [seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
+    assert seeds_needed(0.05, comparisons=3) == 7
 
 
 # ---------------------------------------------------------------- laws
@@ -194,7 +195,7 @@ def test_many_pairs_are_drawn_with_a_seed() -> None:
     one, again = paired(d, 0 * d, seed=1), paired(d, 0 * d, seed=1)
     assert one.p_signflip == again.p_signflip
     assert one.p_signflip == pytest.approx(one.p_t, abs=0.02)
-    assert against_zero([1.0] * 30).p_signflip == 1 / (exact.DRAWS + 1) == against_zero([1.0] * 30).floor
+    assert against_zero([1.0] * 30).p_signflip == 1 / (DRAWS + 1) == against_zero([1.0] * 30).floor
 
 
 def test_direction_and_bad_arguments() -> None:

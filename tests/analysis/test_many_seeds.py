@@ -19,6 +19,7 @@ from analysis import exact, summarize
 from analysis.clouds import Bundle
 from analysis.drawing import TOGETHER, Figure, canvas_of
 from analysis.figures import figures
+from analysis.floor import DRAWS, EXACT_UP_TO
 from analysis.read import read_sweep
 from analysis.rendering import DPI
 from analysis.settings import settings
@@ -102,10 +103,10 @@ def test_sums_are_those_of_sign_patterns(n: int) -> None:
     found = np.concatenate(list(exact.flipped(np.hstack((np.eye(n), z)), seed=3)))  # of the unit vectors: the signs
     signs, sums = found[:, :n], found[:, n:]
     assert np.array_equal(np.abs(signs), np.ones_like(signs)) and np.allclose(signs @ z, sums)
-    if n <= exact.EXACT_UP_TO:
+    if n <= EXACT_UP_TO:
         assert len(found) == 2 ** (n - 1) and (signs[:, 0] == 1).all() and len(np.unique(signs, axis=0)) == len(found)
     else:
-        assert len(found) == exact.DRAWS and np.abs(signs.mean(axis=0)).max() < 0.02
+        assert len(found) == DRAWS and np.abs(signs.mean(axis=0)).max() < 0.02
 
 
 def test_curves_on_one_axis_are_summarised_as_each_alone() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 import yaml
 
-from launcher import plan
+from launcher import hypotheses, plan
+from launcher.__main__ import main
 from launcher.compose import Composer
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
@@ -100,6 +102,23 @@ def test_what_an_experiments_own_file_says_wins(conf):
 def test_hypotheses_that_do_not_fit_are_refused_before_anything_runs(arguments, said):
     (line,) = refused(*arguments, "scale=tiny")
     assert said in line
+
+
+def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
+    arguments = ("experiment=bnto_main", "scale=tiny", "hypothesis=bnto_gate")
+    (five,) = make(*arguments, "experiment.seeds=[0,1,2,3,4]").experiments
+    assert hypotheses.warning(five) == (
+        "bnto_main: 5 seeds cannot decide C3_entropy, C3_wH: 6 are needed, or analysis.test=paired_t "
+        "analysis.family=holm, which assumes normal differences"
+    )
+    (six,) = make(*arguments, "experiment.seeds=[0,1,2,3,4,5]").experiments
+    assert hypotheses.warning(six) is None and hypotheses.undecidable(six) == []
+    one = [*arguments, "seed=0", "analysis.test=paired_t", "analysis.family=holm"]
+    assert main(["plan", *one]) == 0
+    assert "bnto_main: 1 seed cannot decide C3_entropy, C3_wH: 2 are needed\n" in capsys.readouterr().out
+    assert main(["plan", *one, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["experiments"]["bnto_main"]["undecidable"]
+    assert said == [{"id": name, "seeds": 1, "needed": 2} for name in ("C3_entropy", "C3_wH")]
 
 
 def test_files_that_do_not_go_together_are_refused(conf):

@@ -1,0 +1,58 @@
+"""What a plan is told of its hypotheses before anything runs is what its report will say of them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.check import undecidable
+from analysis.read import read_sweep
+from analysis.settings import settings
+from analysis.study import study
+from analysis.verdicts import judge
+from tests.analysis.conftest import Lines, MakeSweep
+
+METRIC = "a/up"
+FAR = {"A": 0.0, "B": 100.0, "C": 200.0}
+NOISE = np.array([0.0, 0.3, -0.2, 0.5, -0.4, 0.1, 0.2])
+
+
+def lines(group: str, seed: int, cell: Any) -> Lines:
+    top = FAR[group] + NOISE[seed] * (1 if group == "B" else 2)
+    return [{"step": step, "attempt": 1, METRIC: top * min(1.0, (step + seed) / 30)} for step in range(1, 61)]
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 5, 6, 7])
+def test_what_is_undecidable_stays_undecided_however_large_the_difference(make_sweep: MakeSweep, seeds: int) -> None:
+    about = {"group": "B", "metric": METRIC}
+    hypotheses = {
+        "more": {"claim": "x", "kind": "greater", **about},
+        "earlier": {"claim": "x", "kind": "less", "summary": "time_to", "at": 50, **about},
+        "within": {"claim": "x", "kind": "range", "low": 90, "high": 110, **about},
+        "both": {"claim": "x", "kind": "all", "of": ["more", "within"]},
+    }
+    sweep = read_sweep(make_sweep(("A", "B", "C"), seeds=tuple(range(seeds)), steps=60, lines=lines))
+    for family, test in product(("max_t", "holm", "bh"), ("paired_t", "signflip", "wilcoxon")):
+        asked = {"primary": {"metric": METRIC}, "test": test, "family": family, "hypotheses": hypotheses}
+        found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+        foreseen = {one.id: one for one in undecidable(found.settings, {group: list(range(seeds)) for group in FAR})}
+        assert "both" not in foreseen
+        for hypothesis in found.settings.hypotheses[:3]:
+            verdict, one = judge(hypothesis, found), foreseen.get(hypothesis.id)
+            if one is None:
+                assert verdict.verdict == "supported", (family, test, verdict)
+            else:
+                assert verdict.verdict in ("inconclusive", "not evaluable") and one.seeds == seeds
+                assert f"{one.needed} seeds are needed" in verdict.decided or seeds == 1, (family, test, verdict)
+
+
+def test_only_seeds_that_both_groups_have_count() -> None:
+    asked = {"test": "paired_t", "family": "holm"}
+    claim = {"claim": "x", "kind": "greater", "group": "B", "metric": METRIC}
+    found = settings({**asked, "hypotheses": {"H": claim}}, groups=("A", "B"), baseline="A")
+    (one,) = undecidable(found, {"A": [0, 1, 2], "B": [2, 3, 4]})
+    assert (one.seeds, one.needed) == (1, 2)
+    assert not undecidable(found, {"A": [0, 1, 2], "B": [1, 2, 3]})
