@@ -12,7 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from analysis.checks import BadValue
+from analysis import derived
+from analysis.checks import KEY, OWN_METRIC, BadValue, refuse
 from analysis.floor import multiplied, seeds_needed
 from analysis.settings import Settings, settings
 
@@ -49,6 +50,16 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
     return tuple(found)
 
 
+def _check_own(asked: Settings) -> None:
+    """Raise BadValue for a hypothesis on a metric that the trainer never writes; its schema has checked the others."""
+    for hypothesis in asked.hypotheses:
+        for metric in hypothesis.metrics:
+            made = derived.parse(metric)
+            if not all(OWN_METRIC.fullmatch(key) for key in (made.keys if made else (metric,))):
+                key = "metric" if len(hypothesis.metrics) == 1 else "metrics"
+                raise refuse("plan.json", f"hypotheses.{hypothesis.id}.{key}", metric, KEY)
+
+
 def main() -> None:
     """Check what standard input asks."""
     asked = json.load(sys.stdin)
@@ -56,6 +67,7 @@ def main() -> None:
     lost: tuple[Undecidable, ...] = ()
     try:
         found = settings(asked["analysis"], "plan.json", asked["groups"], asked["baseline"])
+        _check_own(found)
     except BadValue as error:
         refused = {"key": error.key, "value": error.value, "rule": error.rule}
     else:

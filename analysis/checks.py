@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-METRIC = re.compile(r"[a-z_]+/[A-Za-z0-9_@]+")  # as in conf/config.yaml
+METRIC = re.compile(r"[^\s|]+")  # whatever another tool calls it
+OWN_METRIC = re.compile(r"[a-z_]+/[A-Za-z0-9_@]+")  # as the trainer calls its own, and conf/config.yaml has it
 KEY = "a metric's key such as actor/grad_norm"
 
 

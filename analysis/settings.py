@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks
+from analysis import checks, derived
 from analysis.hypothesis import Hypothesis, hypotheses
 from analysis.metrics import describe
 from analysis.picture import Picture, curves, picture
@@ -50,6 +50,15 @@ class Settings:
             combined = [f for f in self.figures if f.kind == "curves" and len(f.metrics) > 1 and f.metrics[0] == metric]
             wanted += combined or [curves(metric)]
         return tuple(dict.fromkeys([*wanted, *self.figures]))
+
+    def keys(self) -> tuple[str, ...]:
+        """The recorded metrics that anything here is about, each once."""
+        drawn = [metric for figure in self.figures if figure.kind != "histogram" for metric in figure.metrics]
+        claimed = [metric for hypothesis in self.hypotheses for metric in hypothesis.metrics]
+        timed = [target.metric for target in self.time_to]
+        every = [self.metric, *self.metrics, *drawn, *timed, *claimed]
+        parts = [made.keys if (made := derived.parse(metric)) else (metric,) for metric in every]
+        return tuple(dict.fromkeys(key for part in parts for key in part))
 
 
 _CHOICES = {

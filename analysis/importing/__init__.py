@@ -78,7 +78,8 @@ def import_runs(asked: Asked) -> Done:
         named.sort(key=lambda one: (order.index(one.group), one.seed, json.dumps(one.factors, sort_keys=True)))
         section = _analysis(asked, found)
         plan = _plan(asked, named, groups, section)
-        settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
+        wanted = settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
+        _check_recorded(asked, wanted.keys(), found)
         for one, entry in zip(named, plan["runs"], strict=True):
             _check_place(folders.run_folder(multirun, entry["id"]), asked.into.name, one)
         for place, (one, entry) in enumerate(zip(named, plan["runs"], strict=True)):
@@ -161,22 +162,30 @@ def _analysis(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
             raise BadImport(f"--analysis {asked.analysis}: a mapping is needed, such as primary: {{metric: reward}}")
         section = section.get("analysis", section)
         primary = section.get("primary") if isinstance(section, dict) else None
-        wanted = [str(primary["metric"])] if isinstance(primary, Mapping) and "metric" in primary else []
+        asks = isinstance(primary, Mapping) and "metric" in primary
     else:
         primary = {"metric": asked.metrics[0], "summary": "final"} if asked.metrics else {}
         section = {"primary": {**primary, **({"direction": asked.direction} if asked.direction else {})},
                    "metrics": list(asked.metrics)}  # fmt: skip
-        wanted = list(asked.metrics)
-    recorded = sorted(frozenset().union(*(run.metrics for run in found)))
-    there = ", ".join(recorded[:_LISTED]) + (f" and {len(recorded) - _LISTED} more" if len(recorded) > _LISTED else "")
-    if not wanted:
+        asks = bool(asked.metrics)
+    if not asks:
         raise BadImport(
-            f"no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are {there}"
+            f"no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are {_recorded(found)}"
         )
+    return dict(section)
+
+
+def _check_recorded(asked: Asked, wanted: Sequence[str], found: Sequence[Found]) -> None:
+    recorded = frozenset().union(*(run.metrics for run in found))
     unknown = [metric for metric in wanted if metric not in recorded]
     if unknown:
-        raise BadImport("\n".join(f"--metric {one}: no run has recorded it; there are {there}" for one in unknown))
-    return dict(section)
+        there, where = _recorded(found), f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
+        raise BadImport("\n".join(f"{where} {one}: no run has recorded it; there are {there}" for one in unknown))
+
+
+def _recorded(found: Sequence[Found]) -> str:
+    recorded = sorted(frozenset().union(*(run.metrics for run in found)))
+    return ", ".join(recorded[:_LISTED]) + (f" and {len(recorded) - _LISTED} more" if len(recorded) > _LISTED else "")
 
 
 def _plan(

@@ -91,7 +91,7 @@ def test_figures_come_after_the_metrics_and_none_twice() -> None:
 BAD = [
     ("dual_game/lambda", "analysis.figures = 'dual_game/lambda': a list such as"),
     ([3], "analysis.figures[0] = 3: a metric's key such as actor/grad_norm, a list of 2 to 6 of them, or a"),
-    ([LAMBDA, "lambda"], "analysis.figures[1] = 'lambda': a metric's key"),
+    ([LAMBDA, "the lambda"], "analysis.figures[1] = 'the lambda': a metric's key"),
     ([[LAMBDA]], "analysis.figures[0] = ['dual_game/lambda']: a metric's key"),
     ([[LAMBDA, [WH]]], "analysis.figures[0] = "),
     ([[f"a/b{i}" for i in range(7)]], "a list of 2 to 6 of them"),

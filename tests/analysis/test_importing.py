@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from analysis.__main__ import main
 from analysis.histograms import read_histograms
@@ -208,6 +209,15 @@ def test_command_says_what_came_and_what_comes_next(logs: Path, capsys: pytest.C
     words = ["import", str(logs), "--into", str(into), "--group", "method.name", "--seed", "seed"]
     assert main([*words, "--metric", "rewart"]) == 2
     assert "--metric rewart: no run has recorded it; there are reward" in capsys.readouterr().err
+    section = logs.parent / "section.yaml"
+    asked = {"primary": {"metric": "reward"}, "figures": [{"scatter": ["reward", "loss"]}], "time_to": [{"at": 1}]}
+    section.write_text(yaml.safe_dump(asked))
+    assert main([*words, "--analysis", str(section)]) == 2
+    assert f"--analysis {section}: loss: no run has recorded it; there are reward" in capsys.readouterr().err
+    asked["figures"] = ["reward"]
+    section.write_text(yaml.safe_dump(asked))
+    assert main([*words, "--analysis", str(section)]) == 0
+    capsys.readouterr()
     assert main([*words, "--metric", "reward"]) == 0
     printed = capsys.readouterr().out
     assert "dpo: 1 run\nppo: 1 run\n" in printed and f"Next: python -m analysis report {into}" in printed

@@ -48,7 +48,7 @@ BAD = [
     ({"scatter": [X, Y], "band": [X, Y]}, "one of the keys band, histogram, pareto, scatter is needed"),
     ({"scatter": [X]}, "analysis.figures[0].scatter = ['qstar/ess_t']: a list of two metrics' keys is needed"),
     ({"scatter": [X, X]}, "a list of two metrics' keys, each once, is needed"),
-    ({"scatter": [X, "ess"]}, "analysis.figures[0].scatter = 'ess': a metric's key"),
+    ({"scatter": [X, "|ess|"]}, "analysis.figures[0].scatter = '|ess|': a metric's key"),
     ({"scatter": [X, Y], "diagonal": 1}, "analysis.figures[0].diagonal = 1: true or false is needed"),
     ({"band": [X, Y], "diagonal": True}, "analysis.figures[0].diagonal = True: no such key; allowed are band"),
     ({"histogram": ["alpha"]}, "analysis.figures[0].histogram = ['alpha']: the name of a histogram"),

@@ -82,6 +82,10 @@ def test_what_an_experiments_own_file_says_wins(conf):
             "command line: analysis.hypotheses.H1_no_collapse.kind = 'rnage': 'range' or ",
         ),
         (
+            ["experiment=bnto_main", "analysis.hypotheses.H1_wH.metric=wH_per_token"],
+            "command line: analysis.hypotheses.H1_wH.metric = 'wH_per_token': a metric's key such as actor/grad_norm",
+        ),
+        (
             ["experiment=bnto_main", "analysis.hypotheses.H1_wH=null"],
             "conf/hypothesis/bnto.yaml: analysis.hypotheses.H1.of = 'H1_wH': those that it may name are ",
         ),
