@@ -136,7 +136,8 @@ def _between(h: Hypothesis, runs: Study) -> Verdict:
     verdict = NOT_EVALUABLE if without else told if all(sides) else INCONCLUSIVE
     lines = [f"{runs.sweep.label(c.group)} minus it {_difference(c)}" for c in pair if c.result.n]
     if verdict == INCONCLUSIVE:
-        lines[-1] += _open([c for c, side in zip(pair, sides, strict=True) if not side], runs)
+        unsure = [c for c, side in zip(pair, sides, strict=True) if not side]
+        lines[-1] += _so_many(_all_of([_seeds(c, runs.settings.alpha) for c in unsure]))
     return Verdict(
         h.id, h.claim, verdict, f"{measured.measure.title} of {runs.sweep.label(h.group)}", estimate.mean,
         estimate.interval, format_estimate(estimate.mean, estimate.interval), min(c.result.n for c in pair),
@@ -157,13 +158,21 @@ def _extreme(h: Hypothesis, runs: Study) -> Verdict:
     behind = [c for c in usable if _side(_stricter(c, runs, len(rivals))) == -sign]
     closest = min(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
     lead = compare.paired(closest.b, closest.a, runs.settings.alpha)
+    level, past = runs.settings.alpha / len(rivals), f"surely {'below' if sign > 0 else 'above'} it"
     if behind:
-        verdict, decided = CONTRADICTED, f"{_names(behind, runs)} surely {'below' if sign > 0 else 'above'} it"
+        verdict, decided = CONTRADICTED, f"{_names(behind, runs)} {past}"
     elif len(ahead) == len(rivals):
         verdict, decided = SUPPORTED, f"every interval of a difference to the {len(rivals)} others is on its side"
     else:
         unsure = [c for c in rivals if c not in ahead]
-        verdict, decided = INCONCLUSIVE, f"not told from {_names(unsure, runs)}{_open(unsure, runs)}"
+        verdict, decided = INCONCLUSIVE, f"not told from {_names(unsure, runs)}"
+        nearly = [c for c in unsure if _side(c.result.interval) == -sign]
+        if nearly:
+            decided += f"; at the level {level:.2g} that one of {len(rivals)} needs, not {past}: {_names(nearly, runs)}"
+        better = [c for c in usable if sign * (c.result.mean_difference or 0.0) < 0]
+        # As the means stand, the surest of the better ones contradicts; if none is better, all are to be told from it.
+        contradict = _one_of([_seeds(c, level) for c in better])
+        decided += _so_many(contradict if better else _all_of([_seeds(c, runs.settings.alpha) for c in unsure]))
     best = "lowest" if sign > 0 else "highest"
     decided += f"; estimate: against {runs.sweep.label(closest.group)}, the {best} of the others"
     decided += _left_out(measured, rivals, runs)
@@ -206,6 +215,16 @@ def _pareto(h: Hypothesis, runs: Study) -> Verdict:
     else:
         verdict, decided = INCONCLUSIVE, f"not surely ahead of {_names(unsure, runs)} by either"
     decided += f"; by the means {f'behind {_names(by_mean, runs)} in both' if by_mean else 'on the front'}"
+    if verdict == INCONCLUSIVE and by_mean:
+        level = runs.settings.alpha / len(each)
+        behind = [pair for pair in each if pair[0] in by_mean]
+        decided += _so_many(_one_of([_all_of([_seeds(c, level) for c in pair]) for pair in behind]))
+    elif verdict == INCONCLUSIVE:
+        ahead = [
+            [c for c, sign in zip(pair, signs, strict=True) if sign * (c.result.mean_difference or 0.0) > 0]
+            for pair in each if not leads(pair)
+        ]  # fmt: skip
+        decided += _so_many(_all_of([_one_of([_seeds(c, runs.settings.alpha / 2) for c in own]) for own in ahead]))
     decided += _left_out(measured[0], [pair[0] for pair in each], runs)
     n = min(c.result.n for pair in each for c in pair)
     return Verdict(h.id, h.claim, verdict, quantity, None, None, "", n, decided)
@@ -329,16 +348,34 @@ def _would_decide(distances: Sequence[NDArray[np.float64]], alpha: float) -> str
     return _said(seeds)
 
 
-def _said(seeds: int | None) -> str:
-    if seeds is None:
+def _said(seeds: float | None) -> str:
+    if seeds is None or seeds > student.MOST_SEEDS:
         return f"; more than {student.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
-    return f"; about {seeds} seeds would decide if mean and spread stay as they are"
+    return f"; about {seeds:g} seeds would decide if mean and spread stay as they are"
 
 
-def _open(comparisons: Sequence[Comparison], runs: Study) -> str:
-    """How many seeds would decide the hardest of these comparisons."""
-    each = [np.subtract(c.a, c.b) for c in comparisons if c.result.interval is not None]
-    return _would_decide(each, runs.settings.alpha) if len(each) == len(comparisons) else ""
+def _seeds(comparison: Comparison, alpha: float) -> float | None:
+    """How many seeds would tell the two apart at this level; infinite above student.MOST_SEEDS, None without spread."""
+    mean = student.mean(np.subtract(comparison.a, comparison.b))
+    if mean is None or not mean.sd:
+        return None
+    seeds = student.seeds_to_find(abs(mean.value) / mean.sd, alpha)
+    return math.inf if seeds is None else seeds
+
+
+def _one_of(seeds: Sequence[float | None]) -> float | None:
+    """Where one comparison decides: what the one that needs the fewest seeds needs."""
+    return min((count for count in seeds if count is not None), default=None)
+
+
+def _all_of(seeds: Sequence[float | None]) -> float | None:
+    """Where every comparison must decide: what the one that needs the most seeds needs."""
+    known = [count for count in seeds if count is not None]
+    return max(known, default=None) if len(known) == len(seeds) else None
+
+
+def _so_many(seeds: float | None) -> str:
+    return "" if seeds is None else _said(seeds)
 
 
 def _side(interval: Interval | None) -> int:

@@ -123,7 +123,12 @@ def test_one_rival_among_many_refutes_at_a_stricter_level(make_sweep: MakeSweep)
     assert at_one is not None and at_three is not None and at_one[1] < 0 < at_three[1]
     table = {"A": SPREAD, "B": SPREAD + difference, "C": 5 + SPREAD, "D": 7 + SPREAD}
     asked = {"kind": "extreme", "group": "A", "metric": UP, "which": "least"}
-    assert judged(sweep_of(make_sweep, {UP: table}, name="four"), **asked).verdict == "inconclusive"
+    found = judged(sweep_of(make_sweep, {UP: table}, name="four"), **asked)
+    needed = student.seeds_to_find(1.0 / 0.3, 0.05 / 3)  # to contradict: as the means stand, no number would support it
+    assert found.verdict == "inconclusive" and found.decided.startswith(
+        "not told from B, C, D; at the level 0.017 that one of 3 needs, not surely below it: B; "
+        f"about {needed} seeds would decide"
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,6 +153,21 @@ def test_pareto(make_sweep: MakeSweep, up: Any, down: Any, verdict: str, said: s
     folder = sweep_of(make_sweep, {UP: around(*up), DOWN: around(*down)})
     found = judged(folder, kind="pareto", group="A", metrics=[UP, DOWN], directions=["higher", "lower"])
     assert found.verdict == verdict and said in found.decided and found.n == 3
+
+
+NEAR, FAR = np.array([0.02, -0.01, 0.05]), np.array([0.3, 0.1, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "said"),
+    [({"B": -FAR, "C": -NEAR}, {"B": NEAR, "C": -FAR}, "on the front"),  # ahead of B is A in both, of C in one of them
+     ({"B": NEAR, "C": -FAR}, {"B": -FAR, "C": -FAR}, "behind B in both")],  # which is to be told in both
+)  # fmt: skip
+def test_pareto_says_how_many_seeds_would_decide(make_sweep: MakeSweep, up: Any, down: Any, said: str) -> None:
+    folder = sweep_of(make_sweep, {UP: {"A": np.zeros(3), **up}, DOWN: {"A": np.zeros(3), **down}})
+    found = judged(folder, kind="pareto", group="A", metrics=[UP, DOWN], directions=["higher", "lower"])
+    needed = student.seeds_to_find(NEAR.mean() / NEAR.std(ddof=1), 0.025)  # one of two metrics, or of two rivals
+    assert found.verdict == "inconclusive" and f"{said}; about {needed} seeds would decide" in found.decided
 
 
 def test_greater_goes_by_the_adjusted_p_that_three_seeds_cannot_bring_down(make_sweep: MakeSweep) -> None:
