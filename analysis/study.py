@@ -236,7 +236,7 @@ def versus(
     comparisons = []
     for place, (group, baseline) in enumerate(against.items()):
         runs = [run for run in sweep.runs if run.group in (group, baseline) and run.seed in pairs[group].seeds]
-        reached = [values[run.id].reached for run in runs if values[run.id].value is not None]
+        reached = [values[run.id].reached for run in runs if run.cell in kept[run.group].seeds[run.seed]]
         result = _compare(pairs[group], measure, settings, reached)
         p = {"paired_t": result.p_t, "signflip": result.p_signflip, "wilcoxon": result.p_wilcoxon}[test]
         q = adjusted.p[place] if adjusted else p
@@ -302,7 +302,7 @@ def _estimate(
     interval = student.t_interval(list(means.values()), alpha) if means else None
     reached = None
     if measure.summary == "time_to":
-        used = [v for v in (values[run.id] for run in runs) if v.value is not None]
+        used = [values[run.id] for run in runs if run.cell in kept.seeds.get(run.seed, ())]
         reached = sum(bool(v.reached) for v in used), len(used)
         if reached[0] < reached[1]:
             interval = None  # of times cut at the budget no t interval is right

@@ -70,7 +70,11 @@ def metrics(study: Study) -> Table:
     wanted = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
     wanted.sort(key=lambda block: study.settings.metrics.index(block.measure.metric))
     table = _comparison("metrics", "All declared metrics", study, wanted)
-    return _with_notes(table, ("Secondary: these comparisons were not declared as the question.", *table.notes))
+    asked = study.primary.measure.title
+    but = f"All but the {asked}" if study.primary in wanted else "All"
+    return _with_notes(
+        table, (f"{but} are secondary: these comparisons were not declared as the question.", *table.notes)
+    )
 
 
 def _comparison(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:

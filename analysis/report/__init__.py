@@ -55,7 +55,7 @@ def write(folder: Path) -> Report:
     judged = tuple(replace(judge(one, found), declared=when[one.id]) for one in asked.hypotheses)
     parts = sections(found)
     drawn = [*figures(found), *(figure for part in parts for figure in part.figures)]
-    lacking = missing(sweep)
+    lacking = missing(found)
     shown = [*tables(found, judged), *(table for part in parts for table in part.tables)]
     shown += [lacking] if lacking else []
     said = answer(found)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from analysis import student
 from analysis.floor import floor
 from analysis.metrics import capital
 from analysis.numbers import format_estimate, format_number, format_p
+from analysis.report.missing import lacking
 from analysis.study import Block, Comparison, Study
 
 
@@ -34,8 +38,10 @@ def answer(study: Study) -> Answer:
     for run in unique.values():
         state = run.state if run.done or run.state != "done" else "unreadable"
         states[state] = states.get(state, 0) + 1
-    gaps = tuple(f"{sweep.label(run.group)}, seed {run.seed}{_cell(run.cell)}: {run.problem} ({run.folder})"
-                 for run in sweep.runs if run.problem)  # fmt: skip
+    gaps = tuple(
+        f"{sweep.label(run.group)}, seed {run.seed}{_cell(run.cell)}: {why} ({run.folder})"
+        for run, why in lacking(study)
+    )
     warnings = []
     for run in unique.values():
         found = run.summary.get("warnings")
@@ -82,7 +88,10 @@ def _result(study: Study) -> tuple[str, str]:
             f"{sweep.label(e.group)} {format_estimate(e.mean, e.interval) or 'no result'} ({len(e.seeds)} seeds)"
             for e in block.estimates
         ]
-        return f"{capital(block.measure.title)}: {'; '.join(values)}.", "There is no other method to compare with."
+        why = "There is no other method to compare with."
+        if sweep.baseline is None and len(sweep.groups) > 1:
+            why = "The experiment names no baseline: nothing is compared."
+        return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
     if not usable:
         why = "; ".join(f"{sweep.label(c.group)}: {c.verdict}" for c in block.comparisons)
         return "No method can be compared with the baseline.", f"{why}."
@@ -96,17 +105,25 @@ def _result(study: Study) -> tuple[str, str]:
     elif better:
         text = f"{sweep.label(leader.group)} did best on the {block.measure.title}: {first}."
     else:
-        text = f"No method did better than {base} on the {block.measure.title}; "
-        text += f"closest is {sweep.label(leader.group)}: {first}."
-    by_group = {estimate.group: estimate for estimate in block.estimates}
-    shown = by_group[leader.group], by_group[leader.baseline]
-    text += " Means over seeds: " + ", ".join(
-        f"{sweep.label(e.group)} {format_number(e.mean, 3)}"
-        + (f" (reached {e.reached[0]} of {e.reached[1]})" if e.reached else "")
-        for e in shown
-    ) + "."  # fmt: skip
+        text = f"No {'method' if len(usable) == len(block.comparisons) else 'compared method'} did better than {base} "
+        text += f"on the {block.measure.title}; closest is {sweep.label(leader.group)}: {first}."
+    shown = _mean(study, leader, leader.group, leader.a), _mean(study, leader, leader.baseline, leader.b)
+    text += f" Means over these seeds: {', '.join(shown)}."
     text += "".join(f" {capital(note)}." for note in leader.notes)
+    others = [f"{sweep.label(c.group)}, {c.verdict}" for c in block.comparisons if c not in usable]
+    text += f" Not compared: {'; '.join(others)}." if others else ""
     return text, _certainty(study, leader, usable)
+
+
+def _mean(study: Study, comparison: Comparison, group: str, values: Sequence[float]) -> str:
+    """The mean of a group over the seeds, and the cells, that are compared: the difference is of two such means."""
+    block, sweep = study.primary, study.sweep
+    text = f"{sweep.label(group)} {format_number(float(np.mean(values)), 3)}"
+    if block.measure.summary != "time_to":
+        return text
+    runs = [run for run in sweep.runs if run.group == group and run.seed in comparison.seeds]
+    reached = [block.values[run.id].reached for run in runs if block.values[run.id].value is not None]
+    return f"{text} (reached {sum(map(bool, reached))} of {len(reached)})"
 
 
 def _leader(block: Block, usable: list[Comparison]) -> Comparison:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from analysis.read import Cell, Run, Sweep
+from analysis.read import Cell, Run
+from analysis.study import Study
 from analysis.tables import Table
 
-DONE, UNPLANNED = "done", "not planned"
+DONE, UNPLANNED, NO_VALUE = "done", "not planned", "no value"
 
 
-def missing(sweep: Sweep) -> Table | None:
+def lacking(study: Study) -> list[tuple[Run, str]]:
+    """The planned runs without a result, with the reason: they did not end well, or, as one that ends before the
+    others, have no value of the experiment's question. A group that does not record it at all has no gap."""
+    block = study.primary
+    unknown = {estimate.group for estimate in block.estimates if not estimate.recorded}
+    if block.measure.summary == "time_to" and block.measure.threshold is None:
+        unknown = set(study.sweep.groups)
+    found = []
+    for run in study.sweep.runs:
+        value = block.values[run.id]
+        why = run.problem or (value.reason if value.value is None and run.group not in unknown else None)
+        if why:
+            found.append((run, why))
+    return found
+
+
+def missing(study: Study) -> Table | None:
     """A row a group and cell, a column a seed; None where no planned run lacks a result."""
-    if not any(run.problem for run in sweep.runs):
+    gaps = {(run.group, run.cell, run.seed) for run, _ in lacking(study)}
+    if not gaps:
         return None
+    sweep = study.sweep
     seeds = sorted({run.seed for run in sweep.runs})
     at = {(run.group, run.cell, run.seed): run for run in sweep.runs}
     places: dict[tuple[str, Cell], None] = {}
@@ -21,7 +40,7 @@ def missing(sweep: Sweep) -> Table | None:
     rows, records = [], []
     for group, cell in places:
         shown = ", ".join(f"{label} = {level}" for label, level in cell)
-        states = [_state(at.get((group, cell, seed))) for seed in seeds]
+        states = [_state(at.get((group, cell, seed)), (group, cell, seed) in gaps) for seed in seeds]
         rows.append((sweep.label(group), *([shown] if factors else []), *states))
         records.append(
             {"group": group, "factors": shown, **{f"seed {s}": x for s, x in zip(seeds, states, strict=True)}}
@@ -31,10 +50,10 @@ def missing(sweep: Sweep) -> Table | None:
     return Table("missing", "What is missing", columns, tuple(rows), tuple(records), (), groups)
 
 
-def _state(run: Run | None) -> str:
+def _state(run: Run | None, gap: bool) -> str:
     """A run that is done by its own account, but cannot be used, is no done run."""
     if run is None:
         return UNPLANNED
     if run.problem is None:
-        return DONE
+        return NO_VALUE if gap else DONE
     return run.state if run.state != DONE else "unreadable"

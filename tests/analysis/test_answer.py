@@ -1,0 +1,102 @@
+"""The first lines of a report: what they say of which runs, and of what was not compared."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.read import read_sweep
+from analysis.report.answer import Answer, answer
+from analysis.report.missing import missing
+from analysis.settings import settings
+from analysis.study import Study, study
+from launcher import run as folders
+from tests.analysis.conftest import Lines, MakeSweep
+
+UP = "a/up"
+ASKED = {"primary": {"metric": UP, "direction": "higher"}}
+
+
+def level(heights: Mapping[str, Mapping[int, float]]) -> Any:
+    """Lines of runs that stand at heights[group][seed] at each of 20 steps."""
+
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return [{"step": step, "attempt": 1, UP: heights[group][seed]} for step in range(1, 21)]
+
+    return lines
+
+
+def studied(folder: Path) -> Study:
+    sweep = read_sweep(folder)
+    return study(sweep, settings(sweep.plan["analysis"], groups=sweep.groups, baseline=sweep.baseline))
+
+
+def said(folder: Path) -> Answer:
+    return answer(studied(folder))
+
+
+def test_a_run_without_a_value_of_the_question_is_missing_above_all_tables(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        steps = 12 if (group, seed) == ("B", 0) else 20
+        made: Lines = [{"step": step, "attempt": 1, UP: 1.0 + seed} for step in range(1, steps + 1)]
+        if (group, seed) == ("C", 2):
+            made[4][UP] = math.inf
+        return made if group != "D" else [{"step": step, "attempt": 1, "a/other": 0.0} for step in range(1, 21)]
+
+    found = studied(make_sweep(("A", "B", "C", "D"), steps=20, analysis=ASKED, lines=lines))
+    gaps = answer(found).gaps
+    assert [gap.split(" (runs/")[0] for gap in gaps] == [
+        "B, seed 0: a/up ends at step 12 of 20",
+        "C, seed 2: infinite at 5",
+    ]  # D does not record it at all, which is no gap
+    table = missing(found)
+    assert table is not None and [row[1:] for row in table.rows] == [
+        ("done", "done", "done"),
+        ("no value", "done", "done"),
+        ("done", "done", "no value"),
+        ("done", "done", "done"),
+    ]
+
+
+def test_the_means_are_those_that_the_difference_is_of(make_sweep: MakeSweep) -> None:
+    heights = {"A": {0: 1.0, 1: 50.0, 2: 3.0}, "B": {0: 1.5, 1: 0.0, 2: 3.5}}
+    folder = make_sweep(("A", "B"), steps=20, analysis=ASKED, lines=level(heights))
+    shutil.rmtree(folders.run_folder(folder.parent, "B-1"))
+    result = said(folder).result
+    assert "+0.500 against A, better in 2 of 2 seeds" in result and "Means over these seeds: B 2.50, A 2.00." in result
+
+
+def test_what_is_not_compared_is_said_to_be_so(make_sweep: MakeSweep) -> None:
+    heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}, "C": {0: 9.0, 1: 9.1}}
+    folder = make_sweep(("A", "B", "C"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
+    assert said(folder).result.startswith("C did best") and "Not compared" not in said(folder).result
+    for seed in (0, 1):
+        shutil.rmtree(folders.run_folder(folder.parent, f"C-{seed}"))
+    result = said(folder).result
+    assert result.startswith("No compared method did better than A on the final value")
+    assert result.endswith(" Not compared: C, not evaluable: no seed has both.")
+
+
+def test_without_a_baseline_nothing_is_compared(make_sweep: MakeSweep) -> None:
+    heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}}
+    folder = make_sweep(("A", "B"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
+    assert said(folder).certainty.startswith("How sure")
+    plan = json.loads((folder / "plan.json").read_text())
+    folders.write_json(folder / "plan.json", {**plan, "baseline": None})
+    assert said(folder).certainty == "The experiment names no baseline: nothing is compared."
+
+
+def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return [{"step": step, "attempt": 1, UP: step * cell["pace"]} for step in range(1, 21)]
+
+    cells = [{"pace": 0.1}, {"pace": 1.0}, {"pace": 2.0}]
+    asked = {**ASKED, "time_to": [{"metric": UP, "at": 5.0}], "window": 1}
+    folder = make_sweep(("A", "B"), steps=20, analysis=asked, lines=lines, cells={"A": cells, "B": cells})
+    shutil.rmtree(folders.run_folder(folder.parent, "B-1-0"))  # the slow cell, which is then left out of B's mean
+    block = next(block for block in studied(folder).blocks if block.measure.summary == "time_to")
+    assert [estimate.reached for estimate in block.estimates] == [(6, 9), (6, 6)]
