@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+_READABLE = 1e15  # the size from which a number has an exponent
+
 
 def format_p(p: float | None, alpha: float | None = None) -> str:
     """p to two significant digits, "< 0.001" below; p with at most four decimals, as exact tests give, stays as it is.
@@ -32,7 +34,7 @@ def format_number(value: float | None, digits: int = 4) -> str:
     if not math.isfinite(value):
         return str(value)
     power = math.floor(math.log10(abs(value)))
-    if -5 <= power < 15:
+    if power >= -5 and abs(value) < _READABLE:
         return f"{_round(value, digits - 1 - power):.{max(0, digits - 1 - power)}f}"
     return f"{value:.{digits - 1}e}"
 
@@ -48,7 +50,7 @@ def format_estimate(value: float | None, interval: tuple[float, float] | None, s
     decimals = 1 - math.floor(math.log10(half))
     if float(f"{half:.1e}") >= 10.0 ** (2 - decimals):  # 0.0996 is 0.10, not 0.100
         decimals -= 1
-    if decimals > 6:
+    if decimals > 6 or max(abs(value), half) >= _READABLE:
         power = math.floor(math.log10(max(abs(value), half)))
         shown = [_fixed(x / 10.0**power, decimals + power) for x in (value, *interval)]
         return f"({plus}{shown[0]} [{shown[1]}, {shown[2]}])e{power}"

@@ -151,4 +151,6 @@ def band(whole: Array, alpha: float) -> tuple[Array, Array | None]:
     n = len(whole)
     if n < 2:
         return mean, None
-    return mean, float(special.stdtrit(n - 1, 1 - alpha / 2)) * whole.std(axis=0, ddof=1) / np.sqrt(n)
+    power = int(np.frexp(np.abs(whole).max(initial=0.0))[1])  # by which no square overflows, and no digit changes
+    sd = np.ldexp(np.ldexp(whole, -power).std(axis=0, ddof=1), power)
+    return mean, float(special.stdtrit(n - 1, 1 - alpha / 2)) * sd / np.sqrt(n)

@@ -51,6 +51,7 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
     x = np.asarray(values, dtype=np.float64)
     if x.size < 2 or student.constant(x) or not (np.all(x > 0) or np.all(x < 0)):
         return None
+    x = x / np.abs(x).max()  # so that no square overflows
     cv = float(x.std(ddof=1) / abs(x.mean()))
     low, high = _factors(x.size, alpha)
     return cv, (cv * low, cv * high)

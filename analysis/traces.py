@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # of an artist: ROLE--GROUP, or ROLE.SEED--GROUP
 _A_TRACE, _A_FIGURE = 400, 30_000  # points in a page: a screen shows no more, and a page stays small
+_WHOLE = 1e15  # a number of this size has no digits after the point, and from 2^64 on JSON has no whole number for it
 _POINT = 72.0  # a drawing's units an inch, in SVG as matplotlib writes it
 
 
@@ -168,6 +169,8 @@ def _short(values: Array) -> tuple[float | None, ...]:
 def _round(value: float) -> float | int | None:
     if not math.isfinite(value):
         return None
+    if abs(value) >= _WHOLE:
+        return float(f"{value:.5g}")
     short = float(f"{value:.5g}") if abs(value) < 1e4 else round(float(value))
     return int(short) if short == int(short) else short
 
@@ -256,4 +259,4 @@ def _at(x: float, y: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return f"{value:.0f}" if 1e4 <= abs(value) < _WHOLE else f"{value:.4g}"

@@ -58,7 +58,8 @@ apply();
 /* Sorting, within each part of a table. */
 const key = (row, column) => {
   const text = row.cells[column].textContent.trim();
-  const number = parseFloat(text.replace(/^[(<\s]+/, ""));
+  const power = /\]\)e(-?\d+)/.exec(text); // (1.2 [1.0, 1.4])e-9
+  const number = parseFloat(text.replace(/^[(<\s]+/, "")) * (power ? 10 ** Number(power[1]) : 1);
   return { text, number: Number.isNaN(number) ? null : number };
 };
 const sort = (head, label) => {

@@ -37,6 +37,7 @@ def test_coefficient_of_variation_has_the_chi_square_interval() -> None:
     assert cv == pytest.approx(values.std(ddof=1) / values.mean())
     assert low == pytest.approx(cv * np.sqrt(3 / stats.chi2.ppf(0.975, 3)))
     assert high == pytest.approx(cv * np.sqrt(3 / stats.chi2.ppf(0.025, 3)))
+    assert spread.variation(1e300 * values, 0.05) == (pytest.approx(cv), (pytest.approx(low), pytest.approx(high)))
     for none in ([1.0], [2.0, 2.0], [-1.0, 1.0], [0.0, 1.0]):
         assert spread.variation(none, 0.05) is None
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
+from analysis.series import band
 from analysis.traces import Panel, Trace, Traces, summary, to_json
 from tests.analysis.conftest import Lines, MakeSweep, Reported, metrics
 
@@ -40,6 +41,19 @@ def test_page_has_each_x_once_five_digits_and_null_for_no_number() -> None:
     made = to_json(traced(trace(x, y), trace(x, y, seed=0)), {"C1": "C1 (BNTO)"})
     assert made["xs"] == [(1, 2, 3)] and [entry["x"] for entry in made["traces"]] == [0, 0]
     assert made["traces"][0]["y"] == (0.12346, None, 123457) and made["labels"] == {"C1": "C1 (BNTO)"}
+
+
+def test_numbers_of_any_size_are_shown() -> None:
+    """A gradient that explodes: JSON has no whole number from 2^64 on, and nobody reads three hundred digits."""
+    x, y = np.arange(1.0, 4.0), np.array([1.5, 1e20, -1.23456789e300])
+    assert to_json(traced(trace(x, y)), {})["traces"][0]["y"] == (1.5, 1e20, -1.2346e300)
+    assert summary(traced(trace(x, y)), {})[0][3:] == ("1.5 at 1", "-1.235e+300 at 3", "-1.235e+300 at 3", "1e+20 at 2")
+    mean, half = band(1e300 * np.array([[1.0], [2.0], [3.0]]), 0.05)
+    assert (
+        half is not None
+        and half == pytest.approx(4.302652729911275 * 1e300 / np.sqrt(3))
+        and mean == pytest.approx(2e300)
+    )
 
 
 def test_long_traces_are_thinned_to_real_points_with_the_last_one() -> None:
