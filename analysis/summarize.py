@@ -35,7 +35,8 @@ class TimeTo:
 @dataclass(frozen=True)
 class EarlyPhase:
     """The first tenth of a curve's budget: n points, their mean, and the variance of the change from one point to the
-    next (None with fewer than 3 points), which is the noise of steps and not the rise."""
+    next (None with fewer than 3 points, infinite where squares overflow), which is the noise of steps and not the
+    rise."""
 
     n: int
     mean: float
@@ -107,7 +108,9 @@ def early(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, frac
     y = y[x <= fraction * end + _SLACK]
     if y.size == 0:
         raise NotEvaluable(f"no value in the first {fraction:.0%} of {end:g}: the first is at {x[0]:g}")
-    return EarlyPhase(int(y.size), float(y.mean()), float(np.diff(y).var(ddof=1)) if y.size > 2 else None)
+    with np.errstate(over="ignore"):
+        variance = float(np.diff(y).var(ddof=1)) if y.size > 2 else None
+    return EarlyPhase(int(y.size), float(y.mean()), variance)
 
 
 def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> float:

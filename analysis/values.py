@@ -219,6 +219,8 @@ def _value_of(
             phase = summarize.early(steps, values, common.stop)
             if summary == "early":
                 return Value(phase.mean, carried=carried)
+            if phase.step_variance == np.inf:
+                raise NotEvaluable("changes too large to square")
             why = None if phase.step_variance is not None else f"{phase.n} values in the first tenth: three are needed"
             return Value(phase.step_variance, why, carried=carried)
         if summary in _WHOLE:

@@ -47,7 +47,21 @@ class Verdict:
 
 def judge(hypothesis: Hypothesis, runs: Study) -> Verdict:
     """Judge one hypothesis on the runs of its experiment."""
-    return _JUDGES[hypothesis.kind](hypothesis, runs)
+    found = _JUDGES[hypothesis.kind](hypothesis, runs)
+    if found.verdict != NOT_EVALUABLE:
+        return found
+    return replace(found, decided="; ".join(dict.fromkeys([found.decided, *_lacking(hypothesis, runs)])))
+
+
+def _lacking(h: Hypothesis, runs: Study) -> list[str]:
+    """Why runs of the groups that a hypothesis is about have no value of what it asks, each reason once a group."""
+    reasons: dict[tuple[str, str], None] = {}
+    for metric in h.metrics:
+        for estimate in _block(h, runs, metric, None).estimates:
+            if h.kind in ("extreme", "pareto") or estimate.group in (h.group, *h.against):
+                lost = {gap.partition(": ")[2] for gap in estimate.gaps}
+                reasons |= dict.fromkeys((runs.sweep.label(estimate.group), why) for why in sorted(lost))
+    return [f"{label}: {why}" for label, why in reasons]
 
 
 def _range(h: Hypothesis, runs: Study) -> Verdict:

@@ -199,6 +199,22 @@ def test_missing_runs_and_missing_metrics_decide_nothing(make_sweep: MakeSweep) 
 
 
 @pytest.mark.parametrize(
+    ("size", "why"),
+    [(1.0, "first tenth: three are needed"), (1e300, "changes too large to square")],
+)
+def test_what_has_no_value_says_why(make_sweep: MakeSweep, size: float, why: str) -> None:
+    steps = 40 if size > 1 else 20  # of which a tenth is four, or two
+
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return [{"step": step, "attempt": 1, UP: size * (step % 3) + seed} for step in range(1, steps + 1)]
+
+    folder = make_sweep(("A", "B"), steps=steps, lines=lines, analysis={"primary": {"metric": UP}})
+    found = judged(folder, kind="ratio", group="B", metric=UP, summary="early_variance", at_most=1.5)
+    assert found.verdict == "not evaluable" and found.decided.startswith("no seed has both; A: ")
+    assert found.decided.count(why) == 2 and found.decided.count("; B: ") == 1
+
+
+@pytest.mark.parametrize(
     ("gap", "margin", "verdict"),
     [(0.0, 0.05, "equivalent"), (0.0, 0.001, "inconclusive"), (1.0, 0.05, "supported"), (1.0, 1.5, "equivalent")],
 )
