@@ -35,6 +35,7 @@ STYLE: dict[str, object] = {
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6,
     "axes.axisbelow": True, "legend.frameon": False, "axes.unicode_minus": False, "path.simplify_threshold": 0.2,
+    "text.parse_math": False,  # a method's label is the reader's own: $ is a dollar in it
 }  # fmt: skip
 
 

@@ -174,9 +174,13 @@ def _both(blocks: Sequence[Block], run: Run) -> tuple[float, ...]:
 
 def _scale(axes: Axes, points: Array) -> None:
     """Logarithmic where a metric's positive values span more than is seen on a linear axis."""
-    for values, scale in zip(points, (axes.set_xscale, axes.set_yscale), strict=True):
+    from matplotlib.ticker import NullFormatter
+
+    for values, axis, scale in zip(points, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale), strict=True):
         if values.min() > 0 and values.max() / values.min() > _DECADES:
             scale("log")
+            axis.set_major_formatter("{x:g}")  # of itself it would write TeX
+            axis.set_minor_formatter(NullFormatter())
 
 
 def _name(axes: Axes, labels: Sequence[str]) -> None:

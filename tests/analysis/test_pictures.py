@@ -132,6 +132,7 @@ def test_scatter_of_values_many_decades_apart_is_logarithmic(
     folder = make_sweep(("C0", "C1"), steps=qstar.STEPS, lines=lines, analysis=analysis)
     axes = drawn(monkeypatch, folder)[SCATTER][1].axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", scale)
+    assert all("$" not in label.get_text() for label in axes.get_yticklabels())
 
 
 def test_band_is_the_mean_and_one_standard_deviation(whole: dict[str, tuple[str, Any]]) -> None:

@@ -33,11 +33,19 @@ def test_processes_render_what_one_does_in_the_order_given(monkeypatch: pytest.M
     assert set(here[0]) == {"svg", "pdf", "png"} and len({one["svg"] for one in here}) == count
 
 
+def test_a_label_is_shown_as_it_is_written() -> None:
+    with matplotlib.rc_context(STYLE):
+        canvas = drawn("#0072B2")
+        canvas.axes[0].set_title("$\\nosuch$ is $5$")
+        (files,) = rendering([canvas], 0)
+    assert b">$\\nosuch$ is $5$<" in files()["svg"]
+
+
 def test_what_fails_in_a_process_is_raised_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     with matplotlib.rc_context(STYLE):
         good, bad = drawn("#0072B2"), drawn("#D55E00")
-        bad.axes[0].set_title("$\\nosuch$")
+        bad.axes[0].set_title("$\\nosuch$").set_parse_math(True)
         first, second = rendering([good, bad], MUCH)
     assert first()["svg"]
     with pytest.raises(ValueError, match="nosuch"):
