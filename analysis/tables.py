@@ -9,6 +9,7 @@ from typing import Any
 
 from analysis import ratio
 from analysis.compare import PairedResult
+from analysis.exact import DRAWS, EXACT_UP_TO
 from analysis.metrics import capital, caveats, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.read import Run
@@ -310,10 +311,11 @@ def _adjusted(study: Study) -> str:
     found = study.primary.family
     if found is None:
         return ""
+    flips = "exact" if found.n <= EXACT_UP_TO else f"{DRAWS} of them drawn"
     how = {
-        "max_t": "max-T with shared sign flips (exact)",
+        "max_t": f"step-down max-T with shared sign flips ({flips})",
         "holm": f"Holm's adjustment of the {found.test} p",
-        "bh": f"Benjamini and Hochberg's adjustment of the {found.test} p",
+        "bh": f"Benjamini and Hochberg's adjustment of the {found.test} p, which bounds the share of false findings,",
     }[found.method]
     size = len(study.primary.comparisons)
     over = f"the {size} comparisons" if size > 1 else "the one comparison"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis import student
-from analysis.floor import floor
+from analysis.floor import floor, multiplied, seeds_needed
 from analysis.metrics import capital
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.report.missing import lacking
@@ -177,7 +177,9 @@ def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> st
     p = format_p(leader.adjusted, settings.alpha)
     if leader.adjusted is not None and leader.adjusted <= settings.alpha:
         over = f", adjusted for {size} comparisons" if size > 1 else ""
-        text = f"This holds at alpha = {settings.alpha:g}: {leader.verdict} (p = {p}{over})."
+        normal = study.primary.family is not None and study.primary.family.test == "paired_t"
+        by = " by the paired t test, which rests on normal differences" if normal else ""
+        text = f"This holds at alpha = {settings.alpha:g}{by}: {leader.verdict} (p = {p}{over})."
     else:
         over = f" for {size} comparisons" if size > 1 else ""
         detail = f" (adjusted{over}: p = {p})" if p and over else f" (p = {p})" if p and p not in leader.verdict else ""
@@ -197,14 +199,17 @@ def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> st
 def _limits(study: Study) -> tuple[str, ...]:
     """What the seeds at hand can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
+    family = block.family
+    looks = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
+    needed = seeds_needed(settings.alpha, looks)
     lines = []
     for n in sorted({c.result.n for c in block.comparisons}):
         members = [c for c in block.comparisons if c.result.n == n]
         names = ", ".join(study.sweep.label(c.group) for c in members)
         who = "" if len(members) == len(block.comparisons) else f" ({names})"
-        needed = members[0].result.seeds_needed
         pairs = f"{n} {'pair' if n == 1 else 'pairs'} of seeds{who}"
         text = f"{pairs}: the smallest p that the exact test can give is {format_p(floor(n))}"
+        text += f", {format_p(min(1.0, looks * floor(n)))} adjusted for {looks} comparisons" if looks > 1 else ""
         text += f"; {needed} seeds are needed for alpha = {settings.alpha:g}." if n < needed else "."
         effect = student.detectable(n, settings.alpha)
         spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]

@@ -9,11 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
 from analysis.report.missing import missing
 from analysis.settings import settings
 from analysis.study import Study, study
+from analysis.tables import main as main_table
 from launcher import run as folders
 from tests.analysis.conftest import Lines, MakeSweep
 
@@ -100,3 +104,29 @@ def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> N
     shutil.rmtree(folders.run_folder(folder.parent, "B-1-0"))  # the slow cell, which is then left out of B's mean
     block = next(block for block in studied(folder).blocks if block.measure.summary == "time_to")
     assert [estimate.reached for estimate in block.estimates] == [(6, 9), (6, 6)]
+
+
+@pytest.mark.parametrize(
+    ("family", "test", "certainty", "limit"),
+    [
+        ("max_t", "paired_t", "This holds at alpha = 0.05: better", "is 0.031. A paired"),
+        ("holm", "paired_t", "by the paired t test, which rests on normal differences: better", "is 0.031. A paired"),
+        ("holm", "signflip", "cannot decide with n = 6: 7 seeds are needed",
+         "is 0.031, 0.0625 adjusted for 2 comparisons; 7 seeds are needed for alpha = 0.05. A paired"),
+    ],
+)  # fmt: skip
+def test_certainty_and_limits_are_those_of_the_declared_family(
+    make_sweep: MakeSweep, family: str, test: str, certainty: str, limit: str
+) -> None:
+    luck = np.linspace(0.0, 0.1, 6)
+    heights = {"A": dict(enumerate(luck)), "B": dict(enumerate(1 + luck**2)), "C": dict(enumerate(1.1 - luck**3))}
+    asked = {**ASKED, "family": family, "test": test}
+    found = said(make_sweep(("A", "B", "C"), range(6), steps=20, analysis=asked, lines=level(heights)))
+    assert certainty in found.certainty and limit in found.limits[0]
+
+
+@pytest.mark.parametrize(("seeds", "how"), [(20, "sign flips (exact)"), (21, "sign flips (100000 of them drawn)")])
+def test_flips_that_are_drawn_are_not_called_exact(make_sweep: MakeSweep, seeds: int, how: str) -> None:
+    heights = {"A": dict.fromkeys(range(seeds), 0.0), "B": {seed: 1.0 + seed for seed in range(seeds)}}
+    found = studied(make_sweep(("A", "B"), range(seeds), steps=20, analysis=ASKED, lines=level(heights)))
+    assert any(how in note for note in main_table(found).notes)
