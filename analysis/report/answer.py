@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis import student
 from analysis.floor import floor, multiplied, seeds_needed
-from analysis.metrics import capital
+from analysis.metrics import capital, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.report.missing import lacking
 from analysis.study import Block, Comparison, Study
@@ -219,4 +219,10 @@ def _limits(study: Study) -> tuple[str, ...]:
             here = f", here {format_number(effect * max(spread), 2)}{unit} at the largest spread seen" if spread else ""
             text += f"{here}."
         lines.append(text)
+    declared = ((study.sweep.plan.get("analysis") or {}).get("primary") or {}).get("direction")
+    if lines and declared is None and describe(block.measure.metric).direction is None:
+        lines.append(
+            f"That a {settings.direction} {describe(block.measure.metric).label} is better is an assumption: the "
+            "experiment does not say which way is (analysis.primary.direction)."
+        )
     return tuple(lines)

@@ -130,3 +130,13 @@ def test_flips_that_are_drawn_are_not_called_exact(make_sweep: MakeSweep, seeds:
     heights = {"A": dict.fromkeys(range(seeds), 0.0), "B": {seed: 1.0 + seed for seed in range(seeds)}}
     found = studied(make_sweep(("A", "B"), range(seeds), steps=20, analysis=ASKED, lines=level(heights)))
     assert any(how in note for note in main_table(found).notes)
+
+
+@pytest.mark.parametrize("direction", [None, "higher", "lower"])
+def test_which_way_is_better_is_declared_or_said_to_be_assumed(make_sweep: MakeSweep, direction: str | None) -> None:
+    heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}}
+    asked = {"primary": {"metric": UP, **({"direction": direction} if direction else {})}}
+    found = said(make_sweep(("A", "B"), (0, 1), steps=20, analysis=asked, lines=level(heights)))
+    assumed = [line for line in found.limits if line.startswith("That a higher a/up is better is an assumption")]
+    assert len(assumed) == (direction is None)
+    assert found.result.startswith("B did best" if direction == "lower" else "No method did better than A")
