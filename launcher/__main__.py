@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launcher.problem import Usage, nearest, shown
 from launcher.run import BadRunFolder
-from launcher.sweeper import EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
+from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 
 COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "reproduce", "sync", "gc", "completion")
 # The overrides of `plan` say where its runs are (multirun=FOLDER); `completion` asks no run.
@@ -66,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has seen enough; Python must not complain about it at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FINE
+    except OSError as error:  # a folder that is not ours, a full disk
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code

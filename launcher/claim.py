@@ -112,11 +112,11 @@ def read_claim(folder: Path) -> Claim | None:
     """The present claim, or None. An unreadable claim (its writer died in the middle) counts as nobody's, dead."""
     try:
         value = json.loads((folder / "claim.json").read_text(encoding="utf-8"))
+        return Claim(**{name: value[name] for name in Claim.__dataclass_fields__})
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, TypeError, KeyError):
         return Claim(hostname(), -1, -1, boot_id(), "", 0)
-    return Claim(**{name: value[name] for name in Claim.__dataclass_fields__})
 
 
 def is_here(claim: Claim) -> bool:

@@ -19,6 +19,7 @@ from launcher.problem import Usage, nearest, shown
 from launcher.sweeper import ROOT
 
 NEW = "new"
+PLAN_FORMAT = 1
 _LISTED = 5
 
 
@@ -54,10 +55,13 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
     if experiment not in experiments(multirun):
         raise Usage(_unknown("planned experiment", experiment, multirun, experiments(multirun)))
     path = multirun / experiment / "plan.json"
+    again = f"say its command again, python launch.py -m experiment={experiment}, to write it anew"
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise Usage(f"{path}: not JSON ({error}); plan the experiment again: launch.py -m experiment=...") from error
+        raise Usage(f"{path}: not JSON ({error}). Fix: {again}") from error
+    if not isinstance(value, dict) or value.get("format") != PLAN_FORMAT or not isinstance(value.get("runs"), list):
+        raise Usage(f"{path}: no plan of format {PLAN_FORMAT}, which this version reads. Fix: {again}")
     return value
 
 

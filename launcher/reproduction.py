@@ -42,24 +42,28 @@ def check_identity(folder: Path) -> Identity:
     if folders.is_imported(folder):
         raise Usage(f"run {folder.name}: it was imported, not made by launch.py, so it cannot be done again here")
     config = folders.read_config(folder)
-    recorded = config["identity"]
+    said = config.get("identity")
+    recorded = said if isinstance(said, Mapping) else {}
     wrong: list[str] = []
-    if recorded["version"] != identity.VERSION:
-        wrong.append(f"its hash is of version {recorded['version']}, and this code computes version {identity.VERSION}")
-    base = folders.base_path(folders.multirun_of(folder), config["base"])
+    if recorded.get("version") != identity.VERSION:
+        wrong.append(
+            f"its hash is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
+        )
+    named = str(config.get("base"))
+    base = folders.base_path(folders.multirun_of(folder), named)
     try:
         content = identity.content_hash(base.read_text(encoding="utf-8"))
     except FileNotFoundError:
         wrong.append(f"{base} is gone")
-        content = config["base"]
-    if content != config["base"]:
+        content = named
+    if content != named:
         wrong.append(f"{base} was changed: its content hashes to {content}")
     computed = identity.identity(content, config)
-    if computed != recorded["hash"]:
+    if computed != recorded.get("hash"):
         wrong.append(f"{folder / 'config.yaml'} was changed: it hashes to {computed[: identity.ID_DIGITS]}")
     elif identity.run_id(computed) != folder.name:
         wrong.append(f"the folder is called {folder.name}, and the run {identity.run_id(computed)}")
-    return Identity(recorded["hash"], computed, tuple(wrong))
+    return Identity(str(recorded.get("hash")), computed, tuple(wrong))
 
 
 def differences(folder: Path, root: Path) -> dict[str, Any]:

@@ -48,6 +48,10 @@ _CHECKPOINT = re.compile(r"step_(\d+)")
 class BadRunFolder(ValueError):
     """A file of a run folder that does not have the format this version reads."""
 
+    def __init__(self, path: Path, why: str, fix: str | None = None) -> None:
+        fix = fix or f"restore the file, or move {path.parent} away to run it anew"
+        super().__init__(f"{path}: {why}. Fix: {fix}")
+
 
 @dataclass(frozen=True)
 class State:
@@ -78,6 +82,17 @@ class State:
 
 
 _FIELDS = tuple(one.name for one in dataclasses.fields(State))
+_NONE = type(None)
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "attempt": (int,),
+    "ends": (dict,),
+    **dict.fromkeys(("created", "started", "finished"), (float, int, _NONE)),
+    **dict.fromkeys(("host", "job", "cause", "kind"), (str, _NONE)),
+    **dict.fromkeys(("pid", "from_step"), (int, _NONE)),
+    "error": (dict, _NONE),
+}
+# A file that is no file, or another user's: nothing that a later look would find otherwise.
+_UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 # ---------------------------------------------------------------- places
@@ -218,15 +233,17 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # or no UTF-8
-        raise BadRunFolder(f"{path}: not JSON ({error})") from error
+        raise BadRunFolder(path, f"not JSON ({error})") from error
+    except _UNREADABLE as error:
+        raise BadRunFolder(path, str(error.strerror)) from error
     if not isinstance(value, dict):
-        raise BadRunFolder(f"{path}: an object is expected, not {type(value).__name__}")
+        raise BadRunFolder(path, f"an object is expected, not {type(value).__name__}")
     return value
 
 
 def _check_format(path: Path, value: Mapping[str, Any]) -> None:
     if value.get("format") != FORMAT:
-        raise BadRunFolder(f"{path}: format {value.get('format')!r}; this version reads format {FORMAT}")
+        raise BadRunFolder(path, f"format {value.get('format')!r}; this version reads format {FORMAT}")
 
 
 def read_state(folder: Path) -> State:
@@ -235,7 +252,10 @@ def read_state(folder: Path) -> State:
     value = _read_json(path)
     _check_format(path, value)
     if not isinstance(value.get("id"), str) or value.get("state") not in STATES:
-        raise BadRunFolder(f"{path}: `id` must be a string and `state` one of {', '.join(STATES)}")
+        raise BadRunFolder(path, f"`id` must be a string and `state` one of {', '.join(STATES)}")
+    for name, kinds in _KINDS.items():
+        if not isinstance(value.get(name, kinds[0]()), kinds):
+            raise BadRunFolder(path, f"`{name}` is {value[name]!r}, not {kinds[0].__name__}")
     return State(**{name: value[name] for name in _FIELDS if name in value})
 
 
@@ -248,11 +268,21 @@ def find_state(folder: Path) -> State | None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The frozen configuration: format, id, identity, base, seed, method, model, task, trainer, verl (differences)."""
+    """The frozen configuration: format, id, identity, base, seed, method, model, task, trainer, verl (differences).
+
+    BadRunFolder: the file is gone, or cannot be read.
+    """
+    import yaml
+
     path = folder / "config.yaml"
-    value = load_yaml(path)
+    try:
+        value = load_yaml(path)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadRunFolder(path, f"not YAML ({' '.join(str(error).split())})") from error
+    except (FileNotFoundError, *_UNREADABLE) as error:
+        raise BadRunFolder(path, str(error.strerror)) from error
     if not isinstance(value, dict):
-        raise BadRunFolder(f"{path}: a mapping is expected")
+        raise BadRunFolder(path, "a mapping is expected")
     _check_format(path, value)
     return value
 

@@ -63,6 +63,7 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
     from launcher import plan, sweep
     from launcher.compose import Composer
     from launcher.problem import InvalidPlan
+    from launcher.run import BadRunFolder
 
     try:
         planned = plan.make(ROOT, arguments, Composer(conf, plan.ROOT_CONFIG))
@@ -70,6 +71,11 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE
+    except (BadRunFolder, OSError) as error:
+        from launcher.masking import mask
+
+        print(mask(f"error: {error}"), file=sys.stderr, flush=True)
+        return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
 
 
 def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:

@@ -207,6 +207,8 @@ def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
 
     from launcher.base import merge
 
+    if not isinstance(config.get("base"), str) or not isinstance(config.get("verl"), Mapping):
+        raise folders.BadRunFolder(folder / "config.yaml", "`base` must be a string and `verl` a mapping")
     verl = merge(folders.base_path(folders.multirun_of(folder), config["base"]), config["verl"])
     OmegaConf.resolve(verl)
     whole = OmegaConf.create({key: value for key, value in config.items() if key != "verl"})

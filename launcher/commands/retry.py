@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
             if taken:
                 code = max(code, _sweep_all(commands, plans))
         except InvalidPlan as invalid:
-            where = f"the {len(taken)} runs wait to be run" if taken else "nothing was written or run"
+            where = f"{len(taken)} of the runs wait to be run" if taken else "nothing was written or run"
             print_problems(invalid, where)
             code = EXIT_USAGE
     if given.json:

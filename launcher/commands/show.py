@@ -10,6 +10,7 @@ import json
 
 from launcher import completion, lookup
 from launcher import run as folders
+from launcher.problem import Usage
 from launcher.sweeper import EXIT_FINE
 
 HELP = "print a run's frozen configuration"
@@ -26,6 +27,8 @@ def run(given: argparse.Namespace) -> int:
     """Print YAML, or JSON: the content of config.yaml, with `--full` merged with its base."""
     folder = lookup.find_run(given.multirun, given.run)
     config = folders.read_config(folder)
+    if given.full and folders.is_imported(folder):
+        raise Usage(f"run {folder.name}: it was imported, and has no tree of verl's to merge with; leave out --full")
     if given.full:
         from omegaconf import OmegaConf
 

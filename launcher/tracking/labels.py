@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from launcher import lookup
 
 # W&B's own limit.
 LONGEST_TAG = 64
@@ -29,18 +30,13 @@ def labels(multirun: Path) -> dict[str, Labels]:
         tag = f"{experiment}/{entry['group']}"[:LONGEST_TAG]
         before = found.get(entry["id"])
         if before is None:
-            found[entry["id"]] = Labels(experiment, entry["group"], _name(entry), (tag,))
+            found[entry["id"]] = Labels(experiment, entry["group"], lookup.title(entry), (tag,))
         elif tag not in before.tags:
             found[entry["id"]] = Labels(before.experiment, before.group, before.name, (*before.tags, tag))
     return found
 
 
 def _entries(multirun: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for path in sorted(multirun.glob("*/plan.json")):
-        for entry in json.loads(path.read_text(encoding="utf-8"))["runs"]:
-            yield path.parent.name, entry
-
-
-def _name(entry: Mapping[str, Any]) -> str:
-    levels = [f"{key}={value}" for key, value in entry["factors"].items()]
-    return " ".join([entry["group"], *levels, f"seed {entry['seed']}"])
+    for name in lookup.experiments(multirun):
+        for entry in lookup.read_plan(multirun, name)["runs"]:
+            yield name, entry

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from launcher import plan, run, sweep
+from launcher import plan, run, sweep, sweeper
 from launcher.problem import InvalidPlan
 from launcher.progress import Plain
 from launcher.reconciler import interruptible
@@ -57,6 +57,24 @@ def test_a_folder_that_cannot_be_made_is_a_problem_of_the_plan(place):
     planned = plan.make(ROOT, ["method=c0_grpo", "seed=0", f"multirun='{place}'"])
     with pytest.raises(InvalidPlan, match="this folder cannot be made"):
         sweep.reconcile(ROOT, planned)
+
+
+def test_a_state_that_cannot_be_read_ends_a_launch_in_one_line(tmp_path, capfd):
+    settled(tmp_path, one=run.DONE)
+    (path,) = tmp_path.glob("runs/*/state.json")
+    path.write_text("")
+    assert sweeper.run_sweep(["method=c0_grpo", "seed=0", f"multirun={tmp_path}"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"error: {path}: not JSON") and f"Fix: restore the file, or move {path.parent} away" in line
+
+
+def test_a_configuration_that_was_lost_is_written_again(tmp_path):
+    planned = settled(tmp_path, one=run.PREEMPTED)
+    (path,) = tmp_path.glob("runs/*/config.yaml")
+    before = path.read_bytes()
+    path.unlink()
+    plan.freeze(planned)
+    assert path.read_bytes() == before
 
 
 class InterruptedFile(io.RawIOBase):
