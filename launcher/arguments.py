@@ -15,8 +15,8 @@ from launcher.hypotheses import HYPOTHESIS
 from launcher.problem import Problem, nearest, one_line
 
 COMMAND_LINE = "command line"
-# Sections that are one for the whole experiment: they can be set, not swept.
-WHOLE = ("experiment.", "analysis.", "cluster.", "tracking.", "base.")
+# What is one for the whole experiment: it can be set, not swept.
+WHOLE = ("experiment", "analysis", "cluster", "tracking", "base", "multirun")
 WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
 
 
@@ -49,8 +49,12 @@ def is_hydras(word: str) -> bool:
 
 
 def parse(composer: Composer, arguments: Sequence[str], problems: list[Problem]) -> Arguments:
-    """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are passed over."""
+    """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are passed over.
+
+    Of two that set one key the last counts, be it a value or a sweep. `+hypothesis=NAME` adds up.
+    """
     parsed = Arguments()
+    wanted: dict[str, Override] = {}
     for argument in arguments:
         try:
             override = composer.parse(argument)
@@ -65,7 +69,10 @@ def parse(composer: Composer, arguments: Sequence[str], problems: list[Problem])
             rule = "a plan's keys can be set, not deleted or moved to another package"
             problems.append(Problem(COMMAND_LINE, argument, None, rule, "write key=value"))
             continue
-        _add(composer, parsed, key, override, problems)
+        adds = key == HYPOTHESIS and override.is_add()
+        wanted[argument if adds else key] = override
+    for override in wanted.values():
+        _add(composer, parsed, override.key_or_group, override, problems)
     return parsed
 
 
@@ -75,12 +82,21 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
     except HydraException as error:
         problems.append(Problem(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b"))
         return
-    if composer.is_group(key):
-        chosen = [_listed(level) for level in levels if level is not None]
+    if not levels:
+        problems.append(
+            Problem(COMMAND_LINE, override.input_line or key, None, "this names nothing", "list the values")
+        )
+    elif key == "experiment" and levels == [None]:
+        parsed.experiments = [None]
+    elif composer.is_group(key) and None in levels:
+        fix = f"name one, or write {key}=[]" if _takes_list(composer, key) else "name one"
+        problems.append(Problem(COMMAND_LINE, key, "null", "this group needs a choice", fix))
+    elif composer.is_group(key):
+        chosen = [_listed(level) for level in levels]
         if not _sound(composer, key, chosen, COMMAND_LINE, key, problems):
             return
         if key == "experiment":
-            parsed.experiments = [None if level is None else str(level) for level in levels]
+            parsed.experiments = [name for one in chosen for name in one]
         elif key == "method":
             parsed.methods = chosen
         elif key == HYPOTHESIS and override.is_add():
@@ -93,8 +109,8 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
             if key == HYPOTHESIS:
                 rule, fix = "hypotheses are of the whole sweep", f"write {key}=[{names}]"
             problems.append(Problem(COMMAND_LINE, key, names, rule, fix))
-        elif chosen:
-            parsed.choice_factors[key] = _spelled(composer, key, chosen)
+        else:
+            parsed.choice_factors[key] = list(dict.fromkeys(_spelled(composer, key, chosen)))
     elif key == "seed":
         parsed.seeds = levels
     elif "/" in key:
@@ -104,7 +120,7 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         problems.append(Problem(COMMAND_LINE, key, str(levels[0]), "there is no such configuration group", fix))
     elif len(levels) == 1 and not override.is_sweep_override():
         parsed.values[key] = levels[0]
-    elif key.startswith(WHOLE):
+    elif key.partition(".")[0] in WHOLE:
         rule = "this holds for a whole experiment and cannot be swept"
         problems.append(Problem(COMMAND_LINE, key, str(levels), rule, "give one value"))
     else:
@@ -154,7 +170,7 @@ def _takes_list(composer: Composer, key: str) -> bool:
 
 def _spelled(composer: Composer, key: str, chosen: list[tuple[str, ...]]) -> list[str]:
     if _takes_list(composer, key):
-        return list(dict.fromkeys(map(methods.spelled, chosen)))
+        return list(map(methods.spelled, chosen))
     return [name for one in chosen for name in one]
 
 

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonschema import Draft202012Validator
-
 from launcher import identity
 from launcher.problem import nearest, shown
-from launcher.run import base_path, load_yaml, mark_used, write_atomic
-from launcher.validate import words
+from launcher.run import BadRunFolder, base_path, load_yaml, mark_used, write_atomic
+from launcher.validate import Validator, words
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -90,6 +88,15 @@ def _is_free(leaf: Any) -> bool:
     return leaf is None or (isinstance(leaf, str) and (leaf == "???" or "${" in leaf))
 
 
+def _no_value(value: Any) -> str | None:
+    """Why a value has no place in a run's identity, if so."""
+    try:
+        identity.canonical(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "a boolean"
@@ -116,7 +123,9 @@ def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "ve
             yield BadDifference(path, value, "verl's configuration has no such key", hint)
             continue
         default = tree[key]
-        if isinstance(default, Mapping):
+        if not (isinstance(default, Mapping) and default) and (rule := _no_value(value)):
+            yield BadDifference(path, value, rule, "give plain values: finite numbers, text as keys")
+        elif isinstance(default, Mapping):
             if not isinstance(value, Mapping):
                 if value is not None and not _is_free(value):
                     yield BadDifference(path, value, "verl has a mapping here", f"set keys below {path}")
@@ -127,7 +136,7 @@ def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "ve
         elif _kind(default) != _kind(value):
             rule = f"verl's default is {_kind(default)} ({shown(default)}), this is {_kind(value)}"
             yield BadDifference(path, value, rule, f"give {_kind(default)}")
-        elif isinstance(default, int) and abs(default) > 1 and isinstance(value, float) and not value.is_integer():
+        elif isinstance(default, int) and abs(default) > 1 and isinstance(value, float):
             # 0 and 1 are how verl writes 0.0 and 1.0 too: entropy_coeff, top_p
             yield BadDifference(path, value, f"verl's default is a whole number ({default})", "give a whole number")
 
@@ -147,7 +156,7 @@ def unread(
             continue
         if path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
             schema = read.get(path) or {}
-            if not Draft202012Validator(schema).is_valid(value):
+            if not Validator(schema).is_valid(value):
                 needed = words({"type": "integer", **schema})
                 yield BadDifference(f"verl.{path}", value, f"must be {needed}", f"give {needed}")
             continue
@@ -192,7 +201,11 @@ def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:
 
     found = identity.content_hash(path.read_text(encoding="utf-8"))
     if found != path.stem:
-        raise ValueError(f"{path}: verl's tree was changed after it was frozen: its content is {found}")
+        raise BadRunFolder(
+            path,
+            f"verl's tree was changed after it was frozen: its content is {found}",
+            "remove it; the same command makes it anew",
+        )
     tree = load_yaml(path)
     for bad in check(tree, differences):
         raise bad

@@ -231,6 +231,12 @@ class Cells:
         base = self._workshop.base(shape, self._wanted.where)
         tree, sources = self._values_of(cell, shape, group)
         found: list[tuple[int, PlannedRun]] = []
+        for section in SECTIONS[1:]:
+            if not isinstance(tree[section], Mapping):
+                where, at = self._blame(section, shape, sources)
+                fix = f"set keys below {section}"
+                self._workshop.problems.append(Problem(where, at, validate.brief(tree[section]), validate.MAPPING, fix))
+                return []
         for seed in seeds:
             try:
                 config = compose.resolved({**tree, "seed": seed})
@@ -321,4 +327,6 @@ class Cells:
             if prefix in sources:
                 where, at = sources[prefix]
                 return where, at + key.removeprefix(prefix)
+        for below in (known for known in sources if known.startswith(f"{key}.")):
+            return sources[below]
         return self._workshop.composer.source(shape.overrides, key) or self._wanted.where, key

@@ -120,7 +120,11 @@ class Composer:
 
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
         parsed = [_parse(one) for one in overrides]
-        return create_defaults_list(self._repository, self.config, parsed, prepend_hydra=False, skip_missing=False)
+        try:
+            return create_defaults_list(self._repository, self.config, parsed, prepend_hydra=False, skip_missing=False)
+        except RecursionError:
+            chosen = ", ".join(overrides) or self.config
+            raise ConfigCompositionException(f"the defaults of {chosen} name each other in a circle") from None
 
     def _merged(self, files: Sequence[File], defaults: DefaultsList) -> dict[str, Any]:
         """The files merged. NotPlain: a value override, a file that is no mapping, or a merge that is not plain."""
@@ -149,7 +153,7 @@ class Composer:
 
     def is_group(self, key: str) -> bool:
         """Whether a key names a configuration group."""
-        return bool(self._repository.group_exists(key))
+        return key != "" and bool(self._repository.group_exists(key))
 
     def subgroups(self, group: str) -> list[str]:
         """The groups below a group: method -> advantage, control, ..."""

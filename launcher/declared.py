@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.arguments import Arguments
+from launcher.design import distinct
 from launcher.problem import Problem, nearest, shown
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 _KEYS = ("name", "groups", "baseline", "factors", "zip", "exclude", "seeds", "scales")
 _GROUP_KEYS = ("method", "label", "overrides")
 _RESERVED = ("runs", "bases", "cache", "launches")
@@ -63,12 +64,12 @@ def declared(
             _unknown(where, f"experiment.{key}", str(key), _KEYS, problems)
     name = section.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
-        rule = f"a folder name of letters, digits and _ . + -, and not {', '.join(_RESERVED)}"
+        rule = f"a folder name of up to 100 letters, digits and _ . + -, and not {', '.join(_RESERVED)}"
         problems.append(Problem(where, "experiment.name", shown(name), rule, "give the experiment a name"))
         name = "unnamed"
     groups = _groups(section.get("groups") or {}, method, arguments, where, problems)
     baseline = section.get("baseline")
-    if baseline is not None and baseline not in groups:
+    if baseline is not None and not (isinstance(baseline, str) and baseline in groups):
         rule = f"the baseline is one of the groups: {', '.join(groups)}"
         close = nearest(str(baseline), list(groups))
         fix = f"use {close}" if close else "name a group, or null for none"
@@ -112,7 +113,10 @@ def _groups(value: Any, method: str, arguments: Arguments, where: str, problems:
     for raw, item in value.items():
         name, at = str(raw), f"experiment.groups.{raw}"
         if not _NAME.fullmatch(name):
-            problems.append(Problem(where, at, None, "a group's name has letters, digits and _ . + -", "rename it"))
+            rule = "a group's name has up to 100 letters, digits and _ . + -"
+            problems.append(Problem(where, at, None, rule, "rename it"))
+        if name in groups:
+            problems.append(Problem(where, at, None, "two groups have this name", "rename one"))
         if not isinstance(item, Mapping):
             problems.append(
                 Problem(where, at, shown(item), "a mapping {method, label, overrides}", "write {method: FILE}")
@@ -148,7 +152,7 @@ def _factors(value: Any, where: str, problems: list[Problem]) -> dict[str, tuple
         at = f"experiment.factors.{key}"
         if not _listed(levels, where, at, problems):
             continue
-        if len({repr(level) for level in levels}) < len(levels):
+        if len(distinct(levels)) < len(levels):
             problems.append(Problem(where, at, shown(levels), "a level is named twice", "name each level once"))
         else:
             factors[str(key)] = tuple(levels)
@@ -183,7 +187,7 @@ def _zips(value: Any, where: str, problems: list[Problem]) -> dict[str, dict[str
             said = ", ".join(f"{key} has {count}" for key, count in counts.items())
             rule = "the levels of a zip go together, so each key has as many as the others"
             problems.append(Problem(where, at, said, rule, "add or remove levels"))
-        elif len({repr(level) for level in zip(*keys.values(), strict=True)}) < max(counts.values()):
+        elif len(distinct(list(zip(*keys.values(), strict=True)))) < max(counts.values()):
             rule = "a combination of levels is named twice"
             problems.append(Problem(where, at, shown(dict(keys)), rule, "name each once"))
         else:
@@ -219,11 +223,15 @@ def _seeds(value: Any, seed: Any, arguments: Arguments, where: str, problems: li
     if not isinstance(value, (list, tuple)) or not value:
         problems.append(Problem(where, key, shown(value), "a list of one seed or more", "write [0, 1, 2]"))
         return ()
-    good = [one for one in value if isinstance(one, int) and not isinstance(one, bool) and one >= 0]
+    good = [one for one in value if _is_seed(one)]
     if len(good) < len(value):
-        bad = next(one for one in value if one not in good or isinstance(one, bool))
+        bad = next(one for one in value if not _is_seed(one))
         problems.append(Problem(where, key, shown(bad), "a seed is an integer from 0 on", "write for example 0, 1, 2"))
     if len(set(good)) < len(good):
         twice = next(one for one in good if good.count(one) > 1)
         problems.append(Problem(where, key, shown(value), f"seed {twice} is named twice", "name each seed once"))
     return tuple(dict.fromkeys(good))
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

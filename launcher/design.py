@@ -101,11 +101,20 @@ def _projected(factor: Factor, keys: Sequence[str]) -> list[tuple[tuple[str, Any
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """Each value once, in the order of its first appearance; lists and mappings are values too."""
+    """Each value once, in the order of its first appearance; lists and mappings are values too. 1 and 1.0 are one."""
     found: dict[str, Any] = {}
     for value in values:
-        found.setdefault(repr(value), value)
+        found.setdefault(repr(_spelled(value)), value)
     return list(found.values())
+
+
+def _spelled(value: Any) -> Any:
+    """The value as a run's identity has it: numbers of one size are one number."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _spelled(item) for key, item in value.items()}
+    return [_spelled(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 # ---------------------------------------------------------------- exclusions

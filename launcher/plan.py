@@ -23,6 +23,7 @@ from launcher import (
     hypotheses,
     identity,
     inheritance,
+    lookup,
     masking,
     methods,
     preregistration,
@@ -41,7 +42,6 @@ from launcher.workshop import SECTIONS, Workshop, does_not_compose
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are no part of its runs.
 CHECKED = ("analysis", "cluster", "tracking")
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Experiment:
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
         return {
-            "format": FORMAT,
+            "format": lookup.PLAN_FORMAT,
             "experiment": self.name,
             "command": self.command,
             "baseline": self.baseline,
@@ -170,9 +170,20 @@ class _Planner:
         except compose.ERRORS as error:
             self._problems.append(does_not_compose(where, error))
             return None
+        if not self._is_whole(tree, experiment):
+            return None
         for key, value in self._arguments.values.items():
             section = key.partition(".")[0]
             if section in SECTIONS:
+                continue
+            present = tree.get(key)
+            if isinstance(present, Mapping) and not isinstance(value, Mapping) and section == key:
+                fix = f"set keys below {key}"
+                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), validate.MAPPING, fix))
+                continue
+            if key == "multirun" and isinstance(value, (Mapping, list)):
+                rule, fix = "the name of one folder", "write multirun=FOLDER"
+                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), rule, fix))
                 continue
             if not compose.lookup(tree, key)[0] and section not in CHECKED:
                 within = f"{section}." if section in tree else ""
@@ -188,6 +199,29 @@ class _Planner:
             self._problems.append(does_not_compose(where, error))
             return None
 
+    def _is_whole(self, tree: Mapping[str, Any], experiment: str | None) -> bool:
+        """Whether a composed root has the sections that it has without an experiment, and no other; else problems."""
+        known = self._composer.compose([]).tree
+        sound = True
+        for key, value in tree.items():
+            mapping = isinstance(known.get(key), Mapping)
+            if key in known and (isinstance(value, Mapping) or not mapping):
+                continue
+            if key == hypotheses.HYPOTHESIS and isinstance(value, Mapping):
+                continue  # of a file without its header, which is told with the hypotheses
+            sound = False
+            source = self._composer.source(self._workshop.selection(experiment), key)
+            close = nearest(key, list(known))
+            fix = f"write {close}" if close else f"use one of {', '.join(known)}"
+            if mapping:
+                fix = f"set keys below {key}, or remove it"
+            if self._composer.is_group(key) and key != "experiment":
+                fix = f"choose one of its files in `defaults`: override /{key}: NAME"
+            rule = validate.MAPPING if mapping else validate.NO_SUCH_KEY
+            where = source or self._workshop.where(experiment)
+            self._problems.append(Problem(where, key, validate.brief(value), rule, fix))
+        return sound
+
     def _experiment(self, name: str | None, root: Mapping[str, Any]) -> Experiment:
         where = self._workshop.where(name)
         composed = self._composer.compose(self._workshop.selection(name))
@@ -196,7 +230,11 @@ class _Planner:
         if name is not None and "experiment.name" not in self._arguments.values:
             source = self._composer.source(self._workshop.selection(name), "experiment.name")
             inheritance.own_name(section, source, where, self._problems)
+        before = len(self._problems)
         wanted = declared(section, root["seed"], default, self._arguments, where, self._problems)
+        self._problems[before:] = [
+            replace(one, where=self._blamed(one.key, one.where)) for one in self._problems[before:]
+        ]
         cells = Cells(self._workshop, name, wanted)
         entries = cells.entries()
         labels = design.short_labels(list(cells.levels))
@@ -334,12 +372,11 @@ def _changed(multirun: Path, run: PlannedRun) -> Problem | None:
 
 def _freeze_run(multirun: Path, run: PlannedRun) -> None:
     folder = folders.run_folder(multirun, run.id)
-    frozen = folders.mark_used(folder / "config.yaml")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not folders.mark_used(folder / "config.yaml"):
+        folders.write_atomic(folder / "config.yaml", _frozen(run))
     if (folder / "state.json").is_file():
         return  # the state is written after the configuration
-    folder.mkdir(parents=True, exist_ok=True)
-    if not frozen:
-        folders.write_atomic(folder / "config.yaml", _frozen(run))
     folders.create_state(folder, State(run.id, folders.PLANNED, created=time.time()))
 
 

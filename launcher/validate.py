@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, validators
 
 from launcher.problem import nearest, shown
 
@@ -22,6 +22,14 @@ VERL_KEYS = "verl_keys"
 _ABOUT = (ALLOWED, VERL_KEYS)
 MISSING = "???"
 NO_SUCH_KEY = "no such key"
+MAPPING = "a mapping stands here"
+#: JSON Schema, but 3.0 is no integer: a run would get it as it is, and count or divide with it.
+Validator: Any = validators.extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)
 _DATA = (".jsonl", ".parquet")
 _WORDS = {
     "exclusiveMinimum": "above {}",
@@ -99,7 +107,7 @@ class Checker:
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         self._schemas = schemas(defaults)
-        self._validators = {key: Draft202012Validator(schema) for key, schema in self._schemas.items()}
+        self._validators = {key: Validator(schema) for key, schema in self._schemas.items()}
         self._defaults = strip(defaults)
         self._seen: dict[tuple[str, str, type], Breach | None] = {}
 
@@ -117,6 +125,9 @@ class Checker:
                 yield Breach(path, value, NO_SUCH_KEY, fix)
                 continue
             default = defaults.get(key) if isinstance(defaults, Mapping) else None
+            if isinstance(default, Mapping) and not isinstance(value, Mapping):
+                yield Breach(path, value, MAPPING, f"set keys below {path}")
+                continue
             if isinstance(value, Mapping) and not isinstance(default, (bool, int, float, str, list)):
                 if path in self._schemas:
                     breach = self._leaf(path, value)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
+from hydra.errors import ConfigCompositionException
 
 from launcher import arguments as command_line
 from launcher import base as bases
@@ -121,9 +122,11 @@ class Workshop:
         wanted = request["base"]
         memo = identity.canonical_json(wanted)
         if memo not in self._bases:
+            overrides = wanted.get("overrides") or []
             try:
-                overrides = [str(one) for one in wanted.get("overrides") or []]
-                self._bases[memo] = bases.compose(str(wanted.get("config")), overrides)
+                if not isinstance(overrides, list):
+                    raise ConfigCompositionException("base.overrides is a list: [KEY=VALUE]")
+                self._bases[memo] = bases.compose(str(wanted.get("config")), list(map(str, overrides)))
             except compose.ERRORS as error:
                 self._bases[memo] = None
                 rule = one_line(f"verl's configuration does not compose: {error}")
@@ -153,12 +156,13 @@ class Workshop:
         keys: the trainer's `verl_keys`, or None for a trainer that reads them all.
         """
         wanted = tree.get("verl") or {}
-        memo = (base.hash, identity.canonical_json([wanted, keys]))
+        memo = (base.hash, repr([wanted, keys]))
         if memo not in self._judged:
             differing = bases.prune(base.tree, wanted)
             refused = {bad.key: bad for bad in bases.check(base.tree, wanted)}
             for bad in bases.unread(differing, keys["read"], keys["elsewhere"]) if keys is not None else ():
-                refused.setdefault(bad.key, bad)
+                if not any(f"{bad.key}.".startswith(f"{known}.") for known in refused):
+                    refused[bad.key] = bad
             self._judged[memo] = (differing, list(refused.values()))
         return self._judged[memo]
 

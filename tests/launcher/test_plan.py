@@ -16,7 +16,7 @@ from launcher import run as folders
 from launcher.base import merged
 from launcher.identity import SECTIONS
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import by_group, make, refused, shipped, write_experiment
+from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
 
 
 def test_a_conditional_grid_counts_the_baseline_once_a_seed():
@@ -87,6 +87,24 @@ def test_a_single_value_reaches_just_the_groups_that_read_it_and_fixes_a_factor(
     assert by_group(planned) == {"C0": 1, "C1": 24, "C2": 24, "C3": 24}
     gammas = {run.config["method"].get("gamma") for run in planned.runs.values()}
     assert gammas == {None, 0.9}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["trainer.steps=3", "trainer.steps=4,5"], [("c0_grpo", 0, {"steps": 4}), ("c0_grpo", 0, {"steps": 5})]),
+        (["trainer.steps=4,5", "trainer.steps=3"], [("c0_grpo", 0, {})]),
+        (["seed=1,2", "seed=3"], [("c0_grpo", 3, {})]),
+        (["model=tiny,tiny"], [("c0_grpo", 0, {"model": "tiny"})]),
+        (["method.clip_low=0.1,0.10"], [("c0_grpo", 0, {"clip_low": 0.1})]),
+        (["verl.actor_rollout_ref.actor.optim.lr=1,1.0"], [("c0_grpo", 0, {"lr": 1})]),
+    ],
+)
+def test_of_two_words_for_one_key_the_last_counts_and_equal_levels_are_one(words, expected):
+    planned = make(*words)
+    assert levels(planned) == expected
+    steps = {run.config["trainer"]["steps"] for run in planned.runs.values()}
+    assert steps >= {level["steps"] for _, _, level in expected if "steps" in level}
 
 
 def test_configuration_groups_can_be_factors():
