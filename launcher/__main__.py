@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from launcher.masking import mask
 from launcher.problem import Usage, nearest, shown
 from launcher.run import BadRunFolder
 from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
@@ -60,14 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = given.run_command(given)
         sys.stdout.flush()
     except (Usage, BadRunFolder) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(mask(f"error: {error}"), file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; Python must not complain about it at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FINE
     except OSError as error:  # a folder that is not ours, a full disk
-        print(f"error: {error}", file=sys.stderr)
+        print(mask(f"error: {error}"), file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

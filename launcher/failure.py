@@ -45,6 +45,7 @@ _WAITS = {
 }
 _ENDS = {DIVERGED: folders.DIVERGED, CANCELLED: folders.CANCELLED}
 
+_LONGEST = 1000
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Libraries in C++ and Rust report failed allocations, and failed writes of checkpoints, without a number.
 _NO_MEMORY_TEXT = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
@@ -128,8 +129,9 @@ def _taken_up(kind: str, count: int, rules: Rules, progressed: bool) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """An exception on one line."""
-    return f"{type(error).__name__}: {one_line(str(error))}"
+    """An exception on one line, shortened where its message is pages long; a state's `error` has it whole."""
+    text = f"{type(error).__name__}: {one_line(str(error))}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def progressed(folder: Path, state: State) -> bool:

@@ -33,9 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: by run id `cancelled`, `asked`, `locked`, or the state in which the run had ended before."""
-    # Every word is looked up before the first run is touched.
+    # Every word is looked up, and every state read, before the first run is touched.
     ids = dict.fromkeys(run_id for word in given.names for run_id in lookup.named(given.multirun, word).ids)
-    there = [one for one in ids if (folders.run_folder(given.multirun, one) / "state.json").exists()]
+    there = [one for one in ids if folders.find_state(folders.run_folder(given.multirun, one)) is not None]
     answers = {run_id: _cancel(given.multirun, run_id) for run_id in there}
     code = EXIT_FAILED if _LOCKED in answers.values() else EXIT_FINE
     if given.json:

@@ -25,7 +25,7 @@ from launcher.sweeper import EXIT_FINE
 HELP = "why a run failed, and the end of its output"
 _EVERY_S = 0.3
 _LINES = 20
-_BLOCK = 65536
+_BLOCK = 4096
 _END_LINES = 3
 
 
@@ -140,18 +140,24 @@ def _without(lines: Sequence[str], traceback: Sequence[str]) -> list[str]:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines of a text file, without their ends; none of an absent one. What is no UTF-8 is replaced."""
+    """The last lines of a text file, without their ends; none of an absent one. What is no UTF-8 is replaced.
+
+    No more than 4 KiB a line are read: of a line of megabytes, as a progress bar leaves one, there is the end.
+    """
+    blocks: list[bytes] = []
+    newlines = 0
     try:
         with open(path, "rb") as file:
             position = file.seek(0, os.SEEK_END)
-            tail = b""
-            while position > 0 and tail.count(b"\n") <= count:
+            while position > 0 and newlines <= count and len(blocks) <= count:
                 size = min(_BLOCK, position)
                 position -= size
                 file.seek(position)
-                tail = file.read(size) + tail
+                blocks.append(file.read(size))
+                newlines += blocks[-1].count(b"\n")
     except FileNotFoundError:
         return []
+    tail = b"".join(reversed(blocks))
     lines = tail.decode("utf-8", errors="replace").rstrip("\n").split("\n")
     return lines[-count:] if count and tail else []
 

@@ -133,6 +133,7 @@ def test_follow_prints_what_a_running_run_writes_and_ends_with_it(sweeps):
         (b"a\n", 0, []),
         (b"\xff\xfe\n", 1, ["\N{REPLACEMENT CHARACTER}" * 2]),
         (b"x" * 200_000 + b"\nend\n", 1, ["end"]),
+        (b"first\n" + b"x" * 1_000_000 + b"end", 1, ["x" * 8189 + "end"]),
         (b"".join(b"line %d\n" % number for number in range(50_000)), 2, ["line 49998", "line 49999"]),
     ],
 )

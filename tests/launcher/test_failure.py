@@ -198,3 +198,9 @@ def test_the_environment_names_the_devices(environment, found):
 )
 def test_a_slot_is_a_set_of_devices_or_a_core(wanted, devices, visible, found):
     assert pool.slots(wanted, devices, visible) == found
+
+
+def test_a_message_of_pages_does_not_fill_every_screen_that_names_the_cause():
+    assert failure.described(ValueError("of this\n shape")) == "ValueError: of this shape"
+    told = failure.described(ValueError("[" + "1, " * 100_000))
+    assert len(told) == 1000 and told.startswith("ValueError: [1, 1, ") and told.endswith("...")
