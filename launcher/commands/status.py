@@ -1,13 +1,12 @@
 """python -m launcher status: how the runs stand: by state and group, last metric, time left, failures by cause.
 
-Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment. `--watch` ends when no run waits or runs any
-more, and with Ctrl-C.
+Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment, 130 when Ctrl-C ended `--watch` before no run
+waited or ran any more.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shutil
 import sys
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import completion, lookup, observe, tables
 from launcher.index import Index
 from launcher.observe import Standing
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE
+from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,14 +45,19 @@ def run(given: argparse.Namespace) -> int:
     }
     index = Index(given.multirun)
     watched = given.watch and bool(plans)
+    interrupted = False
     if watched:
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             _watch(given.multirun, plans, index, given.json)
+        except KeyboardInterrupt:
+            interrupted = True
     standings = _look(given.multirun, plans, index)
     index.save()
     # A watch in lines has said it all.
     if not watched or (sys.stdout.isatty() and not given.json):
         _print(given.multirun, standings, given.json)
+    if interrupted and not all(standing.settled for standing in standings):
+        return EXIT_INTERRUPTED
     failed = any(standing.states.get(state) for standing in standings for state in observe.FAILURES)
     return EXIT_FAILED if failed else EXIT_FINE
 
