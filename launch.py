@@ -21,7 +21,7 @@ def hand_over(words: list[str]) -> list[str]:
     from launcher.arguments import is_hydras, is_override
 
     if any(word.partition("=")[0] in SHOWING for word in words):
-        return words
+        return [word for word in words if word not in ("-m", "--multirun")]  # Hydra refuses it there, with a traceback
     ours = [word for word in words if is_override(word) and not is_hydras(word)]
     quoted = ",".join(QuotedString(word, Quote.single).with_quotes() for word in ours)
     return [*(word for word in words if word not in ours), f"hydra.sweeper.arguments=[{quoted}]"]

@@ -97,7 +97,10 @@ class History:
             return  # a folder that cannot be read teaches nothing; `status` says what is wrong with it
 
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
-        summary = folders.read_summary(folder) or {}
+        try:
+            summary = folders.read_summary(folder) or {}
+        except folders.BadRunFolder:
+            summary = {}  # it teaches nothing, and is no part of what is planned
         steps, seconds = summary.get("steps"), summary.get("train_seconds")
         self._done[_model(config)].append(folder)
         if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:

@@ -34,7 +34,7 @@ def test_a_refused_sweep_exits_with_2_says_everything_and_writes_nothing(tmp_pat
     ("arguments", "code", "output"),
     [
         (["--help"], 0, "experiment: bnto_grid"),
-        (["--cfg", "job", "experiment=quickstart"], 0, "name: quickstart"),
+        (["-m", "--cfg", "job", "experiment=quickstart"], 0, "name: quickstart"),
         (["--cfg", "job", "experiment=nosuch"], 2, ""),
         (["-m", "hydra/launcher=nosuch"], 2, ""),
         (["--nosuch"], 2, ""),

@@ -77,6 +77,8 @@ def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):
     finish(planned, second, 1.0)
     (folders.run_folder(tmp_path, second) / "config.yaml").write_text("[]")
     assert history_of_none(make("method=gspo", f"multirun={tmp_path}")).rate(planned.runs[first]).source == FILE
+    (folders.run_folder(tmp_path, first) / "summary.json").write_text("{")
+    assert History(tmp_path, planned.runs, [first]).rate(planned.runs[first]).source == FILE
 
 
 def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
