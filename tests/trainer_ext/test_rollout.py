@@ -22,8 +22,8 @@ def trainer_of(cache: Path, *overrides: str) -> InProcess:
     return InProcess(configuration(*(SHORT if "method=dpo" in overrides else QUICK), *overrides), cache)
 
 
-def log_q_by_hand(trainer: InProcess, batch, temperature: float) -> torch.Tensor:
-    """log q of the responses' tokens from two forward passes over them whole."""
+def by_hand(trainer: InProcess, batch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """log q of the responses' tokens, and the alphas there, from two forward passes over them whole."""
     found = []
     for name in ("policy", "target"):
         with torch.no_grad():
@@ -31,8 +31,9 @@ def log_q_by_hand(trainer: InProcess, batch, temperature: float) -> torch.Tensor
                 input_ids=batch.input_ids, attention_mask=batch.attention_mask, position_ids=batch.position_ids
             ).logits[:, -batch.responses.shape[1] - 1 : -1]
         found.append(logits.double().log_softmax(-1))
-    log_q = alpha.solve(*found).log_q / temperature
-    return log_q.log_softmax(-1).gather(-1, batch.responses.unsqueeze(-1))[..., 0] * batch.mask
+    solution = alpha.solve(*found)
+    log_q = (solution.log_q / temperature).log_softmax(-1)
+    return log_q.gather(-1, batch.responses.unsqueeze(-1))[..., 0] * batch.mask, solution.alpha[batch.mask]
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,14 @@ def test_the_behaviour_that_is_reported_is_q(overrides, cache):
     trainer = trainer_of(cache, *overrides)
     drawn = trainer._rollout.draw(1)
     temperature = 0.7 if "method.temperature=0.7" in overrides else 1.0
-    expected = log_q_by_hand(trainer, drawn.samples.batch, temperature)
+    expected, alphas = by_hand(trainer, drawn.samples.batch, temperature)
     torch.testing.assert_close(drawn.samples.behaviour.double(), expected, rtol=0, atol=1e-4)
     plain, _ = score(trainer._policy, drawn.samples.batch, temperature=1.0, rows=64)
     torch.testing.assert_close(drawn.samples.log_probs, plain, rtol=0, atol=1e-4)
-    # the mean over draws of log q is minus its entropy: draws from something else would be off
     assert drawn.metrics["qstar/degenerate_fraction"] == 0
-    assert 0 < drawn.metrics["qstar/alpha_mean"] < 1
+    # of the tokens put out, and of no draft that was not kept or lies beyond the response's end
+    torch.testing.assert_close(drawn.alphas.sort().values, alphas.sort().values, rtol=0, atol=1e-3)
+    assert drawn.metrics["qstar/alpha_mean"] == pytest.approx(float(alphas.mean()), abs=1e-5)
 
 
 def test_speculative_responses_are_distributed_as_plain_ones(cache):

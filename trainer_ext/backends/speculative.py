@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from trainer_ext.backends.batch import Batch
 from trainer_ext.backends.sampler import Samples, log_probabilities
 from trainer_ext.sampling import speculative
-from trainer_ext.sampling.proposal import Proposal
+from trainer_ext.sampling.proposal import FromGeometric
 
 #: How many tokens to draft, from how many were kept and tested so far in this batch.
 Drafting = Callable[[int, int], int]
@@ -23,8 +23,9 @@ _BELIEVED = 8, 10
 
 @dataclass(frozen=True)
 class Speculation:
-    """What drafting came to, over rows that still grew. tested: drafted tokens up to the first that was not kept;
-    forwards: of the target; emitted: tokens; expected: sum over the tested positions of 1 - TV(q, pi_theta)."""
+    """What drafting came to, over rows that still grew. tested: drafted tokens up to the first that was not kept, where
+    the response goes on; forwards: of the target; emitted: tokens; expected: sum over the tested positions of
+    1 - TV(q, pi_theta)."""
 
     tested: int
     kept: int
@@ -93,12 +94,12 @@ def sample_speculatively(
     eos_id: int,
     pad_id: int,
     generator: torch.Generator,
-    proposal: Proposal,
+    proposal: FromGeometric,
     drafting: Drafting,
 ) -> tuple[Samples, Speculation]:
     """As `sampler.sample` of policy and target: the same distribution, with fewer forwards of the target.
 
-    `proposal` is asked once a round, for (rows x positions, V) at a time.
+    `proposal` is asked once a round, for (rows x positions, V) at a time; it remembers those that tokens come from.
     """
     rows, device = len(prompts) * n, prompts.device
     draft_reader, target_reader = (_Reader(module, prompts, prompt_mask, n) for module in (policy, target))
@@ -123,7 +124,7 @@ def sample_speculatively(
         there = position + torch.arange(k + 1, device=device)
         log_t = target_reader.read(block, there, temperature)
         flat = [x.flatten(0, 1) for x in (theta, log_t)]
-        log_q = proposal(flat, alive.repeat_interleave(k + 1)).unflatten(0, (rows, k + 1))
+        log_q = proposal(flat, torch.ones_like(flat[0][:, 0], dtype=torch.bool)).unflatten(0, (rows, k + 1))
         found = speculative.verify(block[:, 1:], theta[:, :-1], log_q, generator=generator)
         emitted = torch.cat([block[:, 1:], found.next_token[:, None]], dim=1)
         emitted[row, found.accepted] = found.next_token
@@ -131,6 +132,7 @@ def sample_speculatively(
         order = torch.arange(k + 1, device=device)
         ended = ((emitted == eos_id).long().cumsum(dim=1) - (emitted == eos_id).long()) > 0
         stands = (order <= found.accepted[:, None]) & ~ended & (size[:, None] + order < length) & alive[:, None]
+        proposal.keep(stands.flatten())
         p = theta.exp()
         values = torch.stack(
             [
@@ -143,9 +145,9 @@ def sample_speculatively(
         at, which = stands.nonzero(as_tuple=True)
         responses[at, size[at] + which] = emitted[at, which]
         columns[:, at, size[at] + which] = values[:, at, which]
-        seen = (torch.arange(k, device=device) <= found.accepted[:, None]) & alive[:, None]
+        seen = stands[:, :k]  # what was drafted beyond the response's end says nothing of it
         tested += int(seen.sum())
-        kept_tokens += int(found.accepted[alive].sum())
+        kept_tokens += int((seen & (order[:k] < found.accepted[:, None])).sum())
         forwards += int(alive.sum())
         expected += float(speculative.acceptance(theta[:, :-1], log_q[:, :-1])[seen].sum())
         for reader in (draft_reader, target_reader):

@@ -66,6 +66,10 @@ class FromGeometric:
         self._seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
         return log_q
 
+    def keep(self, which: Tensor) -> None:
+        """Of the positions last seen only `which` count, (positions,) bool: those that a token was drawn at."""
+        self._seen[-1] = self._seen[-1][which]
+
     @property
     def alphas(self) -> Tensor:
         """alpha of every position seen, (positions,)."""
