@@ -162,10 +162,14 @@ class Checker:
 
 
 def missing_file(path: str, value: Any) -> Path | None:
-    """The local file or folder that a `*path` key of task or model names, when it does not exist; hub names pass."""
+    """The local file or folder that a `*path` key of task, model or method names, if there is none; hub names pass."""
     section, _, rest = path.partition(".")
     name = rest.rsplit(".", 1)[-1]
-    if section not in ("task", "model") or not (name == "path" or name.endswith("_path")) or not isinstance(value, str):
+    if (
+        section not in ("task", "model", "method")
+        or not (name == "path" or name.endswith("_path"))
+        or not isinstance(value, str)
+    ):
         return None
     if not (value.startswith(("/", "./", "../", "~")) or value.endswith(_DATA)):
         return None

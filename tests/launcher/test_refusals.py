@@ -85,6 +85,27 @@ COMMAND_LINE = [
         "command line: method/weights = raw: must be none, for sampler=policy makes every importance weight 1. "
         "Fix: choose method/weights=none, or another method/sampler than policy",
     ),
+    (
+        ["method=q_speculative", "method/alpha=snr_max"],
+        "command line: method/alpha = snr_max: must be a rule of policy and target alone, for drafting=speculative "
+        "reads no reference. Fix: choose one of method/alpha=entropy, ess_balance, ",
+    ),
+    (
+        ["method=q_decode", "method/control=dual"],
+        "must be none, for loss=none trains nothing. Fix: choose method/control=",
+    ),
+    (
+        ["method=dpo", "method/sampler=rejection", "method/target=expert"],
+        "for loss=dpo pairs responses whether accepted",
+    ),
+    (["method=off_policy", "method.weight_low=20"], "must be a number 0 or more and 1 or less"),
+    (
+        ["method=q_star", "method.target_path=/no/such/model"],
+        "command line: method.target_path = /no/such/model: the file /no/such/model does not exist",
+    ),
+    (["task.warm_start.lr=-1"], "command line: task.warm_start.lr = -1: must be a number above 0"),
+    (["verl.actor_rollout_ref.actor.optim.betas=[2,3]"], "must be two numbers of 0 or more and below 1"),
+    (["verl.actor_rollout_ref.actor.optim.optimizer=SGD"], "must be one of AdamW, Adam"),
     (["method=off_policy", "method/alpha=entropy"], "must be none, for sampler=target draws from the target alone"),
     (["method=rejection", "method/weights=raw"], "must be none, for sampler=rejection corrects by what it accepts"),
     (
