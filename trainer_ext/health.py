@@ -12,6 +12,8 @@ GRAD_NORM_FACTOR = 100.0  # times its running median
 GRAD_NORM_WINDOW = 50  # steps
 ENTROPY_SHARE = 0.01  # of its first value
 FLAT_REWARD_STEPS = 20  # steps in a row with a reward std of 0
+#: Of q*: beyond these ends q is all but one of the two policies, or serves one of them far better.
+RANGES = {"qstar/alpha_mean": (0.1, 0.9), "qstar/ess_ratio": (0.5, 2.0)}
 
 
 class Health:
@@ -45,6 +47,10 @@ class Health:
             self._flat = self._flat + 1 if spread == 0 else 0
             if self._flat >= FLAT_REWARD_STEPS:
                 self._warn("reward std 0 for 20 steps")
+
+        for key, (low, high) in RANGES.items():
+            if key in metrics and not low <= metrics[key] <= high:
+                self._warn(f"{key.removeprefix('qstar/')} outside [{low:g}, {high:g}]")
 
     def _warn(self, what: str) -> None:
         self.warnings[what] = self.warnings.get(what, 0) + 1

@@ -123,8 +123,12 @@ def test_health_counts_its_warnings_and_survives_a_checkpoint():
     for _ in range(11):
         other.check({"analysis/reward_sum_std": 0.0})
     other.check({"actor/grad_norm": 101.0, "analysis/entropy_full_mean": 0.01})
+    for mean, ratio in ((0.1, 2.0), (0.05, 1.0), (0.5, 2.1), (0.95, 0.4)):
+        other.check({"qstar/alpha_mean": mean, "qstar/ess_ratio": ratio})
     assert sorted(other.warnings.items()) == [
+        ("alpha_mean outside [0.1, 0.9]", 2),
         ("entropy below 1% of its first value", 1),
+        ("ess_ratio outside [0.5, 2]", 2),
         ("grad_norm above 100 times its running median", 1),
         ("reward std 0 for 20 steps", 2),
     ]
