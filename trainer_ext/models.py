@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -44,7 +45,7 @@ def start(config: Any, cache: Path) -> str:
     """
     model, task = plain(config["model"]), plain(config["task"])
     if model["kind"] == "pretrained":
-        return str(model["path"])
+        return os.path.expanduser(model["path"])
     warm = task.get("warm_start")
     if warm is None:
         raise ValueError(f"task.warm_start is missing: task {task['name']} cannot start an embedded model")
@@ -71,6 +72,12 @@ def embedded(
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     digest.update(json.dumps([shape, {**task, "warm_start": dict(warm)}, versions], sort_keys=True).encode())
+
+    if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions turn pairs of a head's numbers
+        raise ValueError(
+            f"model.heads={shape['heads']}: model.hidden_size={shape['hidden_size']} is no even number for each head; "
+            "make it a multiple of twice the heads"
+        )
 
     def build(folder: Path) -> None:
         _initialise(shape, warm["seed"], folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
     """
     method, task = config["method"], models.plain(config["task"])
     if method.get("target_path") is not None:
-        return str(method["target_path"])
+        return os.path.expanduser(method["target_path"])
     if method["target"] == "large":
         warm = {"steps": method["target_steps"], "batch_size": _BATCH, "lr": method["target_lr"]}
         times = int(method["target_width"]), int(method["target_depth"])
@@ -41,21 +42,34 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
         raise ValueError(
             f"method.target=expert: task {task['name']} has no demonstrations; set method.target_path to a model"
         )
-    rate = float(method["target_lr_ratio"]) * float(config["verl"].actor_rollout_ref.actor.optim.lr)
-    # An embedded starting model lies in a folder named by its content, which says the task and the versions too.
+    verl = config["verl"]
+    rate = float(method["target_lr_ratio"]) * float(verl.actor_rollout_ref.actor.optim.lr)
     settings = {key: value for key, value in method.items() if key.startswith("target")}
-    settings |= {"model": Path(model).name, "task": task, "rate": rate}
+    # The data's folder is named by its content, and so by the task's code and files.
+    settings |= {"model": _identity(model, cache), "data": tasks.prepare(task, cache).parent.name, "rate": rate}
     settings["code"] = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    settings["temperature"] = float(config["verl"].actor_rollout_ref.rollout.temperature)
+    if not expert:  # what its samples depend on
+        settings["temperature"] = float(verl.actor_rollout_ref.rollout.temperature)
+        settings["lengths"] = [int(verl.data.max_prompt_length), int(verl.data.max_response_length)]
 
     def build(folder: Path) -> None:
         draw = _demonstrations(config, model) if expert else _samples(config, cache, model)
         models.fine_tune(
-            model, folder, config["verl"], draw, steps=int(method["target_steps"]), batch_size=_BATCH, lr=rate, seed=0
+            model, folder, verl, draw, steps=int(method["target_steps"]), batch_size=_BATCH, lr=rate, seed=0
         )
 
     name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     return str(build_once(cache / "targets" / name, build))
+
+
+def _identity(model: str, cache: Path) -> list[Any]:
+    """What tells a starting model from others: of an embedded one its folder's name, which says its content; of another
+    folder its files, by place, size and time; of a hub's the name."""
+    folder = Path(model)
+    if folder.parent == cache / "models":
+        return [folder.name]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in files] or [model]
 
 
 def _demonstrations(config: Mapping[str, Any], model: str) -> models.Examples:
