@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import math
+import operator
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +17,7 @@ from tests.trainer_ext.conftest import configuration
 from trainer_ext.backends.in_process import InProcess
 from trainer_ext.backends.sampler import score
 from trainer_ext.backends.speculative import adaptive
+from trainer_ext.methods import preference
 from trainer_ext.sampling import alpha, targets
 
 SHORT = ["task.warm_start.steps=20"]
@@ -19,7 +26,8 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("reward_tilted
 
 
 def trainer_of(cache: Path, *overrides: str) -> InProcess:
-    return InProcess(configuration(*(SHORT if "method=dpo" in overrides else QUICK), *overrides), cache)
+    alone = {"method=dpo", "method=c0_ppo"}.intersection(overrides)  # without a target
+    return InProcess(configuration(*(SHORT if alone else QUICK), *overrides), cache)
 
 
 def by_hand(trainer: InProcess, batch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,6 +100,69 @@ def test_rejection_keeps_one_of_each_prompt_and_trains_on_no_other(cache):
     assert 0 < float(kept.float().mean()) < 1
     assert drawn.metrics["rejection/accepted_fraction"] == pytest.approx(float(kept.float().mean()))
     assert torch.equal(drawn.trained.mask[kept], drawn.samples.batch.mask[kept])
+
+
+def test_a_mini_batch_of_rejected_responses_is_passed_over(cache):
+    """Shuffled, mini-batches of two: some hold no response that was accepted, and a mean over no token is no number."""
+    small = [
+        f"verl.actor_rollout_ref.{key}" for key in ("rollout.n=2", "actor.shuffle=true", "actor.ppo_mini_batch_size=1")
+    ]
+    line = trainer_of(cache, "method=rejection", *small, "verl.data.train_batch_size=16").step(1)
+    assert line["rejection/accepted_fraction"] < 0.75 and all(math.isfinite(value) for value in line.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dpo", "c0_ppo", "off_policy", "rejection", "q_decode"])
+def test_operations_are_counted_of_what_is_read_and_of_what_is_trained_on(method, cache):
+    trainer = trainer_of(cache, f"method={method}", *(["method/target=expert"] if method == "q_decode" else []))
+    seen = []
+    draw = trainer._rollout.draw
+    trainer._rollout.draw = lambda step: seen.append(draw(step)) or seen[0]
+    found = trainer.step(1)["cost/flops_per_sample"]
+    (drawn,) = seen
+    generated, trained = int(drawn.samples.batch.mask.sum()), int(drawn.trained.mask.sum())
+    if method == "dpo":
+        rows, differ = preference.best_and_worst(drawn.rewards, 8)
+        assert differ.any(), "or nothing was tested"
+        trained = int(drawn.trained.mask[rows].sum())
+    reading = 2 if method in ("off_policy", "q_decode") else 1
+    training = {"c0_ppo": 2, "q_decode": 0}.get(method, 1)
+    size = 2 * (4 * 64**2 + 3 * 64 * 172 + 2 * 64) + 64  # of two layers and the last norm
+    assert found == pytest.approx(size * (2 * reading * generated + 6 * training * trained) / 256)
+
+
+def test_what_a_target_is_made_of_is_in_its_name(tmp_path, monkeypatch):
+    made: list[str] = []
+    monkeypatch.setattr(targets, "build_once", lambda folder, build: made.append(folder.name) or folder)
+    data = tmp_path / "data.jsonl"
+    models = [tmp_path / name / "final" for name in "ab"]
+    for folder in models:
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_text("weights")
+
+    data.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}))
+    given = ["task=gsm8k", f"task.train_path={data}", "method=q_star", "method/target=best_of_n"]
+    whole = configuration(*given)
+
+    def name(key: str = "method.name", value: Any = "q_star", model: Path = models[0]) -> str:
+        """The target's after one setting has changed."""
+        config = copy.deepcopy(whole)
+        *sections, last = key.split(".")
+        reduce(operator.getitem, sections, config)[last] = value
+        targets.start(config, tmp_path, str(model))
+        return made[-1]
+
+    others = [name(f"verl.data.max_{which}_length", 9) for which in ("prompt", "response")]
+    rollout, optimizer = "verl.actor_rollout_ref.rollout", "verl.actor_rollout_ref.actor.optim"
+    others += [name(f"{rollout}.temperature", 0.5), name(f"{optimizer}.lr", 0.01), name("method.target_samples", 3)]
+    others += [name("method.target", "high_reward"), name(model=models[1])]
+    before = name()
+    assert len({before, *others}) == 8
+    assert before == name("seed", 5) == name("method.temperature", 0.7) == name("method.alpha", "ess_balance")
+    data.write_text(json.dumps({"question": "1 + 2?", "answer": "3"}))
+    others.append(name())
+    (models[0] / "model.safetensors").write_text("other weights")
+    assert len({before, *others, name()}) == 10
 
 
 @pytest.mark.parametrize("choice", ["expert", *OTHERS])

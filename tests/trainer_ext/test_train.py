@@ -212,6 +212,14 @@ def test_the_learning_rate_written_is_the_one_used(new_run):
     assert [line["actor/lr"] for line in run.lines] == pytest.approx([0, 1e-4, 2e-4, 3e-4])
 
 
+@pytest.mark.slow
+def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_under_sft_too(cache):
+    own = ["method=sft", "method.target_steps=5", "method.loss_agg_mode=seq-mean-token-sum-norm"]
+    own += [f"verl.actor_rollout_ref.actor.{key}" for key in ("ppo_mini_batch_size=32", "loss_scale_factor=24")]
+    usual, scaled = (InProcess(configuration(*SHORT, *said), cache).step(1) for said in (own[:-1], own))
+    assert usual["actor/sft_loss"] == pytest.approx(4 * scaled["actor/sft_loss"])  # instead of 6, the longest response
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -219,9 +227,13 @@ def test_the_learning_rate_written_is_the_one_used(new_run):
             "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48",
             "does not divide a mini-batch of 64 responses",
         ),
+        ("verl.actor_rollout_ref.actor.ppo_mini_batch_size=12", "does not divide a mini-batch of 96 responses"),
+        ("method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "a divisor that is even"),
+        ("method=dpo verl.actor_rollout_ref.rollout.n=1", "make it 2 or more, or set method.dpo_pairs=data"),
         ("verl.actor_rollout_ref.rollout.temperature=0.0", "sampling needs one above 0"),
+        ("model.heads=3", "make it a multiple of twice the heads"),
     ],
 )
 def test_settings_that_cannot_work_are_named(override, said, new_run):
     with pytest.raises(ValueError, match=said):
-        train(configuration(*SHORT, override), new_run())
+        train(configuration(*SHORT, *override.split()), new_run())

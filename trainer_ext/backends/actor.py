@@ -193,11 +193,6 @@ class Trained:
         Returns the loss's metrics.
         """
         size = min(self.engine.engine_config.micro_batch_size_per_gpu, len(batch))
-        if len(batch) % size:
-            raise ValueError(
-                f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={size} does not divide a mini-batch of "
-                f"{len(batch)} responses (ppo_mini_batch_size prompts times rollout.n): make it a divisor"
-            )
         tu.assign_non_tensor(batch, micro_batch_size_per_gpu=size, use_dynamic_bsz=False, **info)
         self.worker.set_loss_fn(loss)
         return dict(tu.get(self.worker.train_batch(batch), "metrics"))
@@ -273,11 +268,3 @@ def _engine(config: Any) -> Any:
     engine.use_dynamic_bsz = False
     engine.micro_batch_size_per_gpu = config.ppo_micro_batch_size_per_gpu
     return engine
-
-
-def _square(vector: Tensor) -> float:
-    return float((vector * vector).sum(dtype=torch.float64))
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

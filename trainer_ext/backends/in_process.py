@@ -36,6 +36,7 @@ class InProcess:
         temperature = verl.actor_rollout_ref.rollout.temperature
         if not temperature > 0:
             raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: sampling needs one above 0")
+        _check_sizes(verl, method)
         model_path = models.start(config, cache)
         verl = OmegaConf.create(OmegaConf.to_container(verl, resolve=False))
         with open_dict(verl):
@@ -58,21 +59,21 @@ class InProcess:
         task = config["task"]["name"]
         self._rollout = Rollout(method, verl, task, self.actor.tokenizer, prompts, modules, self._seed, self._device)
         self._trainer = config["trainer"]
-        ends = (self._policy.get_input_embeddings().weight, self._policy.get_output_embeddings().weight)
-        embedding = sum({id(weight): weight.numel() for weight in ends}.values())  # tied ones are one
         self.parameters = sum(p.numel() for p in self._policy.parameters())
-        self._multiplied = self.parameters - embedding
+        # of a response's token: read by each model that samples, and passed forward and back by each that is trained
+        self._read, self._trained = sum(map(_multiplied, self._rollout.models)), _multiplied(self._policy)
+        self._updated_tokens = 0  # in this step
         self.samples = 0
         self.tokens = 0
 
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
         self._answers: list[Answer] = []
+        self._updated_tokens = 0
         drawn = self._rollout.draw(step)
         batch, mask, rewards = drawn.samples.batch, drawn.samples.batch.mask, drawn.rewards
-        actor = self.actor.config
         temperature = self._verl.actor_rollout_ref.rollout.temperature
-        rows = int(actor.ppo_micro_batch_size_per_gpu)
+        rows = int(self.actor.config.ppo_micro_batch_size_per_gpu)
         old = drawn.samples.log_probs
         if not self._verl.algorithm.rollout_correction.bypass_mode:
             old, _ = score(self._policy, batch, temperature=temperature, rows=rows)
@@ -101,8 +102,7 @@ class InProcess:
         new_tokens = int(mask.sum())
         self.tokens += new_tokens
         values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens)}
-        trained = 1 if self.critic is None else 2  # of about one size
-        flops = (2 * self._rollout.models + 6 * trained * actor.ppo_epochs) * self._multiplied * new_tokens
+        flops = 2 * self._read * new_tokens + 6 * self._trained * self._updated_tokens  # a critic is of about that size
         values["cost/flops_per_sample"] = flops / len(rewards)
         every = self._trainer["eval_every"]
         if every and (step % every == 0 or step == self._trainer["steps"]):
@@ -141,7 +141,8 @@ class InProcess:
         return values | self._update(step, drawn.trained, **columns)
 
     def _update_sft(self, step: int, batch: Batch) -> dict[str, float]:
-        loss = partial(losses.likelihood, self.actor.config.loss_agg_mode)
+        config = self.actor.config
+        loss = partial(losses.likelihood, config.loss_agg_mode, loss_scale_factor=config.loss_scale_factor)
         return self._updated(step, batch.columns(), loss)
 
     def _update_dpo(self, step: int, drawn: Drawn, reference: Tensor) -> dict[str, float]:
@@ -206,8 +207,10 @@ class InProcess:
                 whole = unit or 1
                 order = torch.randperm(len(data) // whole, generator=seeded(self._seed, f"shuffle{epoch}", step))
                 rows = data[(order[:, None] * whole + torch.arange(whole)).flatten()]
-            parts = rows.split(size)
+            # shuffled, a mini-batch may hold no response that rejection sampling accepted
+            parts = [part for part in rows.split(size) if bool(part["response_mask"].any())]
             for index, part in enumerate(parts):
+                self._updated_tokens += int(part["response_mask"].sum())
                 last = epoch == config.ppo_epochs - 1 and index == len(parts) - 1
                 info |= {"temperature": rollout.temperature, "global_batch_size": len(part)}
                 yield model.update(part.clone(), loss, update_lr_scheduler=last, **info)
@@ -229,6 +232,37 @@ class InProcess:
         if self._controller:
             self._controller.load_state_dict(state["controller"])
         return dict(state["run"])
+
+
+def _check_sizes(verl: DictConfig, method: Mapping[str, Any]) -> None:
+    """ValueError: mini-batches that micro-batches do not divide, or in which DPO finds no pairs."""
+    actor, n = verl.actor_rollout_ref.actor, int(verl.actor_rollout_ref.rollout.n)
+    if method["loss"] == "none":
+        return
+    pairs = method["loss"] == "dpo"
+    if pairs and method["dpo_pairs"] == "group" and n < 2:
+        raise ValueError(
+            f"verl.actor_rollout_ref.rollout.n={n}: a pair is of two responses to a prompt; "
+            "make it 2 or more, or set method.dpo_pairs=data"
+        )
+    prompts, key = int(verl.data.train_batch_size), "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+    whole = min(int(actor.ppo_mini_batch_size), prompts)
+    for one in {whole, prompts % whole} - {0}:
+        rows, unit = (2 * one, "2") if pairs else (n * one, "rollout.n")
+        micro = min(int(actor.ppo_micro_batch_size_per_gpu), rows)
+        if rows % micro or (pairs and micro % 2):
+            even = " that is even, for pairs stay together" if pairs else ""
+            raise ValueError(
+                f"{key}={micro} does not divide a mini-batch of {rows} responses "
+                f"(ppo_mini_batch_size prompts, of {prompts}, times {unit}): make it a divisor{even}"
+            )
+
+
+def _multiplied(module: Any) -> int:
+    """Parameters without embeddings: those that are multiplied for each token."""
+    ends = (module.get_input_embeddings().weight, module.get_output_embeddings().weight)
+    embedding = sum({id(weight): weight.numel() for weight in ends}.values())  # tied ones are one
+    return sum(p.numel() for p in module.parameters()) - embedding
 
 
 def _means(model: str, collected: Iterable[dict[str, Any]]) -> dict[str, float]:

@@ -24,10 +24,15 @@ def _global_batch(data: TensorDict) -> dict[str, Any]:
 
 
 def likelihood(
-    loss_agg_mode: str, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
+    loss_agg_mode: str,
+    model_output: Mapping[str, Tensor],
+    data: TensorDict,
+    dp_group: Any = None,
+    loss_scale_factor: int | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Negative log-likelihood of the responses' tokens, averaged as verl's loss_agg_mode says."""
-    loss = agg_loss(-model_output["log_probs"], data["response_mask"], loss_agg_mode, **_global_batch(data))
+    """Negative log-likelihood of the responses' tokens, averaged as verl's loss_agg_mode and loss_scale_factor say."""
+    over = {**_global_batch(data), "loss_scale_factor": loss_scale_factor}
+    loss = agg_loss(-model_output["log_probs"], data["response_mask"], loss_agg_mode, **over)
     return loss, {"actor/sft_loss": Metric(value=loss.detach(), aggregation=AggregationType.SUM)}
 
 

@@ -68,9 +68,9 @@ class Rollout:
         self._tokenizer, self._prompts, self._seed, self._device = tokenizer, prompts, seed, device
 
     @property
-    def models(self) -> int:
-        """How many models read every token while sampling."""
-        return len(self._streams())
+    def models(self) -> list[Any]:
+        """Those that read every token while sampling."""
+        return self._streams()
 
     def draw(self, step: int) -> Drawn:
         """The responses of a step; the same ones whenever it is drawn with the same models."""
