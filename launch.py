@@ -18,11 +18,12 @@ def hand_over(words: list[str]) -> list[str]:
     """The command line with the experiment's overrides packed into `hydra.sweeper.arguments`."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
-    from launcher.arguments import is_hydras, is_override
+    from launcher.arguments import is_bare, is_hydras, is_override
 
     if any(word.partition("=")[0] in SHOWING for word in words):
         return [word for word in words if word not in ("-m", "--multirun")]  # Hydra refuses it there, with a traceback
-    ours = [word for word in words if is_override(word) and not is_hydras(word)]
+    bare = {word for before, word in zip(["", *words], words, strict=False) if is_bare(word, before)}
+    ours = [word for word in words if word in bare or (is_override(word) and not is_hydras(word))]
     quoted = ",".join(QuotedString(word, Quote.single).with_quotes() for word in ours)
     return [*(word for word in words if word not in ours), f"hydra.sweeper.arguments=[{quoted}]"]
 

@@ -17,6 +17,8 @@ from launcher.problem import Problem, nearest, one_line
 COMMAND_LINE = "command line"
 # What is one for the whole experiment: it can be set, not swept.
 WHOLE = ("experiment", "analysis", "cluster", "tracking", "base", "multirun")
+# Hydra's flags that a value follows.
+_VALUED = ("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
 
 
@@ -42,6 +44,11 @@ def is_override(argument: str) -> bool:
     return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
 
 
+def is_bare(argument: str, before: str) -> bool:
+    """Whether a word is neither flag nor override, nor the value of the flag `before` it: `quickstart` alone."""
+    return not argument.startswith("-") and not is_override(argument) and before not in _VALUED
+
+
 def is_hydras(word: str) -> bool:
     """Whether an override, or its key, is Hydra's own."""
     key = word.lstrip("+~").partition("=")[0]
@@ -56,6 +63,11 @@ def parse(composer: Composer, arguments: Sequence[str], problems: list[Problem])
     parsed = Arguments()
     wanted: dict[str, Override] = {}
     for argument in arguments:
+        if not is_override(argument):
+            close = nearest(argument, composer.options("experiment"))
+            rule, fix = "no override, KEY=VALUE", f"write experiment={close}" if close else "write key=value"
+            problems.append(Problem(COMMAND_LINE, argument, None, rule, fix))
+            continue
         try:
             override = composer.parse(argument)
         except HydraException as error:

@@ -231,12 +231,6 @@ class Cells:
         base = self._workshop.base(shape, self._wanted.where)
         tree, sources = self._values_of(cell, shape, group)
         found: list[tuple[int, PlannedRun]] = []
-        for section in SECTIONS[1:]:
-            if not isinstance(tree[section], Mapping):
-                where, at = self._blame(section, shape, sources)
-                fix = f"set keys below {section}"
-                self._workshop.problems.append(Problem(where, at, validate.brief(tree[section]), validate.MAPPING, fix))
-                return []
         for seed in seeds:
             try:
                 config = compose.resolved({**tree, "seed": seed})
@@ -244,7 +238,7 @@ class Cells:
                 self._workshop.problems.append(does_not_compose(self._wanted.where, error))
                 return []
             fitting, sound = self._fits(shape, group), self._check(shape, config, sources)
-            if base is None:
+            if base is None or not isinstance(config["verl"], Mapping):
                 continue
             pruned, refused = self._workshop.differences(base, config, shape.verl_keys)
             for bad in refused:

@@ -166,20 +166,22 @@ class _Planner:
         """The composed root with the command line's values for what holds for a whole experiment, resolved."""
         where = self._workshop.where(experiment)
         try:
-            tree = dict(self._composer.compose(self._workshop.selection(experiment)).tree)
+            composed = self._composer.compose(self._workshop.selection(experiment))
         except compose.ERRORS as error:
             self._problems.append(does_not_compose(where, error))
             return None
-        if not self._is_whole(tree, experiment):
+        before = len(self._problems)
+        self._workshop.refuse_sections(composed)
+        if len(self._problems) > before:
             return None
+        tree = dict(composed.tree)
         for key, value in self._arguments.values.items():
             section = key.partition(".")[0]
+            if isinstance(tree.get(key), Mapping) and not isinstance(value, Mapping):
+                breach = validate.not_a_mapping(key, value, tree[key])
+                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), breach.rule, breach.fix))
+                return None
             if section in SECTIONS:
-                continue
-            present = tree.get(key)
-            if isinstance(present, Mapping) and not isinstance(value, Mapping) and section == key:
-                fix = f"set keys below {key}"
-                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), validate.MAPPING, fix))
                 continue
             if key == "multirun" and isinstance(value, (Mapping, list)):
                 rule, fix = "the name of one folder", "write multirun=FOLDER"
@@ -198,29 +200,6 @@ class _Planner:
         except OmegaConfBaseException as error:
             self._problems.append(does_not_compose(where, error))
             return None
-
-    def _is_whole(self, tree: Mapping[str, Any], experiment: str | None) -> bool:
-        """Whether a composed root has the sections that it has without an experiment, and no other; else problems."""
-        known = self._composer.compose([]).tree
-        sound = True
-        for key, value in tree.items():
-            mapping = isinstance(known.get(key), Mapping)
-            if key in known and (isinstance(value, Mapping) or not mapping):
-                continue
-            if key == hypotheses.HYPOTHESIS and isinstance(value, Mapping):
-                continue  # of a file without its header, which is told with the hypotheses
-            sound = False
-            source = self._composer.source(self._workshop.selection(experiment), key)
-            close = nearest(key, list(known))
-            fix = f"write {close}" if close else f"use one of {', '.join(known)}"
-            if mapping:
-                fix = f"set keys below {key}, or remove it"
-            if self._composer.is_group(key) and key != "experiment":
-                fix = f"choose one of its files in `defaults`: override /{key}: NAME"
-            rule = validate.MAPPING if mapping else validate.NO_SUCH_KEY
-            where = source or self._workshop.where(experiment)
-            self._problems.append(Problem(where, key, validate.brief(value), rule, fix))
-        return sound
 
     def _experiment(self, name: str | None, root: Mapping[str, Any]) -> Experiment:
         where = self._workshop.where(name)

@@ -22,7 +22,6 @@ VERL_KEYS = "verl_keys"
 _ABOUT = (ALLOWED, VERL_KEYS)
 MISSING = "???"
 NO_SUCH_KEY = "no such key"
-MAPPING = "a mapping stands here"
 #: JSON Schema, but 3.0 is no integer: a run would get it as it is, and count or divide with it.
 Validator: Any = validators.extend(
     Draft202012Validator,
@@ -125,9 +124,6 @@ class Checker:
                 yield Breach(path, value, NO_SUCH_KEY, fix)
                 continue
             default = defaults.get(key) if isinstance(defaults, Mapping) else None
-            if isinstance(default, Mapping) and not isinstance(value, Mapping):
-                yield Breach(path, value, MAPPING, f"set keys below {path}")
-                continue
             if isinstance(value, Mapping) and not isinstance(default, (bool, int, float, str, list)):
                 if path in self._schemas:
                     breach = self._leaf(path, value)
@@ -135,6 +131,9 @@ class Checker:
                         yield breach
                         continue
                 yield from self._walk(value, default, f"{path}.")
+                continue
+            if isinstance(default, Mapping) and default and path not in self._schemas:
+                yield not_a_mapping(path, value, default)
                 continue
             breach = self._leaf(path, value)
             if breach is not None:
@@ -159,6 +158,12 @@ class Checker:
             fix = "correct the path, create the file, or give a hub name"
             return Breach(path, value, f"the file {missing} does not exist", fix)
         return None
+
+
+def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
+    """The breach of a value in the place of a mapping."""
+    below = ", ".join(f"{path}.{key}" for key in default if key not in _ABOUT)
+    return Breach(path, value, "a value where a mapping stands", f"set one of {below}")
 
 
 def missing_file(path: str, value: Any) -> Path | None:

@@ -13,9 +13,9 @@ from launcher import arguments as command_line
 from launcher import base as bases
 from launcher import compose, identity, methods, validate
 from launcher.base import Base
-from launcher.compose import Composer
+from launcher.compose import Composed, Composer
 from launcher.hypotheses import HYPOTHESIS
-from launcher.problem import Problem, one_line
+from launcher.problem import Problem, nearest, one_line
 
 SECTIONS = identity.SECTIONS
 
@@ -61,6 +61,12 @@ class Shape:
 
     def breaches(self, config: Mapping[str, Any]) -> Iterator[validate.Breach]:
         """What is wrong with a run's values; verl's differences are checked against verl's tree."""
+        mappings = {key: own for key, own in self.tree.items() if isinstance(own, Mapping)}
+        flat = [key for key in mappings if not isinstance(config[key], Mapping)]
+        for key in flat:
+            yield validate.not_a_mapping(key, config[key], mappings[key])
+        if flat:
+            return
         yield from self.checker.check({key: value for key, value in config.items() if key != "verl"})
         for part, choice in self.parts.items():
             value, own = config["method"].get(part), self._method.get(part)
@@ -108,10 +114,32 @@ class Workshop:
         if key not in self._shapes:
             try:
                 self._shapes[key] = Shape(self.composer, key)
+                self.refuse_sections(self.composer.compose(key))
             except compose.ERRORS as error:
                 self._shapes[key] = None
                 self.problems.append(does_not_compose(self.where(experiment), error))
         return self._shapes[key]
+
+    def refuse_sections(self, composed: Composed) -> None:
+        """Add a problem for each section of a file that would have no effect, or not the one that was meant.
+
+        A mistyped name, a group's choice outside `defaults`, a value where a mapping stands.
+        """
+        root, groups = self.composer.content(self.composer.config), self.composer.subgroups("")
+        sections = list(dict.fromkeys([*root, *groups]))
+        for file in composed.files:
+            path = f"{self.composer.folder.name}/{file.path}.yaml"
+            for key, value in file.tree.items():
+                if key not in sections:
+                    close = nearest(str(key), sections)
+                    fix = f"write {close}" if close else f"remove it, or use one of {', '.join(sections)}"
+                    self.problems.append(Problem(path, str(key), None, validate.NO_SUCH_KEY, fix))
+                elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
+                    rule, fix = "a group's files are chosen among the defaults", f"write - override /{key}: NAME there"
+                    self.problems.append(Problem(path, key, validate.brief(value), rule, fix))
+                elif not isinstance(value, Mapping) and (key in groups or isinstance(root.get(key), Mapping)):
+                    rule, fix = "a value where a mapping stands", "write a mapping, or remove it"
+                    self.problems.append(Problem(path, key, validate.brief(value), rule, fix))
 
     def base(self, shape: Shape, where: str) -> Base | None:
         """verl's tree for a shape, with the command line's `base.*`; None (and a problem) when it does not compose."""

@@ -21,12 +21,13 @@ def execute(*arguments, cwd=ROOT):
 
 def test_a_refused_sweep_exits_with_2_says_everything_and_writes_nothing(tmp_path):
     multirun = tmp_path / "multirun"
-    bad = ("experiment=quickstart", "method=nosuch", "method.gamma=x", f"multirun={multirun}")
+    bad = ("quickstart", "experiment=quickstart", "method=nosuch", "method.gamma=x", f"multirun={multirun}")
     done = execute(ROOT / "launch.py", "-m", *bad, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
-    first, second, last = done.stderr.splitlines()
+    bare, first, second, last = done.stderr.splitlines()
+    assert "Fix: write experiment=quickstart" in bare
     assert "method = nosuch" in first and "method.gamma = x" in second
-    assert last == "invalid plan: 2 problems; nothing was written or run"
+    assert last == "invalid plan: 3 problems; nothing was written or run"
     assert list(tmp_path.iterdir()) == []
 
 
