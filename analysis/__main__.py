@@ -139,35 +139,25 @@ def _sides(chosen: argparse.Namespace) -> int:
 
 
 def _show(written: Report) -> None:
-    table, said = _brief(written.tables[0]), written.answer
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from analysis import terminal
+
+        terminal.show(written, Console(highlight=False, markup=False, emoji=False))
+        return
+    from analysis.formats import to_text
+
+    said = written.answer
     print(said.question)
     print(f"{said.result} {said.certainty}")
     for line in (*said.limits, *(f"Missing: {gap}" for gap in said.gaps)):
         print(f"* {line}")
     print()
-    _print(table)
+    print(to_text(_brief(written.tables[0])))
     for verdict in written.verdicts:
         print(f"{verdict.id} {verdict.verdict}: {verdict.claim}")
     print(f"\nReport: {written.index}")
-
-
-def _print(table: Table) -> None:
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table as Rich
-        from rich.text import Text
-
-        rich = Rich(title=table.title, title_justify="left")
-        for column in table.columns:
-            rich.add_column(column, overflow="fold")
-        for place, row in enumerate(table.rows):
-            last = place + 1 == len(table.rows) or table.rows[place + 1][0] != ""
-            rich.add_row(*map(Text, row), end_section=last)
-        Console().print(rich)
-    else:
-        from analysis.formats import to_text
-
-        print(to_text(table))
 
 
 def _brief(table: Table) -> Table:

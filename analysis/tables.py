@@ -267,7 +267,7 @@ def cost(study: Study) -> Table:
             row += [format_number(mean, 3) or "-", format_number(total, 3) or "-"]
         rows.append(tuple(row))
         records.append(record)
-    heads = [text for label, unit in COSTS.values() for text in (f"{_heading(label, unit)} a run", f"{label} in all")]
+    heads = [f"{_heading(label, unit)} {count}" for label, unit in COSTS.values() for count in ("a run", "in all")]
     notes = ("As the runs reported at their end; a run that did not end well reported nothing and is not counted.",)
     return Table("cost", "Cost", ("method", "runs", *heads), tuple(rows), tuple(records), notes, study.sweep.groups)
 

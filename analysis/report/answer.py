@@ -197,12 +197,15 @@ def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> st
 
 
 def _limits(study: Study) -> tuple[str, ...]:
-    """What the seeds at hand can decide at all: to be read before any p."""
+    """What the brackets hold, and what the seeds at hand can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
     family = block.family
     looks = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
     needed = seeds_needed(settings.alpha, looks)
     lines = []
+    if any(estimate.interval for estimate in block.estimates):
+        level = f"{100 * (1 - settings.alpha):g}%"
+        lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")
     for n in sorted({c.result.n for c in block.comparisons}):
         members = [c for c in block.comparisons if c.result.n == n]
         names = ", ".join(study.sweep.label(c.group) for c in members)

@@ -1,0 +1,51 @@
+"""The answer on a terminal: one screen, whatever its width, and every row on one line."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+
+from analysis import terminal
+from analysis.report import Report
+from analysis.report.answer import answer
+from analysis.tables import tables
+from launcher import run as folders
+from tests.analysis.conftest import MakeSweep
+from tests.analysis.test_figures import studied
+
+
+def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
+    folder = make_sweep()
+    for name in ("C1-1", "PTRW-0", "PTRW-1", "PTRW-2"):
+        shutil.rmtree(folders.run_folder(folder.parent, name))
+    written = reported(folder)
+    value, difference = next(row for row in written.tables[0].rows if row[1] == "C1 (BNTO minimal)")[3:5]
+    for width in (80, 100, 120):
+        lines = shown(written, width)
+        assert len(lines) <= 40 and max(len(line) for line in lines[:-1]) <= width
+        (row,) = [line for line in lines if line.startswith("C1 (BNTO minimal)  ") and difference in line]
+        assert value in row or width == 80
+        assert any("* In brackets: 95% t intervals over seeds, not adjusted" in line for line in lines)
+        assert any("Missing, too: 1 more" in line for line in lines)
+        assert lines[-1] == str(written.index)
+
+
+def test_a_verdict_that_all_share_is_said_once(make_sweep: MakeSweep) -> None:
+    lines = shown(reported(make_sweep()), 80)
+    assert "Every verdict: cannot decide with n = 3: 6 seeds are needed" in lines
+    (head,) = [line for line in lines if line.startswith("method")]
+    assert "verdict" not in head
+
+
+def reported(folder: Path) -> Report:
+    found = studied(folder)
+    return Report(folder / "report/index.html", found, answer(found), tuple(tables(found)), ())
+
+
+def shown(written: Report, width: int) -> list[str]:
+    out = io.StringIO()
+    terminal.show(written, Console(file=out, width=width))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
