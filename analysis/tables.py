@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis import ratio
 from analysis.compare import PairedResult
-from analysis.exact import DRAWS, EXACT_UP_TO
+from analysis.floor import DRAWS, EXACT_UP_TO
 from analysis.metrics import capital, caveats, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.read import Run

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from launcher.plan import Experiment
 
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
-_AT = "analysis.hypotheses"
+AT = "analysis.hypotheses"
 _FEWEST_SEEDS = {"test": "paired_t", "family": "holm"}  # the tests that have no smallest p
 
 
@@ -34,16 +34,9 @@ def problems(
     analysis: the section, checked by its schema; seeds: of each group; where: the experiment's file, blamed for what no
     file of the group `hypothesis` says.
     """
-    headless = [file for file in composed.files if file.path.startswith(f"{HYPOTHESIS}/") and file.package != _AT]
-    if headless:
-        rule = "the file does not begin with its header"
-        return [
-            Problem(f"conf/{file.path}.yaml", f"# @package {_AT}", None, rule, "make this the file's first line")
-            for file in headless
-        ]
-    files = {file.path: file.content for file in composed.files if file.package == _AT}
+    files = {file.path: file.content for file in composed.files if file.package == AT}
     found = [
-        Problem(f"conf/{path}.yaml", f"{_AT}.{name}", None, f"conf/{other}.yaml declares {name} too", "rename one")
+        Problem(f"conf/{path}.yaml", f"{AT}.{name}", None, f"conf/{other}.yaml declares {name} too", "rename one")
         for place, (path, content) in enumerate(files.items())
         for other in list(files)[:place]
         for name in content
@@ -55,9 +48,9 @@ def problems(
     if refused is None:
         return []
     key, value, rule = refused["key"], refused["value"], refused["rule"]
-    name = key.removeprefix(f"{_AT}.").partition(".")[0]
+    name = key.removeprefix(f"{AT}.").partition(".")[0]
     owners = [path for path, content in files.items() if lookup(content, name)[0]]
-    fix = f"correct it, or leave it out: {_AT}.{name}=null"
+    fix = f"correct it, or leave it out: {AT}.{name}=null"
     if owners:
         others = ",".join(Path(path).name for path in files if path != owners[0])
         where, fix = f"conf/{owners[0]}.yaml", f"{fix}, or with the rest of its file: {HYPOTHESIS}=[{others}]"

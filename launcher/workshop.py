@@ -11,13 +11,18 @@ from hydra.errors import ConfigCompositionException
 
 from launcher import arguments as command_line
 from launcher import base as bases
-from launcher import compose, identity, methods, validate
+from launcher import compose, hypotheses, identity, methods, validate
 from launcher.base import Base
 from launcher.compose import Composed, Composer
 from launcher.hypotheses import HYPOTHESIS
 from launcher.problem import Problem, nearest, one_line
 
 SECTIONS = identity.SECTIONS
+# Where the files of a group are merged, if not below the group's own name; a part of a method: in `method`.
+_PACKAGES = {
+    **dict.fromkeys(("experiment", "model", "task", "trainer", "scale"), "_global_"),
+    HYPOTHESIS: hypotheses.AT,
+}
 
 
 class Shape:
@@ -123,12 +128,17 @@ class Workshop:
     def refuse_sections(self, composed: Composed) -> None:
         """Add a problem for each section of a file that would have no effect, or not the one that was meant.
 
-        A mistyped name, a group's choice outside `defaults`, a value where a mapping stands.
+        A missing header, a mistyped name, a group's choice outside `defaults`, a value where a mapping stands.
         """
         root, groups = self.composer.content(self.composer.config), self.composer.subgroups("")
         sections = list(dict.fromkeys([*root, *groups]))
         for file in composed.files:
             path = f"{self.composer.folder.name}/{file.path}.yaml"
+            group = file.path.rpartition("/")[0]
+            package = _PACKAGES.get(group, "method" if group.startswith("method/") else None)
+            if package is not None and (file.package or "_global_") != package:
+                self.problems.append(no_header(path, package))
+                continue
             for key, value in file.tree.items():
                 if key not in sections:
                     close = nearest(str(key), sections)
@@ -195,6 +205,12 @@ class Workshop:
         return self._judged[memo]
 
 
+def no_header(where: str, package: str) -> Problem:
+    """The problem of a file that is merged elsewhere than its group's files are."""
+    rule = "the file does not begin with its header"
+    return Problem(where, f"# @package {package}", None, rule, "make this the file's first line")
+
+
 def does_not_compose(where: str, error: Exception) -> Problem:
     """The problem of a configuration that Hydra refuses."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -209,8 +225,7 @@ def does_not_compose(where: str, error: Exception) -> Problem:
         return Problem(f"conf/{error.file}.yaml", error.key, validate.brief(error.value), error.rule, fix)
     text = one_line(f"{error} {error.__cause__ or ''}")
     if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`
-        rule = "the file does not begin with its header"
-        return Problem(where, "# @package _global_", None, rule, "make this the file's first line")
+        return no_header(where, _PACKAGES["experiment"])
     text = text.partition(" Config search path")[0]
     rule = f"the configuration does not compose: {text}"
     return Problem(where, "defaults", None, rule, "correct the name or the value")

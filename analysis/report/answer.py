@@ -89,8 +89,8 @@ def _result(study: Study) -> tuple[str, str]:
             for e in block.estimates
         ]
         why = "There is no other method to compare with."
-        if sweep.baseline is None and len(sweep.groups) > 1:
-            why = "The experiment names no baseline: nothing is compared."
+        if len(values) > 1:
+            why = "No baseline is declared (experiment.baseline), and so no method is compared with another."
         return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
     if not usable:
         why = "; ".join(f"{sweep.label(c.group)}: {c.verdict}" for c in block.comparisons)

@@ -91,7 +91,9 @@ def test_without_a_baseline_nothing_is_compared(make_sweep: MakeSweep) -> None:
     assert said(folder).certainty.startswith("How sure")
     plan = json.loads((folder / "plan.json").read_text())
     folders.write_json(folder / "plan.json", {**plan, "baseline": None})
-    assert said(folder).certainty == "The experiment names no baseline: nothing is compared."
+    assert said(folder).certainty == (
+        "No baseline is declared (experiment.baseline), and so no method is compared with another."
+    )
 
 
 def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from analysis.report import Report
 from analysis.report.answer import answer
 from analysis.tables import tables
 from launcher import run as folders
-from tests.analysis.conftest import MakeSweep
+from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.test_figures import studied
 
 
@@ -38,6 +39,16 @@ def test_a_verdict_that_all_share_is_said_once(make_sweep: MakeSweep) -> None:
     assert "Every verdict: cannot decide with n = 3: 6 seeds are needed" in lines
     (head,) = [line for line in lines if line.startswith("method")]
     assert "verdict" not in head
+
+
+def test_methods_without_a_baseline_are_not_called_alone(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(analysis={"primary": ANALYSIS["primary"]})
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "baseline": None}))
+    lines = shown(reported(folder), 200)
+    said = "No baseline is declared (experiment.baseline), and so no method is compared with another."
+    assert any(line.endswith(said) for line in lines)
+    assert not any("erdict" in line for line in lines)
 
 
 def reported(folder: Path) -> Report:

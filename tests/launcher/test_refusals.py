@@ -364,6 +364,20 @@ def test_a_bad_method_file_is_named(conf):
     assert line.startswith("conf/method/control/dual.yaml: method.rho = -0.45: must be a number above 0")
 
 
+@pytest.mark.parametrize(
+    ("path", "content", "chosen", "header"),
+    [
+        ("task/mine", {"task": {"name": "mine"}}, "task=mine", "_global_"),
+        ("scale/mine", {"trainer": {"steps": 9}}, "scale=mine", "_global_"),
+        ("method/trust_region/mine", {"trust_region": "mine"}, "method/trust_region=mine", "method"),
+    ],
+)
+def test_a_file_without_its_header_is_named(conf, path, content, chosen, header):
+    (conf / f"{path}.yaml").write_text(yaml.safe_dump(content))
+    (line,) = refused(chosen, conf=conf)
+    assert line.startswith(f"conf/{path}.yaml: # @package {header}: the file does not begin with its header")
+
+
 def test_a_method_files_own_values_are_checked_against_its_parts(conf):
     def write(name, base, **values):
         (conf / f"method/{name}.yaml").write_text(
@@ -418,7 +432,7 @@ def test_every_error_comes_at_once(conf):
     [
         ("a: {b", "not YAML"),
         ("a:\n\t- b", "line 2, column 1"),
-        ("", "experiment.groups = {}: empty"),
+        ("", "# @package _global_: the file does not begin with its header"),
         ("# @package _global_\nexperiment: {name: bad, groups: {}}", "experiment.groups = {}: empty"),
         ("# first\n# @package _global_\ndefaults:\n  - override /model: tiny", "make this the file's first line"),
         (b"\xff", "not UTF-8"),
