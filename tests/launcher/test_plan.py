@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import textwrap
 
 import pytest
 import yaml
@@ -399,6 +400,24 @@ def test_the_experiments_of_the_page_on_configuration_plan_as_it_says(conf):
         planned = make(f"experiment={name}", conf=conf)
         assert len(planned.runs) == int(count)
         assert {run.config["task"]["name"] for run in planned.runs.values()} == {"sorting"}
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "file", "words"),
+    [
+        ("add-a-task", "# @package _global_\ntask:", "task/mine", ["task=mine"]),
+        ("add-a-method", "# @package method\n", "method/trust_region/mine", ["method/trust_region=mine"]),
+        ("add-a-method", "defaults:", "method/mine", ["method=c0_grpo,mine", "experiment.baseline=c0_grpo"]),
+        ("configuration", "# @package analysis", "hypothesis/mine", ["experiment=bnto_main", "+hypothesis=mine"]),
+    ],
+)
+def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf):
+    blocks = re.findall(
+        r"^ *```yaml\n(.*?)^ *```", (ROOT / f"docs/{page}.md").read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    (text,) = [text for text in map(textwrap.dedent, blocks) if text.startswith(begin)]
+    (conf / f"{file}.yaml").write_text(text)
+    assert make(*words, conf=conf).runs
 
 
 def test_the_analysis_of_a_bare_experiment_is_the_reports_own_default():
