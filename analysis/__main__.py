@@ -10,6 +10,7 @@ asks for something unknown, the arguments do not go together, or runs cannot be 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,10 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from analysis.read import BadPlan
 
     try:
-        return _sides(chosen) if chosen.compare else _one(chosen)
+        code = _sides(chosen) if chosen.compare else _one(chosen)
+        sys.stdout.flush()
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader (`| head`) has seen enough, and the report is written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
 
 
 def _import_arguments(parser: argparse.ArgumentParser) -> None:

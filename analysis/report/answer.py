@@ -196,8 +196,17 @@ def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> st
     return text.replace("p = <", "p <")
 
 
+def _factors(study: Study, group: str) -> tuple[str, ...]:
+    """The factors of which a group has several levels."""
+    levels: dict[str, set[str]] = {}
+    for run in study.sweep.runs:
+        for factor, level in run.cell if run.group == group else ():
+            levels.setdefault(factor, set()).add(repr(level))
+    return tuple(factor for factor, found in levels.items() if len(found) > 1)
+
+
 def _limits(study: Study) -> tuple[str, ...]:
-    """What the brackets hold, and what the seeds at hand can decide at all: to be read before any p."""
+    """What brackets hold, what is averaged, and what the seeds at hand can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
     family = block.family
     looks = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
@@ -206,6 +215,13 @@ def _limits(study: Study) -> tuple[str, ...]:
     if any(estimate.interval for estimate in block.estimates):
         level = f"{100 * (1 - settings.alpha):g}%"
         lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")
+    averaged: dict[tuple[str, ...], list[str]] = {}
+    for group in study.sweep.groups:
+        if factors := _factors(study, group):
+            averaged.setdefault(factors, []).append(study.sweep.label(group))
+    if averaged:
+        said = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in averaged.items())
+        lines.append(f"Averaged within each seed first: {said}.")
     for n in sorted({c.result.n for c in block.comparisons}):
         members = [c for c in block.comparisons if c.result.n == n]
         names = ", ".join(study.sweep.label(c.group) for c in members)

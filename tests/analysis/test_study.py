@@ -12,6 +12,7 @@ import pytest
 
 from analysis import cells, student
 from analysis.read import BadPlan, read_sweep
+from analysis.report.answer import answer
 from analysis.series import series
 from analysis.settings import settings
 from analysis.study import Study, block_of, study
@@ -125,8 +126,10 @@ def grid(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
 
 
 def test_cells_are_averaged_within_a_seed_before_comparing(make_sweep: MakeSweep) -> None:
-    block = studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, cells=GRID, lines=grid)).primary
-    result = block.comparisons[0].result
+    found = studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, cells=GRID, lines=grid))
+    said = "Averaged within each seed first: C1 (BNTO minimal) over the levels of gamma, rho."
+    assert said in answer(found).limits
+    result = found.primary.comparisons[0].result
     assert result.n == 3  # not 12
     mean = np.mean([g * r for g in (0.8, 1.2) for r in (0.3, 0.6)])
     assert result.mean_difference == pytest.approx(mean * 1.1)
