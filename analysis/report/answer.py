@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,6 +95,8 @@ def _result(study: Study) -> tuple[str, str]:
         return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
     if not usable:
         why = "; ".join(f"{sweep.label(c.group)}: {c.verdict}" for c in block.comparisons)
+        if not any(estimate.recorded for estimate in block.estimates):
+            why = _unrecorded(study, block.measure.metric)
         return "No method can be compared with the baseline.", f"{why}."
     leader = _leader(block, usable)
     sign = -1.0 if block.measure.better == "lower" else 1.0
@@ -124,6 +127,13 @@ def _mean(study: Study, comparison: Comparison, group: str, values: Sequence[flo
     runs = [run for run in sweep.runs if run.group == group and run.seed in comparison.seeds]
     reached = [block.values[run.id].reached for run in runs if block.values[run.id].value is not None]
     return f"{text} (reached {sum(map(bool, reached))} of {len(reached)})"
+
+
+def _unrecorded(study: Study, metric: str) -> str:
+    """That no run has a metric, and which one was probably meant."""
+    names = sorted({name for run in study.sweep.runs for name in run.curves.values})
+    close = difflib.get_close_matches(metric, names, n=1)
+    return f"No run has recorded {metric}" + (f"; did you mean {close[0]}? (analysis.primary.metric)" if close else "")
 
 
 def _leader(block: Block, usable: list[Comparison]) -> Comparison:
@@ -222,7 +232,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     if averaged:
         said = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in averaged.items())
         lines.append(f"Averaged within each seed first: {said}.")
-    for n in sorted({c.result.n for c in block.comparisons}):
+    for n in sorted({c.result.n for c in block.comparisons} - {0}):
         members = [c for c in block.comparisons if c.result.n == n]
         names = ", ".join(study.sweep.label(c.group) for c in members)
         who = "" if len(members) == len(block.comparisons) else f" ({names})"

@@ -125,6 +125,15 @@ def grid(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
     return flat(0.5 + 0.1 * seed + (cell["gamma"] * cell["rho"] * (1 + 0.1 * seed) if cell else 0.0))
 
 
+def test_a_mistyped_primary_metric_is_named_with_the_one_that_was_meant(make_sweep: MakeSweep) -> None:
+    asked = {"primary": {"metric": "analysis/reward_sum_men"}}
+    said = answer(studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=asked)))
+    assert said.certainty.startswith(
+        "No run has recorded analysis/reward_sum_men; did you mean analysis/reward_sum_mean?"
+    )
+    assert not any("0 pairs" in line for line in said.limits)
+
+
 def test_cells_are_averaged_within_a_seed_before_comparing(make_sweep: MakeSweep) -> None:
     found = studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, cells=GRID, lines=grid))
     said = "Averaged within each seed first: C1 (BNTO minimal) over the levels of gamma, rho."
