@@ -40,6 +40,11 @@ def main() -> int:
 
 
 def _main() -> int:
+    from launcher.problem import not_installed
+
+    if said := not_installed():
+        print(said, file=sys.stderr)
+        return 2
     import hydra
 
     from launcher.sweeper import EXIT_USAGE, SweepExit

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from launcher.masking import mask
-from launcher.problem import Usage, nearest, shown
+from launcher.problem import Usage, nearest, not_installed, shown
 from launcher.run import BadRunFolder
 from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 
@@ -45,6 +45,9 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    if said := not_installed():
+        print(said, file=sys.stderr)
+        return EXIT_USAGE
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words else ""
     if name and not name.startswith("-") and name not in COMMANDS:

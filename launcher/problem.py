@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +37,13 @@ class InvalidPlan(Exception):
 
 class Usage(Exception):
     """A command line that names something that does not exist; the message says what there is."""
+
+
+def not_installed() -> str | None:
+    """What to do when this Python is not the one that the project was installed for; None: it is."""
+    if importlib.util.find_spec("hydra") is not None:
+        return None
+    return f"error: hydra is not installed for {sys.executable}. Fix: make setup, then source .venv/bin/activate"
 
 
 def shown(value: Any) -> str:

@@ -46,6 +46,13 @@ def test_hydras_own_command_line(arguments, code, output):
     assert done.returncode == code and output in done.stdout
 
 
+@pytest.mark.parametrize("words", [["launch.py", "-m", "experiment=quickstart"], ["-m", "launcher", "status"]])
+def test_another_python_than_the_installed_one_is_told_what_to_do(words):
+    done = execute("-S", *words)  # without any package, as a Python outside .venv
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: hydra is not installed for ") and "source .venv/bin/activate" in done.stderr
+
+
 def test_plan_counts_and_prints_an_object():
     done = execute("-m", "launcher", "plan", "experiment=bnto_grid", "--json")
     document = json.loads(done.stdout)
