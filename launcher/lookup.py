@@ -101,6 +101,11 @@ def find_run(multirun: Path, beginning: str) -> Path:
     if found:
         listed = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
         raise Usage(f"RUN = {shown(beginning)}: {len(found)} runs begin so: {listed}. Give more of the id")
+    if beginning in experiments(multirun):
+        of = entries(read_plan(multirun, beginning))
+        listed = "; ".join(f"{run_id} {title(entry)}" for run_id, entry in list(of.items())[:_LISTED])
+        more = f"; and {len(of) - _LISTED} more" if len(of) > _LISTED else ""
+        raise Usage(f"{beginning} is an experiment; give one of its runs: {listed}{more}")
     raise Usage(_unknown("run", beginning, multirun, run_ids(multirun)))
 
 

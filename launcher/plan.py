@@ -170,9 +170,7 @@ class _Planner:
         except compose.ERRORS as error:
             self._problems.append(does_not_compose(where, error))
             return None
-        before = len(self._problems)
-        self._workshop.refuse_sections(composed)
-        if len(self._problems) > before:
+        if not self._workshop.refuse_sections(composed):
             return None
         tree = dict(composed.tree)
         for key, value in self._arguments.values.items():

@@ -125,19 +125,22 @@ class Workshop:
                 self.problems.append(does_not_compose(self.where(experiment), error))
         return self._shapes[key]
 
-    def refuse_sections(self, composed: Composed) -> None:
+    def refuse_sections(self, composed: Composed) -> bool:
         """Add a problem for each section of a file that would have no effect, or not the one that was meant.
 
-        A missing header, a mistyped name, a group's choice outside `defaults`, a value where a mapping stands.
+        A missing header, a mistyped name, a group's choice outside `defaults`, a value where a mapping stands. Returns
+        whether the rest of the composition can be judged all the same.
         """
+        sound = True
         root, groups = self.composer.content(self.composer.config), self.composer.subgroups("")
         sections = list(dict.fromkeys([*root, *groups]))
         for file in composed.files:
             path = f"{self.composer.folder.name}/{file.path}.yaml"
             group = file.path.rpartition("/")[0]
             package = _PACKAGES.get(group, "method" if group.startswith("method/") else None)
-            if package is not None and (file.package or "_global_") != package:
+            if package is not None and file.package == group.replace("/", "."):
                 self.problems.append(no_header(path, package))
+                sound = False
                 continue
             for key, value in file.tree.items():
                 if key not in sections:
@@ -147,9 +150,12 @@ class Workshop:
                 elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
                     rule, fix = "a group's files are chosen among the defaults", f"write - override /{key}: NAME there"
                     self.problems.append(Problem(path, key, validate.brief(value), rule, fix))
+                    sound = False
                 elif not isinstance(value, Mapping) and (key in groups or isinstance(root.get(key), Mapping)):
                     rule, fix = "a value where a mapping stands", "write a mapping, or remove it"
                     self.problems.append(Problem(path, key, validate.brief(value), rule, fix))
+                    sound = False
+        return sound
 
     def base(self, shape: Shape, where: str) -> Base | None:
         """verl's tree for a shape, with the command line's `base.*`; None (and a problem) when it does not compose."""

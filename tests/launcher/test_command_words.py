@@ -104,6 +104,7 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
         (["status", "studdy"], ["no such planned experiment", "did you mean study? there is: study, study of"]),
         (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? there is: study"]),
         (["show", "bb34"], ["no such run", "did you mean bb33? there is: aa11, aa22, bb33"]),
+        (["show", "study"], ["study is an experiment; give one of its runs: aa11 "]),
         (["status", "bnto_grid"], ["no plan of it yet; python launch.py -m experiment=bnto_grid makes one"]),
         (["show", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),
         (["logs", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),

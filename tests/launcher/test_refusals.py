@@ -420,10 +420,17 @@ def test_a_fragment_can_speak_of_a_mapping():
 
 
 def test_every_error_comes_at_once(conf):
-    write_experiment(conf, {"A": {"method": "nosuch"}, "B": {"method": "bnto_minimal"}}, seeds=[0, 0])
+    write_experiment(conf, {"A": {"method": "nosuch"}, "B": {"method": "bnto_minimal"}}, seeds=[0, 0], analysys={})
     lines = refused("experiment=bad", "method.gamma=x", "verl.nosuch=1", "task.train_promts=3", conf=conf)
     found = "\n".join(lines)
-    for part in ("nosuch.yaml", "named twice", "method.gamma = x", "verl.nosuch", "task.train_promts"):
+    for part in (
+        "nosuch.yaml",
+        "write analysis",
+        "named twice",
+        "method.gamma = x",
+        "verl.nosuch",
+        "task.train_promts",
+    ):
         assert part in found
 
 
