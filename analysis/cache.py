@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from analysis.log import BadLine, Curves, parse
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_FORMAT = 1
+_FORMAT = 2
 _ABOUT = b"rlsweep"
 
 
@@ -71,13 +71,14 @@ def _restored(kept: pa.RecordBatch, about: Mapping[str, Any], shown: str) -> Cur
     # Not to_numpy, which imports pandas, too.
     columns = [np.asarray(np.from_dlpack(column), dtype=np.float64) for column in kept.columns]
     values = dict(zip(kept.schema.names[1:], columns[1:], strict=True))
-    return Curves(columns[0], values, about["not_finite"], bad, about["bad_count"], about["superseded"])
+    counts = (about["bad_count"], about["superseded"], about["repeated"])
+    return Curves(columns[0], values, about["not_finite"], bad, *counts)
 
 
 def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
     bad = [(line.line, line.why, line.torn) for line in parsed.bad]
     told = {**about, "bad": bad, "bad_count": parsed.bad_count, "superseded": parsed.superseded,
-            "not_finite": dict(parsed.not_finite)}  # fmt: skip
+            "repeated": parsed.repeated, "not_finite": dict(parsed.not_finite)}  # fmt: skip
     columns = [parsed.steps, *parsed.values.values()]
     schema = pa.schema([("step", pa.float64()), *((name, pa.float64()) for name in parsed.values)],
                        metadata={_ABOUT: orjson.dumps(told)})  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,8 @@ class Curves:
     """A run's metrics on its steps.
 
     steps: (n,) increasing. values[name]: (n,), NaN where the step has no such metric or recorded NaN itself; the latter
-    are counted in not_finite[name], as are infinities, which stay in the values.
+    are counted in not_finite[name], as are infinities, which stay in the values. superseded: steps that a later attempt
+    wrote anew; repeated: lines that wrote a metric of a step and attempt again, of which the last counts.
     """
 
     steps: Array
@@ -51,6 +52,7 @@ class Curves:
     bad: tuple[BadLine, ...] = ()
     bad_count: int = 0
     superseded: int = 0
+    repeated: int = 0
 
     def frame(self) -> pd.DataFrame:
         """As a pandas frame: one row a step, one column a metric."""
@@ -74,7 +76,7 @@ def parse(data: bytes, name: str) -> Curves:
     """The same from the content of a log, `name` in its bad lines."""
     by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
     bad: list[BadLine] = []
-    bad_count = 0
+    bad_count = repeated = 0
     whole = data.endswith(b"\n")
     lines = data.split(b"\n")
     if whole:
@@ -88,6 +90,7 @@ def parse(data: bytes, name: str) -> Curves:
             attempt = int(row.get("attempt") or 1)
             steps, step = by_attempt.setdefault(attempt, {}), int(row["step"])
             if step in steps:
+                repeated += not (steps[step].keys() & row.keys() <= _NOT_METRICS)
                 steps[step].update(row)
             else:
                 steps[step] = row
@@ -99,7 +102,7 @@ def parse(data: bytes, name: str) -> Curves:
 
     rows = standing(by_attempt)
     superseded = sum(map(len, by_attempt.values())) - len(rows)
-    return _columns(rows, tuple(bad), bad_count, superseded)
+    return replace(_columns(rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
 
 
 def _parse(line: bytes) -> Any:
@@ -125,7 +128,7 @@ def _bad_row(row: Any) -> str | None:
     return None
 
 
-def _columns(rows: Mapping[int, dict[str, Any]], bad: tuple[BadLine, ...], bad_count: int, superseded: int) -> Curves:
+def _columns(rows: Mapping[int, dict[str, Any]]) -> Curves:
     steps = sorted(rows)
     in_order = [rows[step] for step in steps]
     values: dict[str, Array] = {}
@@ -146,7 +149,7 @@ def _columns(rows: Mapping[int, dict[str, Any]], bad: tuple[BadLine, ...], bad_c
         if odd:
             not_finite[key] = odd
     ordered = {key: values[key] for key in sorted(values)}
-    return Curves(np.array(steps, dtype=np.float64), ordered, not_finite, bad, bad_count, superseded)
+    return Curves(np.array(steps, dtype=np.float64), ordered, not_finite)
 
 
 def _number(value: object) -> float | None:

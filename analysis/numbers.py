@@ -16,7 +16,7 @@ def format_p(p: float | None, alpha: float | None = None) -> str:
         return ""
     if p < 0.001:
         return "< 0.001"
-    if round(p, 4) == p:
+    if math.isclose(round(p, 4), p, rel_tol=1e-12):  # a count of splits may be 0.19999999999999998
         return f"{p:.4f}".rstrip("0").rstrip(".")
     for digits in range(2, 8):
         text = f"{p:.{max(0, digits - 1 - math.floor(math.log10(p)))}f}"

@@ -299,9 +299,13 @@ def remark(run: Run) -> str:
     parts = [run.problem] if run.problem else []
     if run.curves.bad_count:
         named = "; ".join(f"line {bad.line} {bad.why}" for bad in run.curves.bad[:3])
-        parts.append(f"{run.curves.bad_count} bad lines left out ({named})")
+        count = run.curves.bad_count
+        parts.append(f"{count} bad {'line' if count == 1 else 'lines'} left out ({named})")
     if run.curves.superseded:
         parts.append(f"{run.curves.superseded} steps superseded by a later attempt")
+    if run.curves.repeated:
+        count = run.curves.repeated
+        parts.append(f"{count} {'line repeats its step' if count == 1 else 'lines repeat their step'}: the last counts")
     if run.curves.not_finite:
         parts.append("not finite: " + ", ".join(f"{key} {n} times" for key, n in sorted(run.curves.not_finite.items())))
     return "; ".join(parts)

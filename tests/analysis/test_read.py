@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ import pytest
 from analysis import cache
 from analysis.log import Curves, read_curves
 from analysis.read import BadPlan, read_sweep
+from analysis.tables import remark
 from launcher import run as folders
-from tests.analysis.conftest import MakeSweep, metrics, write_run
+from tests.analysis.conftest import Lines, MakeSweep, metrics, write_run
 
 
 def written(tmp_path: Path, *lines: str, end: str = "\n") -> Path:
@@ -81,6 +84,17 @@ def test_newest_attempt_wins_from_where_it_resumed(tmp_path: Path) -> None:
 def test_lines_of_one_step_and_attempt_are_merged(tmp_path: Path) -> None:
     curves = read_curves(written(tmp_path, '{"step": 1, "a": 1}', '{"step": 1, "b": 2}'))
     assert curves.values["a"].tolist() == [1] and curves.values["b"].tolist() == [2]
+
+
+def test_a_step_that_is_written_twice_is_told(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        made: Lines = [{"step": step, "attempt": 1, "time": float(step), "a/x": 1.0} for step in range(1, 5)]
+        return made + [{"step": 4, "attempt": 1, "time": 9.0, **again} for again in ({"a/x": 2.0}, {"a/y": 1.0})[seed:]]
+
+    twice, apart = read_sweep(make_sweep(("A",), (0, 1), steps=4, analysis={}, lines=lines)).runs
+    assert twice.curves.values["a/x"].tolist() == [1, 1, 1, 2] and twice.curves.repeated == 1
+    assert remark(twice) == "1 line repeats its step: the last counts"
+    assert apart.curves.repeated == 0 and remark(apart) == ""  # other metrics of the same step, which is no repetition
 
 
 def test_empty_file(tmp_path: Path) -> None:
@@ -152,6 +166,7 @@ def long_log(path: Path, *more: str) -> Path:
     rows = [json.dumps({"step": s, "a": s / 3, "a.b": -s, "text": "x" * 1200}) for s in range(1, 1001)]
     odd = [
         '{"step": 5, "attempt": 2, "a": NaN}',
+        '{"step": 5, "attempt": 2, "a": NaN}',
         '{"step": 6, "attempt": 2, "a": Infinity, "late": 1}',
         "{broken",
         *more,
@@ -163,13 +178,15 @@ def long_log(path: Path, *more: str) -> Path:
 
 def plain(curves: Curves) -> tuple[object, ...]:
     values = {name: values.tobytes() for name, values in curves.values.items()}
-    return curves.steps.tobytes(), values, dict(curves.not_finite), curves.bad, curves.bad_count, curves.superseded
+    counts = curves.bad_count, curves.superseded, curves.repeated
+    return curves.steps.tobytes(), values, dict(curves.not_finite), curves.bad, *counts
 
 
 def test_kept_curves_are_those_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "kept" / "run"
     first = cache.curves(log, "shown", kept)
     assert plain(first) == plain(read_curves(log, "shown")) and first.bad[0].torn and first.superseded == 996
+    assert first.repeated == 1
     monkeypatch.setattr(cache, "parse", None)  # so that a second parse would fail
     again = cache.curves(log, "elsewhere", kept)
     assert again.bad[0].file == "elsewhere" and "a.b" in again.values and "missing" not in again.values
