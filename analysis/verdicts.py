@@ -187,6 +187,9 @@ def _extreme(h: Hypothesis, runs: Study) -> Verdict:
         # As the means stand, the surest of the better ones contradicts; if none is better, all are to be told from it.
         contradict = _one_of([_seeds(c, level) for c in better])
         decided += _so_many(contradict if better else _all_of([_seeds(c, runs.settings.alpha) for c in unsure]))
+        blind = [why for c in rivals if (why := _few(c, runs))]
+        verdict = NOT_EVALUABLE if len(blind) == len(rivals) else verdict
+        decided = "; ".join(blind if verdict == NOT_EVALUABLE else [decided, *blind])
     best = "lowest" if sign > 0 else "highest"
     decided += f"; estimate: against {runs.sweep.label(closest.group)}, the {best} of the others"
     decided += _left_out(measured, rivals, runs)
@@ -222,7 +225,10 @@ def _pareto(h: Hypothesis, runs: Study) -> Verdict:
         pair[0] for pair in each
         if all(sign * (c.result.mean_difference or 0.0) < 0 for c, sign in zip(pair, signs, strict=True))
     ]  # fmt: skip
-    if above:
+    blind = [_few(c, runs) for pair in each for c in pair]
+    if all(blind):
+        verdict, decided = NOT_EVALUABLE, "; ".join(dict.fromkeys(filter(None, blind)))
+    elif above:
         verdict, decided = CONTRADICTED, f"{_names(above, runs)} surely better by both"
     elif not unsure:
         verdict, decided = SUPPORTED, f"surely ahead of each of {len(each)} others by one of the two"
@@ -252,7 +258,7 @@ def _spread(h: Hypothesis, runs: Study) -> Verdict:
     found = spread.against(comparison.a, comparison.b, most, runs.settings.alpha) if comparison.a else None
     group, other = (runs.sweep.label(name) for name in (h.group, against))
     quantity = f"{measured.measure.title}: spread over seeds of {group} over that of {other}"
-    without = _without(comparison, measured, runs) or _few(comparison, runs)
+    without = _without(comparison, measured, runs) or (_few(comparison, runs) if comparison.result.n < 2 else None)
     if without or found is None or found.interval is None:
         verdict = NOT_EVALUABLE
         decided = without or "the distances to the medians have no spread: there is no interval"
@@ -414,15 +420,16 @@ def _without(comparison: Comparison, found: Block, runs: Study) -> str | None:
 
 
 def _few(comparison: Comparison, runs: Study) -> str | None:
-    if comparison.result.n > 1:
+    """Why there is no interval of a difference."""
+    if comparison.result.interval is not None:
         return None
     names = f"{runs.sweep.label(comparison.group)} and {runs.sweep.label(comparison.baseline)}"
-    return f"{names}: {_no_interval(comparison.result.n)}"
+    return f"{names}: {_no_interval(comparison.result.n, 'differences')}"
 
 
-def _no_interval(n: int) -> str:
+def _no_interval(n: int, what: str = "values") -> str:
     if n > 1:
-        return f"all {n} values are equal: without spread there is no interval"
+        return f"all {n} {what} are equal: without spread there is no interval"
     return "one seed has no interval: two are needed" if n else "no seed has a value: two are needed"
 
 

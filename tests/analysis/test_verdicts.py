@@ -194,8 +194,23 @@ def test_missing_runs_and_missing_metrics_decide_nothing(make_sweep: MakeSweep) 
         shutil.rmtree(folders.run_folder(folder.parent, f"B-{seed}"))
     found = judged(folder, kind="range", group="B", metric=UP, low=0)
     assert found.verdict == "not evaluable" and found.n == 1
-    found = judged(folder, kind="extreme", group="A", metric=UP, which="least")
-    assert found.verdict == "inconclusive" and found.decided.startswith("not told from B")
+    for asked in ({"kind": "extreme", "which": "least", "metric": UP}, {"kind": "pareto", "metrics": [UP, DOWN]}):
+        way = {"directions": ["higher", "lower"]} if asked["kind"] == "pareto" else {}
+        found = judged(folder, group="A", **asked, **way)
+        assert found.verdict == "not evaluable", asked
+
+
+def test_equal_differences_have_no_interval_and_decide_nothing(make_sweep: MakeSweep) -> None:
+    table = {"A": SPREAD, "B": 1 + SPREAD, "C": 2 + SPREAD}
+    folder = sweep_of(make_sweep, {UP: table, DOWN: table})
+    why = "all 3 differences are equal: without spread there is no interval"
+    for asked in (
+        {"kind": "extreme", "which": "greatest", "metric": UP},
+        {"kind": "between", "groups": ["A", "C"], "metric": UP},
+        {"kind": "pareto", "metrics": [UP, DOWN], "directions": ["higher", "lower"]},
+    ):
+        found = judged(folder, group="B", **asked)
+        assert found.verdict == "not evaluable" and why in found.decided, asked
 
 
 @pytest.mark.parametrize(
