@@ -139,7 +139,7 @@ def importance(b: Batch, smoothing: float | None, choice: str) -> tuple[Rows, di
         seen = by_row(ema, raw, b.valid, smoothing)
         before, after = (variance(chosen_of(x, b.valid)) for x in (raw, seen))
         report |= {"ema/raw_weights_variance": before, "ema/smoothed_weights_variance": after}
-        if before > 0:
+        if before > 1e-10:
             report["ema/variance_reduction_ratio"] = 1 - after / before
     if choice == "sequence_arithmetic":
         seen = by_row(sequence_arithmetic, seen, b.valid)

@@ -22,6 +22,8 @@ from trainer_ext.methods.control import DualController, DualSettings
 Values = dict[str, Tensor]
 # Of a variance the loss reports two moments under these endings, which add up over micro-batches; `finish` joins them.
 _FIRST, _SECOND = "@1", "@2"
+#: Variance of ratios that rounding may leave: sampling and update do not work log-probabilities out in the same way.
+_ROUNDING = 1e-10
 
 
 def _no_metrics(ratio: Tensor, advantages: Tensor, **parameters: Any) -> Values:
@@ -143,7 +145,7 @@ def finish(metrics: Mapping[str, float]) -> dict[str, float]:
             name = key.removesuffix(_FIRST)
             found[name] = max(0.0, metrics[name + _SECOND] - value**2)
     raw = found.get("ema/raw_weights_variance", 0.0)
-    if raw > 0:
+    if raw > _ROUNDING:
         found["ema/variance_reduction_ratio"] = 1 - found["ema/smoothed_weights_variance"] / raw
     return found
 
