@@ -14,15 +14,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from trainer_ext import models, tasks
 from trainer_ext.backends.batch import pad
 from trainer_ext.backends.prompts import Prompts
-from trainer_ext.backends.sampler import sample
+from trainer_ext.backends.sampler import load_module, sample
 from trainer_ext.cache import build_once
 
 _BATCH = 128  # examples of an update
+_ROWS = 512  # responses drawn at a time
 
 
 def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
@@ -80,24 +81,29 @@ def _samples(config: Mapping[str, Any], cache: Path, model: str) -> models.Examp
     """Draws of the starting model's own responses, as often as the target weighs them."""
     method, verl = config["method"], config["verl"]
     tokenizer = AutoTokenizer.from_pretrained(model)
-    module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval().requires_grad_(False)
+    module = load_module(model)
     task = models.plain(config["task"])
     prompts = Prompts(tasks.prepare(task, cache), tokenizer, int(verl.data.max_prompt_length), seed=0)
     rows, n = prompts.of_step(1, int(method["target_prompts"])), int(method["target_samples"])
-    tokens, mask = pad([row.tokens for row in rows], tokenizer.pad_token_id, left=True)
-    found = sample(
-        [module],
-        tokens,
-        mask,
-        n=n,
-        length=int(verl.data.max_response_length),
-        temperature=float(verl.actor_rollout_ref.rollout.temperature),
-        eos_id=tokenizer.eos_token_id,
-        pad_id=tokenizer.pad_token_id,
-        generator=torch.Generator().manual_seed(0),
-    ).batch
+    generator, width = torch.Generator(module.device).manual_seed(0), max(1, _ROWS // n)
+    responses: list[list[int]] = []
+    for first in range(0, len(rows), width):
+        part = [row.tokens for row in rows[first : first + width]]
+        tokens, mask = (x.to(module.device) for x in pad(part, tokenizer.pad_token_id, left=True))
+        found = sample(
+            [module],
+            tokens,
+            mask,
+            n=n,
+            length=int(verl.data.max_response_length),
+            temperature=float(verl.actor_rollout_ref.rollout.temperature),
+            eos_id=tokenizer.eos_token_id,
+            pad_id=tokenizer.pad_token_id,
+            generator=generator,
+        ).batch
+        responses += [row[keep].tolist() for row, keep in zip(found.responses, found.mask, strict=True)]
     score = tasks.get(task["name"]).compute_score
-    texts = tokenizer.batch_decode(found.responses.tolist(), skip_special_tokens=True)
+    texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
     rewards = torch.tensor([score(task["name"], text, rows[i // n].ground_truth) for i, text in enumerate(texts)])
     weights = _weights(method, rewards.double().reshape(-1, n)).flatten().tolist()
     if not any(weights):
@@ -105,7 +111,6 @@ def _samples(config: Mapping[str, Any], cache: Path, model: str) -> models.Examp
             f"method.target={method['target']}: none of {len(texts)} responses has a reward above "
             f"method.target_threshold={method['target_threshold']}; lower it"
         )
-    responses = [row[keep].tolist() for row, keep in zip(found.responses, found.mask, strict=True)]
     examples = [(rows[i // n].tokens, response) for i, response in enumerate(responses)]
     return lambda generator, count: generator.choices(examples, weights, k=count)
 
