@@ -117,6 +117,7 @@ def _groups(value: Any, method: str, arguments: Arguments, where: str, problems:
             problems.append(Problem(where, at, None, rule, "rename it"))
         if name in groups:
             problems.append(Problem(where, at, None, "two groups have this name", "rename one"))
+            continue
         if not isinstance(item, Mapping):
             problems.append(
                 Problem(where, at, shown(item), "a mapping {method, label, overrides}", "write {method: FILE}")
@@ -138,7 +139,12 @@ def _groups(value: Any, method: str, arguments: Arguments, where: str, problems:
             overrides = {}
         values = {str(key): level for key, level in overrides.items() if "/" not in str(key)}
         choices = {str(key): level for key, level in overrides.items() if "/" in str(key)}
-        groups[name] = Group(name, tuple(names), str(item.get("label") or name), values, choices)
+        label = str(item.get("label") or name)
+        other = next((one.name for one in groups.values() if one.label == label), None)
+        if other is not None:
+            rule = f"group {other} has this label, and the report could not tell the two"
+            problems.append(Problem(where, f"{at}.label", shown(label), rule, "write another"))
+        groups[name] = Group(name, tuple(names), label, values, choices)
     return groups
 
 

@@ -62,9 +62,9 @@ class Repository(ConfigRepository):  # type: ignore[misc]
             raise ConfigCompositionException(f"In '{config_path}': {error}") from error
 
     def content(self, path: str) -> Mapping[str, Any]:
-        """What one file says less its defaults list, path without .yaml, shared; {} when it is no mapping."""
+        """What one file says less its defaults list, path without .yaml, shared; {} when it does not exist."""
         loaded = self.load_config(path)
-        return loaded.config if loaded is not None and isinstance(loaded.config, dict) else {}
+        return loaded.config if loaded is not None else {}
 
     def options(self, group: str, kind: ObjectType = ObjectType.CONFIG) -> list[str]:
         """The files, or the groups, below a group, sorted."""
@@ -76,7 +76,9 @@ def _result(text: str, config_path: str) -> ConfigResult:
     """A file's plain content and its defaults list, by what it says. Raises yaml.YAMLError, ValueError."""
     content = yaml.load(text, Loader=_Loader)
     content = {} if content is None else content
-    defaults = content.pop("defaults", None) if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        raise ValueError(f"a file holds a mapping, not {type(content).__name__}")
+    defaults = content.pop("defaults", None)
     if not isinstance(defaults, (list, type(None))):
         raise ValueError(f"defaults must be a list, not {type(defaults).__name__}")
     ours = [one for one in defaults or [] if not _is_hydras(one)]

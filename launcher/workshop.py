@@ -49,7 +49,9 @@ class Shape:
         apart = sorted(f"{group}={choice}" for group, choice in known.items() if group not in ("experiment", "scale"))
         defaults = composer.compose(apart).tree
         #: The choice of each part; of a list part as Hydra's overrides spell it.
-        self.parts = {part: known[f"method/{part}"] for part in methods.parts(composer) if f"method/{part}" in known}
+        self._file = f"{composer.folder.name}/method/{composed.choices.get('method')}.yaml"
+        self._every_part = methods.parts(composer)
+        self.parts = {part: known[f"method/{part}"] for part in self._every_part if f"method/{part}" in known}
         self._method = validate.strip(defaults["method"])
         # Each fragment is judged by itself below, not as one of what Hydra merged.
         own = defaults["method"].get(validate.ALLOWED) or {}
@@ -73,6 +75,12 @@ class Shape:
         if flat:
             return
         yield from self.checker.check({key: value for key, value in config.items() if key != "verl"})
+        missing = [part for part in self._every_part if part not in config["method"]]
+        if missing:
+            rule = f"a method has every part, and {', '.join(missing)} are missing"
+            yield validate.Breach(
+                "method", config["method"], rule, f"begin {self._file} with `defaults: [c0_grpo, _self_]`"
+            )
         for part, choice in self.parts.items():
             value, own = config["method"].get(part), self._method.get(part)
             if value != own and not isinstance(own, Mapping):
@@ -229,7 +237,8 @@ def does_not_compose(where: str, error: Exception) -> Problem:
     if isinstance(error, compose.Clash):
         fix = "write a list" if error.rule.endswith("list stands") else "write a mapping"
         return Problem(f"conf/{error.file}.yaml", error.key, validate.brief(error.value), error.rule, fix)
-    text = one_line(f"{error} {error.__cause__ or ''}")
+    cause = str(error.__cause__ or "")
+    text = one_line(str(error) if cause in str(error) else f"{error} {cause}")
     if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`
         return no_header(where, _PACKAGES["experiment"])
     text = text.partition(" Config search path")[0]

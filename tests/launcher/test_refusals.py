@@ -263,6 +263,10 @@ EXPERIMENTS = [
     ({"groups": ONE, "baseline": ["A"]}, "experiment.baseline = ['A']: the baseline is one of the groups: A"),
     ({"groups": {1: ONE["A"], "1": ONE["A"]}}, "experiment.groups.1: two groups have this name"),
     ({"groups": {"A" * 101: ONE["A"]}}, "a group's name has up to 100 letters"),
+    (
+        {"groups": {**ONE, "B": {"method": "ptrw", "label": "A"}}},
+        "experiment.groups.B.label = 'A': group A has this label",
+    ),
     ({"groups": ONE, "defaults": ["bad", "_self_"]}, "the defaults of experiment=bad name each other in a circle"),
     ({"groups": ONE, "factors": {"method": ["ptrw"]}}, "method is not a factor. Fix: declare one group a method"),
     ({"groups": ONE, "factors": {"scale": ["tiny"]}}, "scale is not a factor. Fix: remove it"),
@@ -405,6 +409,21 @@ def test_a_method_files_own_values_are_checked_against_its_parts(conf):
     )
     (line,) = refused("method=both", conf=conf)
     assert line.startswith("conf/method/both.yaml: method/smoothing = ema: must be none, for loss=sft")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a method has every part, and advantage, alpha, "),
+        ("5", "In 'method/mine': a file holds a mapping, not int. Fix: "),
+        ("[1]", "In 'method/mine': a file holds a mapping, not list. Fix: "),
+        ("defaults: [mine]", "the defaults of "),
+    ],
+)
+def test_a_method_file_that_is_none_is_refused(text, said, conf):
+    (conf / "method/mine.yaml").write_text(text)
+    lines = refused("method=mine", conf=conf)
+    assert any(said in line and "mine" in line for line in lines), lines
 
 
 def test_a_fragment_can_speak_of_a_mapping():
