@@ -156,8 +156,10 @@ def unread(
             continue
         if path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
             schema = read.get(path) or {}
+            if schema and not {"type", "enum"} & set(schema):
+                schema = {"type": "integer", **schema}
             if not Validator(schema).is_valid(value):
-                needed = words({"type": "integer", **schema})
+                needed = words(schema)
                 yield BadDifference(f"verl.{path}", value, f"must be {needed}", f"give {needed}")
             continue
         instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), None)

@@ -63,6 +63,7 @@ def test_a_tree_that_was_changed_is_refused(verl, tmp_path):
         ({"data": {"train_batch_sise": 1}}, "verl.data.train_batch_sise = 1: verl's configuration has no such key"),
         ({"data": {"train_batch_size": "1"}}, "verl's default is a number"),
         ({"data": {"train_batch_size": 1.5}}, "verl's default is a whole number"),
+        ({"data": {"train_batch_size": 8.0}}, "verl's default is a whole number"),  # torch would refuse it as a size
         ({"data": {"shuffle": 1}}, "verl's default is a boolean"),
         ({"data": 3}, "verl has a mapping here"),
         ({"algorithm": {"adv_estimator": 1}}, "verl's default is a string"),
@@ -76,8 +77,11 @@ def test_a_difference_without_a_place_is_refused(verl, tmp_path, differences, me
 
 def test_what_verl_leaves_open_takes_anything(verl):
     open_places = {
-        "actor_rollout_ref": {"model": {"override_config": {"attn_implementation": "sdpa"}}, "rollout": {"name": "hf"}},
-        "data": {"train_batch_size": 8.0},
+        "actor_rollout_ref": {
+            "model": {"override_config": {"attn_implementation": "sdpa"}},
+            "rollout": {"name": "hf"},
+            "actor": {"entropy_coeff": 0.001},
+        },
     }
     assert not list(base.check(verl.tree, open_places))
 

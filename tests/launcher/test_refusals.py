@@ -135,6 +135,7 @@ COMMAND_LINE = [
     (["trainer.steps=0"], "command line: trainer.steps = 0: must be an integer 1 or more"),
     (["trainer.steps=3.0"], "command line: trainer.steps = 3.0: must be an integer 1 or more"),
     (["verl.data.train_batch_size=64.0"], "verl's default is a whole number (1024). Fix: give a whole number"),
+    (["verl.actor_rollout_ref.rollout.n=4.0"], "verl.actor_rollout_ref.rollout.n = 4.0: must be an integer 1 or more"),
     (["verl.actor_rollout_ref.actor.optim.lr=nan"], "optim.lr = nan: nan has no place in an identity"),
     (["verl.nosuch.x=1"], "command line: verl.nosuch.x = {'x': 1}: verl's configuration has no such key"),
     (["verl=5"], "command line: verl = 5: a value where a mapping stands. Fix: set one of verl.data, "),
