@@ -13,18 +13,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from analysis import compare, spread, student
+from analysis import compare, spread
 from analysis import ratio as ratios
 from analysis.declared import UNRECORDED
+from analysis.evidence import (
+    all_of,
+    block_of,
+    comparison_of,
+    difference_shown,
+    few,
+    left_out,
+    names_of,
+    no_interval,
+    one_of,
+    seeds_said,
+    seeds_to_tell,
+    side_of,
+    so_many,
+    stricter,
+    unrecorded,
+    would_decide,
+)
 from analysis.hypothesis import WORST, Hypothesis
 from analysis.numbers import format_estimate, format_number, format_p
-from analysis.study import Block, Comparison, Measure, Study, block, range_of, time_to
+from analysis.student import Interval
+from analysis.study import Comparison, Study
 
 SUPPORTED, CONTRADICTED, EQUIVALENT = "supported", "contradicted", "equivalent"
 INCONCLUSIVE, NOT_EVALUABLE = "inconclusive", "not evaluable"
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -57,7 +74,7 @@ def _lacking(h: Hypothesis, runs: Study) -> list[str]:
     """Why runs of the groups that a hypothesis is about have no value of what it asks, each reason once a group."""
     reasons: dict[tuple[str, str], None] = {}
     for metric in h.metrics:
-        for estimate in _block(h, runs, metric, None).estimates:
+        for estimate in block_of(h, runs, metric, None).estimates:
             if h.kind in ("extreme", "pareto") or estimate.group in (h.group, *h.against):
                 lost = {gap.partition(": ")[2] for gap in estimate.gaps}
                 reasons |= dict.fromkeys((runs.sweep.label(estimate.group), why) for why in sorted(lost))
@@ -65,14 +82,14 @@ def _lacking(h: Hypothesis, runs: Study) -> list[str]:
 
 
 def _range(h: Hypothesis, runs: Study) -> Verdict:
-    measured = _block(h, runs, h.metrics[0], None)
+    measured = block_of(h, runs, h.metrics[0], None)
     estimate = next(e for e in measured.estimates if e.group == h.group)
     quantity = f"{measured.measure.title} of {runs.sweep.label(h.group)}"
     n, shown = len(estimate.seeds), format_estimate(estimate.mean, estimate.interval)
     if not estimate.recorded:
         verdict, decided = NOT_EVALUABLE, f"not recorded by {runs.sweep.label(h.group)}"
     elif estimate.interval is None:
-        verdict, decided = NOT_EVALUABLE, _no_interval(n)
+        verdict, decided = NOT_EVALUABLE, no_interval(n)
     else:
         verdict, decided = _within(estimate.interval, h, runs)
         each = zip(estimate.seeds, estimate.values, strict=True)
@@ -81,41 +98,41 @@ def _range(h: Hypothesis, runs: Study) -> Verdict:
             verdict, decided = INCONCLUSIVE, f"{decided}, but not seed {', '.join(outside)}"
         elif verdict == INCONCLUSIVE:
             bounds = [np.asarray(estimate.values) - bound for bound in (h.low, h.high) if bound is not None]
-            decided += _would_decide(bounds, runs.settings.alpha)
+            decided += would_decide(bounds, runs.settings.alpha)
     return Verdict(h.id, h.claim, verdict, quantity, estimate.mean, estimate.interval, shown, n, decided)
 
 
 def _ratio(h: Hypothesis, runs: Study) -> Verdict:
     (against,) = h.against
-    measured = _block(h, runs, h.metrics[0], against)
+    measured = block_of(h, runs, h.metrics[0], against)
     inverse = h.summary == "efficiency"
-    comparison = _against(measured, h.group)
+    comparison = comparison_of(measured, h.group)
     found = ratios.of_comparison(runs.sweep, measured, comparison, runs.settings.alpha, inverse)
     names = [runs.sweep.label(group) for group in (h.group, against)]
     over, under = reversed(names) if inverse else names
     quantity = f"{measured.measure.title}: {over} over {under}"
-    without = _without(comparison, measured, runs)
+    without = unrecorded(comparison, measured, runs)
     if without or found.interval is None:
-        verdict, decided = NOT_EVALUABLE, without or found.reason or _no_interval(found.n)
+        verdict, decided = NOT_EVALUABLE, without or found.reason or no_interval(found.n)
     else:
         verdict, decided = _within(found.interval, h, runs)
         if verdict == INCONCLUSIVE and not found.bound:
             logs = np.log(comparison.a) - np.log(comparison.b)
             logs = -logs if inverse else logs
             bounds = [logs - math.log(bound) for bound in (h.low, h.high) if bound is not None and bound > 0]
-            decided += _would_decide(bounds, runs.settings.alpha)
+            decided += would_decide(bounds, runs.settings.alpha)
         decided += f"; {found.reason}, so that the ratio is {found.bound} this" if found.bound else ""
     return Verdict(h.id, h.claim, verdict, quantity, found.value, found.interval, found.text, found.n, decided)
 
 
 def _than(h: Hypothesis, runs: Study) -> Verdict:
     (against,) = h.against
-    measured = _block(h, runs, h.metrics[0], against)
-    comparison = _against(measured, h.group)
+    measured = block_of(h, runs, h.metrics[0], against)
+    comparison = comparison_of(measured, h.group)
     result, p = comparison.result, comparison.adjusted
     quantity = f"{measured.measure.title}: {runs.sweep.label(h.group)} minus {runs.sweep.label(against)}"
     decisive = p is not None and p <= runs.settings.alpha and result.mean_difference is not None
-    told = decisive and result.n > 1 and (result.interval is None or bool(_side(result.interval)))
+    told = decisive and result.n > 1 and (result.interval is None or bool(side_of(result.interval)))
     said = comparison.verdict
     if p is not None and "p = " not in said:
         said += f" (adjusted p {'' if p < 0.001 else '= '}{format_p(p, runs.settings.alpha)})"
@@ -133,7 +150,7 @@ def _than(h: Hypothesis, runs: Study) -> Verdict:
             verdict = EQUIVALENT
             said += f"; surely smaller than {h.margin:g} (p {'' if small.p < 0.001 else '= '}{shown_p})"
     if verdict == INCONCLUSIVE and result.interval is not None and comparison.verdict.startswith("undecided"):
-        said += _would_decide([np.subtract(comparison.a, comparison.b)], runs.settings.alpha)
+        said += would_decide([np.subtract(comparison.a, comparison.b)], runs.settings.alpha)
     shown = format_estimate(result.mean_difference, result.interval, signed=True)
     return Verdict(
         h.id, h.claim, verdict, quantity, result.mean_difference, result.interval, shown, result.n, said
@@ -141,17 +158,17 @@ def _than(h: Hypothesis, runs: Study) -> Verdict:
 
 
 def _between(h: Hypothesis, runs: Study) -> Verdict:
-    measured = _block(h, runs, h.metrics[0], h.group)
-    pair = [_against(measured, group) for group in h.against]
-    sides = [_side(c.result.interval) for c in pair]
+    measured = block_of(h, runs, h.metrics[0], h.group)
+    pair = [comparison_of(measured, group) for group in h.against]
+    sides = [side_of(c.result.interval) for c in pair]
     estimate = next(e for e in measured.estimates if e.group == h.group)
-    without = next(filter(None, (_without(c, measured, runs) or _few(c, runs) for c in pair)), None)
+    without = next(filter(None, (unrecorded(c, measured, runs) or few(c, runs) for c in pair)), None)
     told = SUPPORTED if sides[0] != sides[1] else CONTRADICTED
     verdict = NOT_EVALUABLE if without else told if all(sides) else INCONCLUSIVE
-    lines = [f"{runs.sweep.label(c.group)} minus it {_difference(c)}" for c in pair if c.result.n]
+    lines = [f"{runs.sweep.label(c.group)} minus it {difference_shown(c)}" for c in pair if c.result.n]
     if verdict == INCONCLUSIVE:
         unsure = [c for c, side in zip(pair, sides, strict=True) if not side]
-        lines[-1] += _so_many(_all_of([_seeds(c, runs.settings.alpha) for c in unsure]))
+        lines[-1] += so_many(all_of([seeds_to_tell(c, runs.settings.alpha) for c in unsure]))
     return Verdict(
         h.id, h.claim, verdict, f"{measured.measure.title} of {runs.sweep.label(h.group)}", estimate.mean,
         estimate.interval, format_estimate(estimate.mean, estimate.interval), min(c.result.n for c in pair),
@@ -160,39 +177,41 @@ def _between(h: Hypothesis, runs: Study) -> Verdict:
 
 
 def _extreme(h: Hypothesis, runs: Study) -> Verdict:
-    measured = _block(h, runs, h.metrics[0], h.group)
+    measured = block_of(h, runs, h.metrics[0], h.group)
     sign = -1 if h.ways == ("higher",) else 1  # a rival's difference to the group, times this, is the group's lead
-    rivals = [c for c in measured.comparisons if not _without(c, measured, runs)]
+    rivals = [c for c in measured.comparisons if not unrecorded(c, measured, runs)]
     quantity = f"{measured.measure.title}: {runs.sweep.label(h.group)}"
     usable = [c for c in rivals if c.result.mean_difference is not None]
     if not usable:
-        why = next((_without(c, measured, runs) or _few(c, runs) for c in measured.comparisons), None)
+        why = next((unrecorded(c, measured, runs) or few(c, runs) for c in measured.comparisons), None)
         return Verdict(h.id, h.claim, NOT_EVALUABLE, quantity, None, None, "", 0, why or "there is no other group")
-    ahead = [c for c in rivals if _side(c.result.interval) == sign]
-    behind = [c for c in usable if _side(_stricter(c, runs, len(rivals))) == -sign]
+    ahead = [c for c in rivals if side_of(c.result.interval) == sign]
+    behind = [c for c in usable if side_of(stricter(c, runs, len(rivals))) == -sign]
     closest = min(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
     lead = compare.paired(closest.b, closest.a, runs.settings.alpha)
     level, past = runs.settings.alpha / len(rivals), f"surely {'below' if sign > 0 else 'above'} it"
     if behind:
-        verdict, decided = CONTRADICTED, f"{_names(behind, runs)} {past}"
+        verdict, decided = CONTRADICTED, f"{names_of(behind, runs)} {past}"
     elif len(ahead) == len(rivals):
         verdict, decided = SUPPORTED, f"every interval of a difference to the {len(rivals)} others is on its side"
     else:
         unsure = [c for c in rivals if c not in ahead]
-        verdict, decided = INCONCLUSIVE, f"not told from {_names(unsure, runs)}"
-        nearly = [c for c in unsure if _side(c.result.interval) == -sign]
+        verdict, decided = INCONCLUSIVE, f"not told from {names_of(unsure, runs)}"
+        nearly = [c for c in unsure if side_of(c.result.interval) == -sign]
         if nearly:
-            decided += f"; at the level {level:.2g} that one of {len(rivals)} needs, not {past}: {_names(nearly, runs)}"
+            decided += (
+                f"; at the level {level:.2g} that one of {len(rivals)} needs, not {past}: {names_of(nearly, runs)}"
+            )
         better = [c for c in usable if sign * (c.result.mean_difference or 0.0) < 0]
         # As the means stand, the surest of the better ones contradicts; if none is better, all are to be told from it.
-        contradict = _one_of([_seeds(c, level) for c in better])
-        decided += _so_many(contradict if better else _all_of([_seeds(c, runs.settings.alpha) for c in unsure]))
-        blind = [why for c in rivals if (why := _few(c, runs))]
+        contradict = one_of([seeds_to_tell(c, level) for c in better])
+        decided += so_many(contradict if better else all_of([seeds_to_tell(c, runs.settings.alpha) for c in unsure]))
+        blind = [why for c in rivals if (why := few(c, runs))]
         verdict = NOT_EVALUABLE if len(blind) == len(rivals) else verdict
         decided = "; ".join(blind if verdict == NOT_EVALUABLE else [decided, *blind])
     best = "lowest" if sign > 0 else "highest"
     decided += f"; estimate: against {runs.sweep.label(closest.group)}, the {best} of the others"
-    decided += _left_out(measured, rivals, runs)
+    decided += left_out(measured, rivals, runs)
     shown = format_estimate(lead.mean_difference, lead.interval, signed=True)
     quantity += f" minus {runs.sweep.label(closest.group)}"
     return Verdict(h.id, h.claim, verdict, quantity, lead.mean_difference, lead.interval, shown, lead.n, decided)
@@ -200,24 +219,24 @@ def _extreme(h: Hypothesis, runs: Study) -> Verdict:
 
 def _pareto(h: Hypothesis, runs: Study) -> Verdict:
     """A rival is no better by both where the group leads surely by either, each asked at half the level."""
-    measured = [_block(h, runs, metric, h.group) for metric in h.metrics]
+    measured = [block_of(h, runs, metric, h.group) for metric in h.metrics]
     signs = [-1 if way == "higher" else 1 for way in h.ways]
     each = [
         pair for pair in zip(*(found.comparisons for found in measured), strict=True)
-        if not any(_without(c, found, runs) for c, found in zip(pair, measured, strict=True))
+        if not any(unrecorded(c, found, runs) for c, found in zip(pair, measured, strict=True))
     ]  # fmt: skip
     quantity = " and ".join(found.measure.title for found in measured) + f" of {runs.sweep.label(h.group)}"
     if not each:
-        why = next((_without(c, measured[0], runs) for c in measured[0].comparisons), None)
+        why = next((unrecorded(c, measured[0], runs) for c in measured[0].comparisons), None)
         return Verdict(
             h.id, h.claim, NOT_EVALUABLE, quantity, None, None, "", 0, why or "no other group has both metrics"
         )
 
     def leads(pair: Sequence[Comparison]) -> bool:
-        return any(_side(_stricter(c, runs, 2)) == sign for c, sign in zip(pair, signs, strict=True))
+        return any(side_of(stricter(c, runs, 2)) == sign for c, sign in zip(pair, signs, strict=True))
 
     def dominates(pair: Sequence[Comparison]) -> bool:
-        return all(_side(_stricter(c, runs, len(each))) == -sign for c, sign in zip(pair, signs, strict=True))
+        return all(side_of(stricter(c, runs, len(each))) == -sign for c, sign in zip(pair, signs, strict=True))
 
     above = [pair[0] for pair in each if dominates(pair)]
     unsure = [pair[0] for pair in each if not leads(pair)]
@@ -225,56 +244,56 @@ def _pareto(h: Hypothesis, runs: Study) -> Verdict:
         pair[0] for pair in each
         if all(sign * (c.result.mean_difference or 0.0) < 0 for c, sign in zip(pair, signs, strict=True))
     ]  # fmt: skip
-    blind = [_few(c, runs) for pair in each for c in pair]
+    blind = [few(c, runs) for pair in each for c in pair]
     if all(blind):
         verdict, decided = NOT_EVALUABLE, "; ".join(dict.fromkeys(filter(None, blind)))
     elif above:
-        verdict, decided = CONTRADICTED, f"{_names(above, runs)} surely better by both"
+        verdict, decided = CONTRADICTED, f"{names_of(above, runs)} surely better by both"
     elif not unsure:
         verdict, decided = SUPPORTED, f"surely ahead of each of {len(each)} others by one of the two"
     else:
-        verdict, decided = INCONCLUSIVE, f"not surely ahead of {_names(unsure, runs)} by either"
-    decided += f"; by the means {f'behind {_names(by_mean, runs)} in both' if by_mean else 'on the front'}"
+        verdict, decided = INCONCLUSIVE, f"not surely ahead of {names_of(unsure, runs)} by either"
+    decided += f"; by the means {f'behind {names_of(by_mean, runs)} in both' if by_mean else 'on the front'}"
     if verdict == INCONCLUSIVE and by_mean:
         level = runs.settings.alpha / len(each)
         behind = [pair for pair in each if pair[0] in by_mean]
-        decided += _so_many(_one_of([_all_of([_seeds(c, level) for c in pair]) for pair in behind]))
+        decided += so_many(one_of([all_of([seeds_to_tell(c, level) for c in pair]) for pair in behind]))
     elif verdict == INCONCLUSIVE:
         ahead = [
             [c for c, sign in zip(pair, signs, strict=True) if sign * (c.result.mean_difference or 0.0) > 0]
             for pair in each if not leads(pair)
         ]  # fmt: skip
-        decided += _so_many(_all_of([_one_of([_seeds(c, runs.settings.alpha / 2) for c in own]) for own in ahead]))
-    decided += _left_out(measured[0], [pair[0] for pair in each], runs)
+        decided += so_many(all_of([one_of([seeds_to_tell(c, runs.settings.alpha / 2) for c in own]) for own in ahead]))
+    decided += left_out(measured[0], [pair[0] for pair in each], runs)
     n = min(c.result.n for pair in each for c in pair)
     return Verdict(h.id, h.claim, verdict, quantity, None, None, "", n, decided)
 
 
 def _spread(h: Hypothesis, runs: Study) -> Verdict:
     (against,) = h.against
-    measured = _block(h, runs, h.metrics[0], against)
-    comparison = _against(measured, h.group)
+    measured = block_of(h, runs, h.metrics[0], against)
+    comparison = comparison_of(measured, h.group)
     most = h.high or 1.0
     found = spread.against(comparison.a, comparison.b, most, runs.settings.alpha) if comparison.a else None
     group, other = (runs.sweep.label(name) for name in (h.group, against))
     quantity = f"{measured.measure.title}: spread over seeds of {group} over that of {other}"
-    without = _without(comparison, measured, runs) or (_few(comparison, runs) if comparison.result.n < 2 else None)
+    without = unrecorded(comparison, measured, runs) or (few(comparison, runs) if comparison.result.n < 2 else None)
     if without or found is None or found.interval is None:
         verdict = NOT_EVALUABLE
         decided = without or "the distances to the medians have no spread: there is no interval"
     else:
-        side = _side(found.interval)
+        side = side_of(found.interval)
         verdict = {-1: SUPPORTED, 0: INCONCLUSIVE, 1: CONTRADICTED}[side]
         excess = format_estimate(float(found.excess.mean()), found.interval, signed=True)
         decided = f"mean distance to the median, {group} minus {most:g} times {other}: {excess}"
-        decided += _would_decide([found.excess], runs.settings.alpha) if side == 0 else ""
+        decided += would_decide([found.excess], runs.settings.alpha) if side == 0 else ""
     ratio = None if found is None else found.ratio
     shown = "-" if ratio is None else format_number(ratio, 2)
     return Verdict(h.id, h.claim, verdict, quantity, ratio, None, shown, comparison.result.n, decided)
 
 
 def _variation(h: Hypothesis, runs: Study) -> Verdict:
-    measured = _block(h, runs, h.metrics[0], None)
+    measured = block_of(h, runs, h.metrics[0], None)
     estimate = next(e for e in measured.estimates if e.group == h.group)
     quantity = f"{measured.measure.title} of {runs.sweep.label(h.group)}: standard deviation over mean"
     n, found = len(estimate.seeds), spread.variation(estimate.values, runs.settings.alpha)
@@ -283,14 +302,29 @@ def _variation(h: Hypothesis, runs: Study) -> Verdict:
     elif found is None:
         mixed = n > 1 and min(estimate.values) <= 0 <= max(estimate.values)
         verdict = NOT_EVALUABLE
-        decided = "values on both sides of zero have no such share" if mixed else _no_interval(n)
+        decided = "values on both sides of zero have no such share" if mixed else no_interval(n)
     else:
         verdict, decided = _within(found[1], h, runs)
         decided += ", if seeds are normal"
         if verdict == INCONCLUSIVE:
-            decided += _said(spread.seeds_to_bound(found[0], h.high or 0.0, runs.settings.alpha))
+            decided += seeds_said(spread.seeds_to_bound(found[0], h.high or 0.0, runs.settings.alpha))
     cv, interval = found or (None, None)
     return Verdict(h.id, h.claim, verdict, quantity, cv, interval, format_estimate(cv, interval), n, decided)
+
+
+def _within(interval: Interval, h: Hypothesis, runs: Study) -> tuple[str, str]:
+    """The verdict of an interval on a claim of a range, and what decided."""
+    low, high = -math.inf if h.low is None else h.low, math.inf if h.high is None else h.high
+    if h.low is not None and h.high is not None:
+        claimed = f"within [{h.low:g}, {h.high:g}]"
+    else:
+        claimed = f"at least {h.low:g}" if h.low is not None else f"at most {h.high:g}"
+    level = f"the {100 * (1 - runs.settings.alpha):g}% interval"
+    if low <= interval[0] and interval[1] <= high:
+        return SUPPORTED, f"all of {level} is {claimed}"
+    if interval[1] < low or high < interval[0]:
+        return CONTRADICTED, f"no part of {level} is {claimed}"
+    return INCONCLUSIVE, f"a part of {level} is {claimed}, a part is not"
 
 
 def _joint(h: Hypothesis, runs: Study) -> Verdict:
@@ -324,120 +358,3 @@ _JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
     "range": _range, "ratio": _ratio, "greater": _than, "less": _than, "between": _between, "extreme": _extreme,
     "pareto": _pareto, "spread": _spread, "variation": _variation, "count": _joint, "all": _joint, "any": _joint,
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------- parts of a verdict
-
-
-def _block(h: Hypothesis, runs: Study, metric: str, baseline: str | None) -> Block:
-    """The groups on the measure that the hypothesis is about, each compared with `baseline`."""
-    common = runs.ranges.get(metric) or range_of(runs.sweep, runs.settings, metric)
-    if h.target is not None:
-        measure = time_to(runs.sweep, runs.settings, common, h.target)
-    else:
-        measure = Measure(metric, h.summary, runs.settings.direction_of(metric))
-    return block(runs.sweep, runs.settings, common, measure, baseline)
-
-
-def _against(found: Block, group: str) -> Comparison:
-    return next(c for c in found.comparisons if c.group == group)
-
-
-def _within(interval: Interval, h: Hypothesis, runs: Study) -> tuple[str, str]:
-    """The verdict of an interval on a claim of a range, and what decided."""
-    low, high = -math.inf if h.low is None else h.low, math.inf if h.high is None else h.high
-    if h.low is not None and h.high is not None:
-        claimed = f"within [{h.low:g}, {h.high:g}]"
-    else:
-        claimed = f"at least {h.low:g}" if h.low is not None else f"at most {h.high:g}"
-    level = f"the {100 * (1 - runs.settings.alpha):g}% interval"
-    if low <= interval[0] and interval[1] <= high:
-        return SUPPORTED, f"all of {level} is {claimed}"
-    if interval[1] < low or high < interval[0]:
-        return CONTRADICTED, f"no part of {level} is {claimed}"
-    return INCONCLUSIVE, f"a part of {level} is {claimed}, a part is not"
-
-
-def _would_decide(distances: Sequence[NDArray[np.float64]], alpha: float) -> str:
-    """How many seeds would decide, if mean and spread stay as they are: distances[i], (n,), is of each seed to a
-    bound, of which the nearest counts."""
-    found = [abs(mean.value) / mean.sd for d in distances if (mean := student.mean(d)) is not None and mean.sd]
-    seeds = student.seeds_to_find(min(found), alpha) if found else None
-    if not found or (seeds is not None and seeds <= max(d.size for d in distances)):
-        return ""  # what is in the way is not the number of seeds: a stricter level, or another metric
-    return _said(seeds)
-
-
-def _said(seeds: float | None) -> str:
-    if seeds is None or seeds > student.MOST_SEEDS:
-        return f"; more than {student.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
-    return f"; about {seeds:g} seeds would decide if mean and spread stay as they are"
-
-
-def _seeds(comparison: Comparison, alpha: float) -> float | None:
-    """How many seeds would tell the two apart at this level; infinite above student.MOST_SEEDS, None without spread."""
-    mean = student.mean(np.subtract(comparison.a, comparison.b))
-    if mean is None or not mean.sd:
-        return None
-    seeds = student.seeds_to_find(abs(mean.value) / mean.sd, alpha)
-    return math.inf if seeds is None else seeds
-
-
-def _one_of(seeds: Sequence[float | None]) -> float | None:
-    """Where one comparison decides: what the one that needs the fewest seeds needs."""
-    return min((count for count in seeds if count is not None), default=None)
-
-
-def _all_of(seeds: Sequence[float | None]) -> float | None:
-    """Where every comparison must decide: what the one that needs the most seeds needs."""
-    known = [count for count in seeds if count is not None]
-    return max(known, default=None) if len(known) == len(seeds) else None
-
-
-def _so_many(seeds: float | None) -> str:
-    return "" if seeds is None else _said(seeds)
-
-
-def _side(interval: Interval | None) -> int:
-    """Of zero: 1 above it, -1 below it, 0 where the interval has it inside or does not exist."""
-    return 0 if interval is None else (interval[0] > 0) - (interval[1] < 0)
-
-
-def _stricter(comparison: Comparison, runs: Study, looks: int) -> Interval | None:
-    """The interval of the difference where one of so many comparisons is enough for a verdict."""
-    return compare.paired(comparison.a, comparison.b, runs.settings.alpha / looks).interval
-
-
-def _difference(comparison: Comparison) -> str:
-    return format_estimate(comparison.result.mean_difference, comparison.result.interval, signed=True)
-
-
-def _without(comparison: Comparison, found: Block, runs: Study) -> str | None:
-    """Which of the two groups does not have the metric at all."""
-    lacking = [runs.sweep.label(e.group) for e in found.estimates
-               if not e.recorded and e.group in (comparison.group, comparison.baseline)]  # fmt: skip
-    return f"not recorded by {' and '.join(lacking)}" if lacking else None
-
-
-def _few(comparison: Comparison, runs: Study) -> str | None:
-    """Why there is no interval of a difference."""
-    if comparison.result.interval is not None:
-        return None
-    names = f"{runs.sweep.label(comparison.group)} and {runs.sweep.label(comparison.baseline)}"
-    return f"{names}: {_no_interval(comparison.result.n, 'differences')}"
-
-
-def _no_interval(n: int, what: str = "values") -> str:
-    if n > 1:
-        return f"all {n} {what} are equal: without spread there is no interval"
-    return "one seed has no interval: two are needed" if n else "no seed has a value: two are needed"
-
-
-def _names(comparisons: Sequence[Comparison], runs: Study) -> str:
-    return ", ".join(runs.sweep.label(c.group) for c in comparisons)
-
-
-def _left_out(found: Block, rivals: Sequence[Comparison], runs: Study) -> str:
-    known = {c.group for c in rivals}
-    lacking = [c for c in found.comparisons if c.group not in known]
-    return f"; without {_names(lacking, runs)}, not recorded" if lacking else ""
