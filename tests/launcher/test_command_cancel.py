@@ -120,6 +120,7 @@ def test_the_folder_of_a_command_is_named_once(multirun):
     assert words == ["seed=0", f"multirun='{multirun.resolve()}'"]
 
 
+@pytest.mark.slow  # waits for what does not answer
 def test_a_stopped_process_that_holds_a_lock_keeps_no_other_run_from_its_end(multirun, capsys):
     with claim.locked(run.run_folder(multirun, "wait")), claim.locked(run.run_folder(multirun, "fail")):
         assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 1

@@ -192,6 +192,7 @@ def test_sync_sends_every_step_once_with_its_labels_and_configuration(folder: Pa
     assert json.loads(run.variables["config"])["method"]["value"] == {"name": "grpo"}
 
 
+@pytest.mark.slow  # five processes, one after another
 def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServer) -> None:
     multirun = folders.multirun_of(folder)
     failed = make_run(multirun, "fedcba9876543210", steps=4, state=folders.FAILED)
