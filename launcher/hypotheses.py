@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.compose import Composed, lookup
 from launcher.problem import Problem
+from launcher.tables import counted
 
 if TYPE_CHECKING:
     from launcher.plan import Experiment
@@ -74,8 +75,7 @@ def warning(experiment: Experiment) -> str | None:
         return None
     names = ", ".join(one["id"] for one in found)
     fewest, most = min(one["seeds"] for one in found), max(one["needed"] for one in found)
-    seeds = f"{fewest} seed{'s' if fewest != 1 else ''}"
-    said = f"{experiment.name}: {seeds} cannot decide {names}: {most} are needed"
+    said = f"{experiment.name}: {counted(fewest, 'seed')} cannot decide {names}: {most} are needed"
     asked = {key: experiment.analysis[key] for key in _FEWEST_SEEDS}
     if most > 2 and asked != _FEWEST_SEEDS:
         words = " ".join(f"analysis.{key}={value}" for key, value in _FEWEST_SEEDS.items())

@@ -24,6 +24,7 @@ from launcher.schedulers import SchedulerError, clusters
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
+from launcher.tables import counted
 
 # Failed runs that are told one by one.
 _LISTED = 5
@@ -105,7 +106,10 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
     entries = {entry.id: entry for experiment in reversed(plan.experiments) for entry in experiment.entries}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     settled = len(plan.runs) - len(wanted)
-    print(f"{names}: {len(plan.runs)} runs, {settled} settled, {len(wanted)} to run on {place.where}", flush=True)
+    print(
+        f"{names}: {counted(len(plan.runs), 'run')}, {settled} settled, {len(wanted)} to run on {place.where}",
+        flush=True,
+    )
     for warning in filter(None, map(hypotheses.warning, plan.experiments)):
         print(warning, flush=True)
 

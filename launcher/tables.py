@@ -21,6 +21,11 @@ _WIDE = 200
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def console() -> Console:
     """Standard output. Off a terminal, lines are as long as their content: no reader there has 80 columns."""
     from rich.console import Console

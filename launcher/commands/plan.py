@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import completion, hypotheses, lookup
 from launcher import run as folders
 from launcher.sweeper import EXIT_FINE, EXIT_USAGE, ROOT, print_problems
-from launcher.tables import byte_size, duration, states_table
+from launcher.tables import byte_size, counted, duration, states_table
 
 if TYPE_CHECKING:
     from launcher.estimate import Estimate, History
@@ -151,8 +151,8 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
 def _print(experiment: Experiment, states: Mapping[str, str], cost: _Cost) -> None:
     rows = by_group(experiment)
     total = len({entry.id for entry in experiment.entries})
-    seeds = f"{len(experiment.seeds)} seed{'s' if len(experiment.seeds) != 1 else ''}"
-    print(f"{experiment.name}: {total} runs of {experiment.steps} steps, {seeds}")
+    size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
+    print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
     for factor in experiment.factors.values():
         print(f"  {factor['label']}: {', '.join(map(str, factor['levels']))}")
     costs = {group: cost.of(ids) for group, ids in rows.items()}
@@ -168,7 +168,7 @@ def _print(experiment: Experiment, states: Mapping[str, str], cost: _Cost) -> No
 
 def _print_total(planned: Plan, states: Mapping[str, str], cost: _Cost) -> None:
     done, total = sum(state == folders.DONE for state in states.values()), cost.of(list(planned.runs))
-    print(f"{len(planned.runs)} runs, {done} done")
+    print(f"{counted(len(planned.runs), 'run')}, {done} done")
     if done == len(planned.runs):
         return
     storage = "storage unknown" if total.storage is None else f"{byte_size(total.storage)} of storage"
@@ -177,7 +177,7 @@ def _print_total(planned: Plan, states: Mapping[str, str], cost: _Cost) -> None:
         wall = f", {duration(total.wall_seconds)} {cost.slots if cost.slots > 1 else 'one'} at a time"
     print(f"the others: {total.device_hours:.2f} device-hours{wall}, {storage}")
     found = [
-        f"{source} for {runs} runs" + (f" (medians of up to {measured})" if measured else "")
+        f"{source} for {counted(runs, 'run')}" + (f" (medians of up to {measured})" if measured else "")
         for source, (runs, measured) in cost.sources().items()
     ]
     print(f"step times from {'; '.join(found)}")

@@ -112,7 +112,8 @@ def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index,
 def _line(standing: Standing) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in standing.states.items())
     left = "" if standing.remaining_seconds is None else f"; about {tables.duration(standing.remaining_seconds)} left"
-    return tables.clean(f"{standing.experiment}: {standing.total} runs of {standing.steps} steps: {counts}{left}")
+    size = f"{tables.counted(standing.total, 'run')} of {tables.counted(standing.steps, 'step')}"
+    return tables.clean(f"{standing.experiment}: {size}: {counts}{left}")
 
 
 def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
@@ -159,7 +160,7 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
     """Each cause with one example and the command that shows more."""
     lines: list[str] = []
     for failure in standing.failures[:_MOST_CAUSES]:
-        runs = "1 run" if failure.runs == 1 else f"{failure.runs} runs"
+        runs = tables.counted(failure.runs, "run")
         kind = f" ({failure.kind})" if failure.kind and failure.kind != failure.state else ""
         lines.append(f"{runs} {failure.state}{kind}: {tables.clean(failure.cause)}")
         lines.append(f"    {lookup.command(multirun, 'logs', failure.example)}    # {tables.clean(failure.title)}")

@@ -90,7 +90,7 @@ def test_a_word_finds_a_run_only_by_its_literal_beginning(multirun, word):
 def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun, capsys):
     name = "study of $(things) 'and' more"
     code, out, _ = call(multirun, capsys, "status", name)
-    assert code == 0 and out.startswith(f"{name}: 1 runs")
+    assert code == 0 and out.startswith(f"{name}: 1 run of")
     assert lookup.command(multirun, "logs", name).split(" --multirun")[0] == (
         "python -m launcher logs 'study of $(things) '\"'\"'and'\"'\"' more'"
     )
