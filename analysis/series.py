@@ -151,6 +151,6 @@ def band(whole: Array, alpha: float) -> tuple[Array, Array | None]:
     n = len(whole)
     if n < 2:
         return mean, None
-    power = int(np.frexp(np.abs(whole).max(initial=0.0))[1])  # by which no square overflows, and no digit changes
+    power = np.frexp(np.abs(whole).max(axis=0))[1]  # of each point its own: no square overflows, none vanishes
     sd = np.ldexp(np.ldexp(whole, -power).std(axis=0, ddof=1), power)
     return mean, float(special.stdtrit(n - 1, 1 - alpha / 2)) * sd / np.sqrt(n)
