@@ -7,7 +7,7 @@ as independent rejects a true null up to half of the time.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,15 @@ class Kept:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]. lost: seeds without a pair, with the reason."""
+    """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]. lost: seeds without a pair, with the reason.
+    cells: of the two groups, those whose values these are means of, in every seed."""
 
     seeds: tuple[int, ...]
     a: tuple[float, ...]
     b: tuple[float, ...]
     lost: Mapping[int, str]
     notes: tuple[str, ...]
+    cells: tuple[frozenset[Cell], frozenset[Cell]]
 
 
 def keep(values: Values) -> Kept:
@@ -118,6 +120,7 @@ def pair(a: Kept, b: Kept, names: tuple[str, str]) -> Pairs:
         f"run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
     ]  # fmt: skip
     left, right = [], []
+    used: tuple[frozenset[Cell], frozenset[Cell]] = frozenset(), frozenset()
     for seed in both:
         one, other = by_level(a.seeds[seed], shared), by_level(b.seeds[seed], shared)
         matched = sorted(set(one) & set(other), key=repr)
@@ -126,10 +129,12 @@ def pair(a: Kept, b: Kept, names: tuple[str, str]) -> Pairs:
             continue
         if seed == both[0] and len(matched) < len(set(one) | set(other)):
             notes.append(f"compared on {len(matched)} of {len(set(one) | set(other))} levels of the shared factors")
+        own, theirs = (frozenset(c for c in k.seeds[seed] if _level(c, shared) in matched) for k in (a, b))
+        used = own, theirs
         left.append(_mean([one[level] for level in matched]))
         right.append(_mean([other[level] for level in matched]))
     seeds = tuple(seed for seed in both if seed not in lost)
-    return Pairs(seeds, tuple(left), tuple(right), dict(sorted(lost.items())), tuple(notes))
+    return Pairs(seeds, tuple(left), tuple(right), dict(sorted(lost.items())), tuple(notes), used)
 
 
 def leave_out(pairs: Pairs, without: Mapping[int, str]) -> Pairs:
@@ -137,7 +142,7 @@ def leave_out(pairs: Pairs, without: Mapping[int, str]) -> Pairs:
     kept = [place for place, seed in enumerate(pairs.seeds) if seed not in without]
     seeds = tuple(pairs.seeds[place] for place in kept)
     a, b = (tuple(values[place] for place in kept) for values in (pairs.a, pairs.b))
-    return Pairs(seeds, a, b, dict(sorted({**pairs.lost, **without}.items())), pairs.notes)
+    return replace(pairs, seeds=seeds, a=a, b=b, lost=dict(sorted({**pairs.lost, **without}.items())))
 
 
 def labels_of(kept: Kept) -> set[str]:
@@ -149,8 +154,12 @@ def by_level(cells: Mapping[Cell, float], shared: Collection[str]) -> dict[Cell,
     """A seed's cells averaged over all factors but the shared ones."""
     grouped: dict[Cell, list[float]] = {}
     for cell, value in cells.items():
-        grouped.setdefault(tuple(item for item in cell if item[0] in shared), []).append(value)
+        grouped.setdefault(_level(cell, shared), []).append(value)
     return {level: _mean(values) for level, values in grouped.items()}
+
+
+def _level(cell: Cell, shared: Collection[str]) -> Cell:
+    return tuple(item for item in cell if item[0] in shared)
 
 
 def _mean(values: Sequence[float]) -> float:

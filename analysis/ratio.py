@@ -10,8 +10,7 @@ import numpy as np
 
 from analysis import student
 from analysis.numbers import format_estimate, format_number
-from analysis.read import Sweep
-from analysis.study import Block, Comparison
+from analysis.study import Comparison, times_cut
 
 
 @dataclass(frozen=True)
@@ -61,20 +60,12 @@ def ratio(over: Sequence[float], under: Sequence[float], alpha: float, cut: tupl
         return Ratio(n, value, None, bound, why)
     low = 0.0 if bound == "at most" else math.exp(interval[0])
     high = math.inf if bound == "at least" else math.exp(interval[1])
-    return Ratio(n, value, (low, high), bound, _cut(sum(cut)) if bound else None)
+    return Ratio(n, value, (low, high), bound, times_cut(sum(cut)) if bound else None)
 
 
-def _cut(count: int) -> str:
-    return f"{count} times are cut at the budget" if count > 1 else "one time is cut at the budget"
-
-
-def of_comparison(sweep: Sweep, block: Block, comparison: Comparison, alpha: float, inverse: bool = False) -> Ratio:
+def of_comparison(comparison: Comparison, alpha: float, inverse: bool = False) -> Ratio:
     """The group's numbers over the baseline's; inverse: the other way round, of times the efficiency."""
-    cut = [
-        sum(block.values[run.id].reached is False for run in sweep.runs if run.group == group
-            and run.seed in comparison.seeds)
-        for group in (comparison.group, comparison.baseline)
-    ]  # fmt: skip
+    own, theirs = (n - k for k, n in comparison.reached or ((0, 0), (0, 0)))
     if inverse:
-        return ratio(comparison.b, comparison.a, alpha, (cut[1], cut[0]))
-    return ratio(comparison.a, comparison.b, alpha, (cut[0], cut[1]))
+        return ratio(comparison.b, comparison.a, alpha, (theirs, own))
+    return ratio(comparison.a, comparison.b, alpha, (own, theirs))

@@ -90,7 +90,8 @@ class Estimate:
 class Comparison:
     """A group against the baseline.
 
-    p: of the test that decides; adjusted: for the family. seeds[i] has a[i] and b[i].
+    p: of the test that decides; adjusted: for the family. seeds[i] has a[i] and b[i]. reached: for time_to, (k, n) of
+    the runs that a is of, then of those that b is of.
     """
 
     group: str
@@ -104,6 +105,7 @@ class Comparison:
     verdict: str
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
+    reached: tuple[tuple[int, int], tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -235,8 +237,7 @@ def versus(
         adjusted = compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
     comparisons = []
     for place, (group, baseline) in enumerate(against.items()):
-        runs = [run for run in sweep.runs if run.group in (group, baseline) and run.seed in pairs[group].seeds]
-        reached = [values[run.id].reached for run in runs if run.cell in kept[run.group].seeds[run.seed]]
+        reached = _reached(sweep, values, pairs[group], (group, baseline)) if measure.summary == "time_to" else None
         result = _compare(pairs[group], measure, settings, reached)
         p = {"paired_t": result.p_t, "signflip": result.p_signflip, "wilcoxon": result.p_wilcoxon}[test]
         q = adjusted.p[place] if adjusted else p
@@ -260,6 +261,7 @@ def versus(
                 verdict or _verdict(result, q, adjusted, test, len(against), settings, measure, sweep.label(baseline)),
                 tuple(f"seed {seed}: {why}" for seed, why in lost.items()),
                 pairs[group].notes,
+                reached,
             )
         )
     return Block(
@@ -320,20 +322,37 @@ def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
     return matrix
 
 
-def _compare(pairs: cells.Pairs, measure: Measure, settings: Settings, reached: Sequence[bool | None]) -> PairedResult:
+def _reached(
+    sweep: Sweep, values: Mapping[str, Value], pairs: cells.Pairs, names: tuple[str, str]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How many of the runs that a pair of groups is compared on reached the threshold, and how many these are."""
+    own, theirs = (
+        [bool(values[run.id].reached) for run in sweep.runs
+         if run.group == name and run.seed in pairs.seeds and run.cell in used]
+        for name, used in zip(names, pairs.cells, strict=True)
+    )  # fmt: skip
+    return (sum(own), len(own)), (sum(theirs), len(theirs))
+
+
+def _compare(
+    pairs: cells.Pairs, measure: Measure, settings: Settings, reached: tuple[tuple[int, int], tuple[int, int]] | None
+) -> PairedResult:
     direction = measure.better or "higher"
     result = compare.paired(pairs.a, pairs.b, settings.alpha, direction=direction, seed=settings.seed)
-    censored = sum(flag is False for flag in reached)
-    if measure.summary != "time_to" or censored == 0:
+    censored = sum(n - k for k, n in reached or ())
+    if censored == 0:
         return result
     result = replace(result, interval=None, d_z=None, p_t=None, detectable=None)
-    if censored == len(reached):
+    if not any(k for k, _ in reached or ()):
         why = "neither group reached the threshold within the budget: there is no time to compare"
         return replace(result, mean_difference=None, p_signflip=None, p_wilcoxon=None, reason=why)
-    why = (
-        f"{censored} times are cut at the budget: sign flips of the restricted mean decide, a t interval would not hold"
-    )
+    why = f"{times_cut(censored)}: sign flips of the restricted mean decide, a t interval would not hold"
     return replace(result, reason="; ".join(filter(None, (result.reason, why))))
+
+
+def times_cut(count: int) -> str:
+    """That so many times are no times, but the budget."""
+    return f"{count} times are cut at the budget" if count > 1 else "one time is cut at the budget"
 
 
 def _verdict(

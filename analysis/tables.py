@@ -190,7 +190,7 @@ def efficiency(study: Study) -> Table:
         for estimate in block.estimates:
             reached, of = estimate.reached or (0, 0)
             comparison = by_group.get(estimate.group)
-            found = ratio.of_comparison(sweep, block, comparison, study.settings.alpha, True) if comparison else None
+            found = ratio.of_comparison(comparison, study.settings.alpha, True) if comparison else None
             rows.append(
                 (capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",
                  format_estimate(estimate.mean, estimate.interval) or "-", str(found.n) if found else "",

@@ -107,7 +107,7 @@ def _ratio(h: Hypothesis, runs: Study) -> Verdict:
     measured = block_of(h, runs, h.metrics[0], against)
     inverse = h.summary == "efficiency"
     comparison = comparison_of(measured, h.group)
-    found = ratios.of_comparison(runs.sweep, measured, comparison, runs.settings.alpha, inverse)
+    found = ratios.of_comparison(comparison, runs.settings.alpha, inverse)
     names = [runs.sweep.label(group) for group in (h.group, against)]
     over, under = reversed(names) if inverse else names
     quantity = f"{measured.measure.title}: {over} over {under}"

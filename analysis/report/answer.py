@@ -110,7 +110,8 @@ def _result(study: Study) -> tuple[str, str]:
     else:
         text = f"No {'method' if len(usable) == len(block.comparisons) else 'compared method'} did better than {base} "
         text += f"on the {block.measure.title}; closest is {sweep.label(leader.group)}: {first}."
-    shown = _mean(study, leader, leader.group, leader.a), _mean(study, leader, leader.baseline, leader.b)
+    own, theirs = leader.reached or (None, None)
+    shown = _mean(sweep.label(leader.group), leader.a, own), _mean(base, leader.b, theirs)
     text += f" Means over these seeds: {', '.join(shown)}."
     text += "".join(f" {capital(note)}." for note in leader.notes)
     others = [f"{sweep.label(c.group)}, {c.verdict}" for c in block.comparisons if c not in usable]
@@ -118,15 +119,10 @@ def _result(study: Study) -> tuple[str, str]:
     return text, _certainty(study, leader, usable)
 
 
-def _mean(study: Study, comparison: Comparison, group: str, values: Sequence[float]) -> str:
+def _mean(name: str, values: Sequence[float], reached: tuple[int, int] | None) -> str:
     """The mean of a group over the seeds, and the cells, that are compared: the difference is of two such means."""
-    block, sweep = study.primary, study.sweep
-    text = f"{sweep.label(group)} {format_number(float(np.mean(values)), 3)}"
-    if block.measure.summary != "time_to":
-        return text
-    runs = [run for run in sweep.runs if run.group == group and run.seed in comparison.seeds]
-    reached = [block.values[run.id].reached for run in runs if block.values[run.id].value is not None]
-    return f"{text} (reached {sum(map(bool, reached))} of {len(reached)})"
+    text = f"{name} {format_number(float(np.mean(values)), 3)}"
+    return text if reached is None else f"{text} (reached {reached[0]} of {reached[1]})"
 
 
 def _unrecorded(study: Study, metric: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.ratio import of_comparison
 from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
 from analysis.report.missing import missing
@@ -101,11 +102,15 @@ def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> N
         return [{"step": step, "attempt": 1, UP: step * cell["pace"]} for step in range(1, 21)]
 
     cells = [{"pace": 0.1}, {"pace": 1.0}, {"pace": 2.0}]
-    asked = {**ASKED, "time_to": [{"metric": UP, "at": 5.0}], "window": 1}
+    asked = {"primary": {**ASKED["primary"], "summary": "time_to"}, "time_to": [{"metric": UP, "at": 5.0}], "window": 1}
     folder = make_sweep(("A", "B"), steps=20, analysis=asked, lines=lines, cells={"A": cells, "B": cells})
     shutil.rmtree(folders.run_folder(folder.parent, "B-1-0"))  # the slow cell, which is then left out of B's mean
-    block = next(block for block in studied(folder).blocks if block.measure.summary == "time_to")
-    assert [estimate.reached for estimate in block.estimates] == [(6, 9), (6, 6)]
+    found = studied(folder)
+    assert [estimate.reached for estimate in found.primary.estimates] == [(6, 9), (6, 6)]
+    (comparison,) = found.primary.comparisons  # on the two cells that both have, and where none is cut at the budget
+    assert comparison.reached == ((6, 6), (6, 6)) and "budget" not in (comparison.result.reason or "")
+    assert of_comparison(comparison, 0.05).bound is None
+    assert "B 3.75 (reached 6 of 6), A 3.75 (reached 6 of 6)." in answer(found).result
 
 
 @pytest.mark.parametrize(
