@@ -8,6 +8,7 @@ Standard library only, so that every plan may afford it.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,10 @@ from analysis import derived
 from analysis.checks import KEY, OWN_METRIC, BadValue, refuse
 from analysis.floor import multiplied, seeds_needed
 from analysis.settings import Settings, settings
+
+# Two seeds are as far from their median as each other. Of three, one is the median: analysis.spread's t is at most 2,
+# and this is its two-sided p with two degrees of freedom.
+_SPREAD_OF_THREE = 1 - 2 / math.sqrt(6)
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,8 @@ class Undecidable:
 
 
 def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:
-    """The hypotheses `greater` and `less` whose smallest adjusted p is above alpha, and all whose groups share fewer
-    than two seeds. Those made of other hypotheses are as good as these.
+    """The hypotheses `greater` and `less` whose smallest adjusted p is above alpha, `spread` with too few seeds for its
+    t test, and all whose groups share fewer than two seeds. Those made of other hypotheses are as good as these.
 
     seeds: of each group of the plan.
     """
@@ -45,6 +50,8 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
             test = "signflip" if hypothesis.summary == "time_to" else asked.test
             times = multiplied(asked.family, test, len(seeds) - 1)
             needed = seeds_needed(asked.alpha, times) if times else 2
+        elif hypothesis.kind == "spread":
+            needed = 3 if asked.alpha > _SPREAD_OF_THREE else 4
         if n < needed:
             found.append(Undecidable(hypothesis.id, n, needed))
     return tuple(found)

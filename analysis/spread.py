@@ -36,10 +36,13 @@ class Scatter:
 
 def against(a: ArrayLike, b: ArrayLike, most: float, alpha: float) -> Scatter:
     """Whether a (n,) scatters at most `most` times as much as b (n,), of the same seeds, n from 1."""
-    x, y = (np.abs(v - np.median(v)) for v in (np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)))
+    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    x, y = (np.abs(v - np.median(v)) for v in (left, right))
     excess = x - most * y
-    ratio = float(x.mean() / y.mean()) if y.any() else None
-    return Scatter(ratio, excess, student.t_interval(excess, alpha))
+    ratio = None if student.constant(right) else float(x.mean() / y.mean())
+    # Two seeds are as far from their median as each other: what their distances differ by is rounding of the values.
+    found = student.mean(excess, max(float(np.abs(left).max()), most * float(np.abs(right).max())))
+    return Scatter(ratio, excess, None if found is None else found.interval(alpha))
 
 
 def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:

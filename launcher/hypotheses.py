@@ -60,11 +60,13 @@ def problems(
 
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
     """The hypotheses that the runs can neither support nor contradict, whatever they show: id, seeds, needed."""
-    if experiment.analysis.get("hypotheses") in (None, {}):
+    return _undecidable(experiment.analysis, experiment)
+
+
+def _undecidable(analysis: Mapping[str, Any], experiment: Experiment) -> list[dict[str, Any]]:
+    if analysis.get("hypotheses") in (None, {}):
         return []
-    found: list[dict[str, Any]] = _checked(experiment.analysis, experiment.seeds_of(), experiment.baseline)[
-        "undecidable"
-    ]
+    found: list[dict[str, Any]] = _checked(analysis, experiment.seeds_of(), experiment.baseline)["undecidable"]
     return found
 
 
@@ -76,10 +78,11 @@ def warning(experiment: Experiment) -> str | None:
     names = ", ".join(one["id"] for one in found)
     fewest, most = min(one["seeds"] for one in found), max(one["needed"] for one in found)
     said = f"{experiment.name}: {counted(fewest, 'seed')} cannot decide {names}: {most} are needed"
-    asked = {key: experiment.analysis[key] for key in _FEWEST_SEEDS}
-    if most > 2 and asked != _FEWEST_SEEDS:
+    still = _undecidable({**experiment.analysis, **_FEWEST_SEEDS}, experiment)
+    if len(still) < len(found):
+        names = ", ".join(one["id"] for one in still)
         words = " ".join(f"analysis.{key}={value}" for key, value in _FEWEST_SEEDS.items())
-        said += f", or {words}, which assumes normal differences"
+        said += f", or {words}, which assumes normal differences{f' and leaves {names} open' if names else ''}"
     return said
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis import spread
 from analysis.check import undecidable
 from analysis.read import read_sweep
 from analysis.settings import settings
@@ -47,6 +48,17 @@ def test_what_is_undecidable_stays_undecided_however_large_the_difference(make_s
             else:
                 assert verdict.verdict in ("inconclusive", "not evaluable") and one.seeds == seeds
                 assert f"{one.needed} seeds are needed" in verdict.decided or seeds == 1, (family, test, verdict)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.18, 0.19])
+def test_a_spread_of_too_few_seeds_stays_undecided(alpha: float) -> None:
+    claim = {"claim": "x", "kind": "spread", "group": "B", "metric": METRIC, "at_most": 1.0}
+    asked = settings({"alpha": alpha, "hypotheses": {"H": claim}}, groups=("A", "B"), baseline="A")
+    for n, far in ((2, [1, 2]), (3, [1, 2, 3]), (4, [0, 0, 1.01, 1])):
+        foreseen = undecidable(asked, {"A": range(n), "B": range(n)})
+        found = spread.against(1000 + np.array(far) / 10, 1000 + 1e-9 * np.roll(far, 1), 1.0, alpha).interval
+        assert bool(foreseen) == (found is None or found[0] < 0 < found[1]), n
+        assert all(one.needed == (3 if alpha > 0.185 else 4) for one in foreseen)
 
 
 def test_only_seeds_that_both_groups_have_count() -> None:
