@@ -1,5 +1,5 @@
 """The hypotheses of an experiment, from files of conf/hypothesis and its own section: will the report take them, and
-can its seeds decide them?"""
+what else its schema cannot judge, and can its seeds decide them?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def problems(
     composed: Composed,
     where: str,
 ) -> list[Problem]:
-    """What the report would refuse of an experiment's hypotheses, before anything runs.
+    """What the report would refuse of an experiment's hypotheses, and of what its schema cannot judge, before anything
+    runs.
 
     analysis: the section, checked by its schema; seeds: of each group; where: the experiment's file, blamed for what no
     file of the group `hypothesis` says.
@@ -43,12 +44,14 @@ def problems(
         for name in content
         if name in files[other]
     ]
-    if found or analysis.get("hypotheses") in (None, {}):
+    if found or not _beyond_schema(analysis):
         return found
     refused = _checked(analysis, seeds, baseline)["refused"]
     if refused is None:
         return []
     key, value, rule = refused["key"], refused["value"], refused["rule"]
+    if not key.startswith(f"{AT}."):
+        return [Problem(where, key, value, rule, "correct it")]
     name = key.removeprefix(f"{AT}.").partition(".")[0]
     owners = [path for path, content in files.items() if lookup(content, name)[0]]
     fix = f"correct it, or leave it out: {AT}.{name}=null"
@@ -56,6 +59,13 @@ def problems(
         others = ",".join(Path(path).name for path in files if path != owners[0])
         where, fix = f"conf/{owners[0]}.yaml", f"{fix}, or with the rest of its file: {HYPOTHESIS}=[{others}]"
     return [Problem(where, key, value, rule, fix)]
+
+
+def _beyond_schema(analysis: Mapping[str, Any]) -> bool:
+    """Whether a section asks for what its schema, which knows no metrics and sees one key at a time, cannot judge."""
+    timed = analysis["primary"]["summary"] == "time_to"  # of which metric, time_to says
+    ways = any(isinstance(figure, Mapping) and "pareto" in figure for figure in analysis["figures"])
+    return timed or ways or analysis.get("hypotheses") not in (None, {})
 
 
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:

@@ -270,7 +270,7 @@ class _Planner:
 
     def _blamed(self, key: str, where: str) -> str:
         """Who set a key: the command line, or else `where`."""
-        said = any(key == own or key.startswith(f"{own}.") for own in self._arguments.values)
+        said = any(key == own or key.startswith((f"{own}.", f"{own}[")) for own in self._arguments.values)
         return COMMAND_LINE if said else where
 
 

@@ -100,7 +100,25 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (["experiment=bnto_main", "+hypothesis=bntoo"], "there is no conf/hypothesis/bntoo.yaml; available: bnto, "),
         (["method=ptrw", "hypothesis=bnto_gate"], "the groups are ptrw. Fix: "),
-        (["method=ptrw", "analysis.hypotheses=[]"], "command line: analysis.hypotheses = []: a mapping such as {H1: "),
+        (
+            ["method=ptrw", "analysis.hypotheses=[]"],
+            "command line: analysis.hypotheses = []: a mapping such as {H1: {claim: ..., kind: range, ...}} is needed. "
+            "Fix: correct it",
+        ),
+        (
+            ["method=ptrw", "analysis.figures=[{pareto:[actor/lr,actor/grad_norm]}]"],
+            "command line: analysis.figures[0]: needs directions, such as [higher, lower]: which way is better is not "
+            "known of actor/lr. Fix: correct it",
+        ),
+        (
+            ["method=ptrw", "analysis.primary.summary=time_to"],
+            "analysis.time_to = []: a threshold for analysis/reward_sum_mean, because it is the primary summary is "
+            "needed. Fix: correct it",
+        ),
+        (
+            ["experiment=bnto_main", "analysis.time_to=[{metric:reward,at:1}]"],
+            "command line: analysis.time_to = [{'metric': 'reward', 'at': 1}]: must be a list of thresholds, such as",
+        ),
     ],
 )
 def test_hypotheses_that_do_not_fit_are_refused_before_anything_runs(arguments, said):
