@@ -69,7 +69,7 @@ def all_of(seeds: Sequence[float | None]) -> float | None:
 
 
 def so_many(seeds: float | None) -> str:
-    """The same of a number that is None where it is not known: then nothing."""
+    """seeds_said of what one_of and all_of found; nothing where that is None, not known."""
     return "" if seeds is None else seeds_said(seeds)
 
 

@@ -12,7 +12,7 @@ from analysis import student
 from analysis.floor import floor, multiplied, seeds_needed
 from analysis.metrics import capital, describe
 from analysis.numbers import format_estimate, format_number, format_p
-from analysis.report.missing import lacking
+from analysis.report.missing import lacking, told
 from analysis.study import Block, Comparison, Study
 
 
@@ -39,10 +39,7 @@ def answer(study: Study) -> Answer:
     for run in unique.values():
         state = run.state if run.done or run.state != "done" else "unreadable"
         states[state] = states.get(state, 0) + 1
-    gaps = tuple(
-        f"{sweep.label(run.group)}, seed {run.seed}{_cell(run.cell)}: {why} ({run.folder})"
-        for run, why in lacking(study)
-    )
+    gaps = tuple(f"{told(sweep.label(run.group), run, why)} ({run.folder})" for run, why in lacking(study))
     warnings = []
     for run in unique.values():
         found = run.summary.get("warnings")
@@ -58,10 +55,6 @@ def answer(study: Study) -> Answer:
         tuple(sorted(states.items())),
         _cost(study),
     )
-
-
-def _cell(cell: tuple[tuple[str, object], ...]) -> str:
-    return "".join(f", {label} = {level}" for label, level in cell)
 
 
 def _detail(detail: object) -> str:

@@ -25,6 +25,11 @@ def lacking(study: Study) -> list[tuple[Run, str]]:
     return found
 
 
+def told(label: str, run: Run, why: str) -> str:
+    """A gap in words; label: of the run's group."""
+    return f"{label}, seed {run.seed}{''.join(f', {name} = {level}' for name, level in run.cell)}: {why}"
+
+
 def missing(study: Study) -> Table | None:
     """A row a group and cell, a column a seed; None where no planned run lacks a result."""
     gaps = {(run.group, run.cell, run.seed) for run, _ in lacking(study)}

@@ -16,6 +16,7 @@ from analysis.metrics import capital
 from analysis.numbers import format_estimate
 from analysis.read import BadPlan, Sweep, read_sweep
 from analysis.report.files import files_of, plain, write_all
+from analysis.report.missing import lacking, told
 from analysis.report.page import data_of, page_colour, render, values_of
 from analysis.settings import settings
 from analysis.study import Block, Comparison, Estimate
@@ -137,19 +138,20 @@ def _says(found: Beside) -> list[str]:
     return lines
 
 
-def _described(side: str, sweep: Sweep) -> dict[str, Any]:
-    unique = {run.id: run for run in sweep.runs}
+def _described(found: Beside, side: str, sweep: Sweep) -> dict[str, Any]:
+    runs = len({run.id for run in sweep.runs})
+    lost = [(run, why) for run, why in lacking(found.study) if run.group.startswith(f"{side}/")]
     command = sweep.plan.get("command")
     return {
         "side": side,
         "name": str(sweep.plan.get("experiment") or sweep.folder.name),
         "folder": sweep.folder.name,
         "plan": hashlib.sha256(orjson.dumps(dict(sweep.plan), option=orjson.OPT_SORT_KEYS)).hexdigest()[:12],
-        "runs": len(unique),
-        "usable": sum(run.problem is None for run in unique.values()),
+        "runs": runs,
+        "usable": runs - len({run.id for run, _ in lost}),
         "seeds": ", ".join(str(seed) for seed in sorted({run.seed for run in sweep.runs})),
         "command": command if command is None or isinstance(command, str) else " ".join(map(str, command)),
-        "gaps": [f"{sweep.label(run.group)}, seed {run.seed}: {run.problem}" for run in sweep.runs if run.problem],
+        "gaps": [told(sweep.label(run.group.partition("/")[2]), run, why) for run, why in lost],
     }
 
 
@@ -159,7 +161,7 @@ def _page(found: Beside, tables: list[Table], drawn: list[Figure]) -> str:
         {"name": f"B/{group}", "label": found.a.label(group), "colour": page_colour(look[f"B/{group}"][0])}
         for group in found.paired
     ]
-    sides = [_described("A", found.a), _described("B", found.b)]
+    sides = [_described(found, "A", found.a), _described(found, "B", found.b)]
     return render(
         "sides.html.j2",
         sides=sides,
@@ -182,7 +184,7 @@ def _page(found: Beside, tables: list[Table], drawn: list[Figure]) -> str:
 def _json(found: Beside, tables: list[Table]) -> bytes:
     content = {
         "format": FORMAT,
-        "sides": [_described("A", found.a), _described("B", found.b)],
+        "sides": [_described(found, "A", found.a), _described(found, "B", found.b)],
         "settings": plain(found.study.settings),
         "shared_runs": list(found.shared),
         "paired_groups": list(found.paired),

@@ -105,12 +105,17 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 def test_missing_run_is_a_lost_pair_that_is_said(tmp_path: Path) -> None:
     a, b = two(tmp_path)
     shutil.rmtree(folders.run_folder(b.parent, "new-3"))
+    log = folders.metrics_path(folders.run_folder(b.parent, "new-4"))
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:7]))
     main(["report", "--compare", str(a), str(b)])
     out = a.parent / "compare-first-second"
     row = next(r for r in json.loads((out / "report.json").read_text())["tables"]["comparison"] if r["group"] == "C1")
-    assert row["pairs"] == 5 and row["gaps"].startswith("seed 3: B/C1: no result")
-    assert "Missing: C1 (BNTO minimal), seed 3: not started" in (out / "index.html").read_text()
-    assert "| 5 of 6 |" in (out / "tables" / "comparison.md").read_text()
+    assert row["pairs"] == 4 and row["gaps"].startswith("seed 3: B/C1: no result")
+    page = (out / "index.html").read_text()
+    assert "Missing: C1 (BNTO minimal), seed 3: not started" in page
+    assert "Missing: C1 (BNTO minimal), seed 4: analysis/reward_sum_mean ends at step 7 of" in page
+    assert "16 of 18 runs with a full result" in page
+    assert "| 4 of 6 |" in (out / "tables" / "comparison.md").read_text()
 
 
 def test_same_input_gives_the_same_bytes_and_no_outside(tmp_path: Path) -> None:
