@@ -63,7 +63,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         texts.append(f"Missing: {'; '.join(short)}.")
     bad = sum(found.bad for found in read.values())
     if bad:
-        texts.append(f"{bad} bad lines left out.")
+        texts.append(f"{bad} bad {'line' if bad == 1 else 'lines'} left out.")
     return Sketch(picture.name, f"{capital(name)}, histogram", " ".join(texts), canvas)
 
 
