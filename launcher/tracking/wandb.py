@@ -77,20 +77,19 @@ def _start_service() -> None:
     Where its last request got no answer it may never end: 5 times in 72 (wandb 0.31, 6 processes on two cores).
     """
     wandb.setup(settings=wandb.Settings(silent=True)).ensure_service()
-    atexit.register(_end_service)  # after wandb's own handler, so that it runs before it
+    leaving = threading.Event()
+    # begun now, for from Python 3.12 on nothing is begun at exit
+    threading.Thread(target=_end_service, args=(leaving,), daemon=True).start()
+    atexit.register(leaving.set)  # after wandb's own handler, so that it runs before it
 
 
-def _end_service() -> None:
+def _end_service(leaving: threading.Event) -> None:
+    leaving.wait()
     services = [child for child in psutil.Process().children() if child.name() == SERVICE]
-
-    def end() -> None:
-        for service in services:
-            if service.is_running():
-                service.kill()
-
-    timer = threading.Timer(EXIT_S, end)
-    timer.daemon = True
-    timer.start()
+    time.sleep(EXIT_S)
+    for service in services:
+        if service.is_running():
+            service.kill()
 
 
 @functools.cache
