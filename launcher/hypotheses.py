@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,11 +89,13 @@ def warning(experiment: Experiment) -> str | None:
     names = ", ".join(one["id"] for one in found)
     fewest, most = min(one["seeds"] for one in found), max(one["needed"] for one in found)
     said = f"{experiment.name}: {counted(fewest, 'seed')} cannot decide {names}: {most} are needed"
-    still = _undecidable({**experiment.analysis, **_FEWEST_SEEDS}, experiment)
-    if len(still) < len(found):
-        names = ", ".join(one["id"] for one in still)
+    left = _undecidable({**experiment.analysis, **_FEWEST_SEEDS}, experiment)
+    if len(left) < len(found):
         words = " ".join(f"analysis.{key}={value}" for key, value in _FEWEST_SEEDS.items())
-        said += f", or {words}, which assumes normal differences{f' and leaves {names} open' if names else ''}"
+        said += f", or {words}, which assumes normal differences"
+        if left:
+            names = ", ".join(one["id"] for one in left)
+            said += f"; {names} would then need {max(one['needed'] for one in left)}"
     return said
 
 
