@@ -15,6 +15,7 @@ from launcher import claim, completion, lookup
 from launcher import run as folders
 from launcher.cancel import cancel
 from launcher.sweeper import EXIT_FAILED, EXIT_FINE
+from launcher.tables import counted
 
 HELP = "cancel an experiment's runs, or some: waiting ones at once, running ones after a checkpoint"
 _LISTED = 20
@@ -45,7 +46,8 @@ def run(given: argparse.Namespace) -> int:
     for run_id, answer in list(changed.items() if len(answers) > _LISTED else answers.items())[:_LISTED]:
         print(f"{run_id} {_SAID.get(answer, answer)}")
     counts = Counter(_SAID.get(answer, answer) for answer in answers.values())
-    print(f"{len(answers)} runs: {', '.join(f'{count} {said}' for said, count in counts.items()) or 'none is there'}")
+    said = ", ".join(f"{count} {answer}" for answer, count in counts.items()) or "none is there"
+    print(f"{counted(len(answers), 'run')}: {said}")
     return code
 
 

@@ -24,6 +24,7 @@ from launcher.masking import MASK
 from launcher.problem import InvalidPlan, Usage
 from launcher.run import State
 from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, print_problems
+from launcher.tables import counted
 
 if TYPE_CHECKING:
     from launcher.plan import Plan
@@ -49,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
         try:
             plans = _plans(commands) if wanted else []
             taken = _reset_planned(given.multirun, wanted, plans, given.kind)
-            print(f"{', '.join(given.names)}: {len(taken)} runs to retry", flush=True)
+            print(f"{', '.join(given.names)}: {counted(len(taken), 'run')} to retry", flush=True)
             code = EXIT_FINE if len(taken) == len(wanted) else EXIT_FAILED
             if taken:
                 code = max(code, _sweep_all(commands, plans))
