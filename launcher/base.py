@@ -156,7 +156,7 @@ def unread(
             continue
         if path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
             schema = read.get(path) or {}
-            if schema and not {"type", "enum"} & set(schema):
+            if schema and not {"type", "enum", "const"} & set(schema):
                 schema = {"type": "integer", **schema}
             if not Validator(schema).is_valid(value):
                 needed = words(schema)

@@ -321,6 +321,8 @@ class Cells:
             if prefix in sources:
                 where, at = sources[prefix]
                 return where, at + key.removeprefix(prefix)
-        for below in (known for known in sources if known.startswith(f"{key}.")):
-            return sources[below]
+        below = next((known for known in sources if known.startswith(f"{key}.")), None)
+        if below is not None:  # verl.nosuch, of verl.nosuch.x=1
+            where, at = sources[below]
+            return where, at.removesuffix(below.removeprefix(key))
         return self._workshop.composer.source(shape.overrides, key) or self._wanted.where, key

@@ -181,23 +181,24 @@ class _Planner:
                 return None
             if section in SECTIONS:
                 continue
-            if key == "multirun" and isinstance(value, (Mapping, list)):
-                rule, fix = "the name of one folder", "write multirun=FOLDER"
-                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), rule, fix))
-                continue
             if not compose.lookup(tree, key)[0] and section not in CHECKED:
-                within = f"{section}." if section in tree else ""
-                names = list(map(str, tree[section] or {})) if within else list(tree)
-                close = nearest(key.removeprefix(within).partition(".")[0], names)
-                fix = f"write {within}{close}" if close else f"use one of {', '.join(names)}"
+                within, wrong, names = _first_unknown(tree, key)
+                close = nearest(wrong, names)
+                fix = f"use one of {', '.join(names)}" if names else "remove it"
+                fix = f"write {within}{close}" if close else fix
                 self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), "no such key", fix))
                 continue
             tree = compose.assign(tree, key, value)
         try:
-            return compose.resolved(tree)
+            found = compose.resolved(tree)
         except OmegaConfBaseException as error:
             self._problems.append(does_not_compose(where, error))
             return None
+        folder = found.get("multirun")
+        if isinstance(folder, (Mapping, list)):
+            value, place = validate.brief(folder), self._blamed("multirun", where)
+            self._problems.append(Problem(place, "multirun", value, "the name of one folder", "write multirun=FOLDER"))
+        return found
 
     def _experiment(self, name: str | None, root: Mapping[str, Any]) -> Experiment:
         where = self._workshop.where(name)
@@ -272,6 +273,14 @@ class _Planner:
         """Who set a key: the command line, or else `where`."""
         said = any(key == own or key.startswith((f"{own}.", f"{own}[")) for own in self._arguments.values)
         return COMMAND_LINE if said else where
+
+
+def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:
+    """Of a dotted key: what is before its first word that names no mapping, the word, and the keys that are there."""
+    within, words = "", key.split(".")
+    while len(words) > 1 and isinstance(tree.get(words[0]), Mapping):
+        tree, within = tree[words[0]], f"{within}{words.pop(0)}."
+    return within, words[0], list(map(str, tree))
 
 
 # ---------------------------------------------------------------- freezing

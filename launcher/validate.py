@@ -94,6 +94,8 @@ def words(schema: Mapping[str, Any]) -> str:
     """A fragment in words: a number above 0."""
     if "description" in schema:
         return str(schema["description"])
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
     kind = _TYPES.get(str(schema.get("type")), str(schema.get("type", "a value")))
