@@ -110,8 +110,6 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
         f"{names}: {counted(len(plan.runs), 'run')}, {settled} settled, {len(wanted)} to run on {place.where}",
         flush=True,
     )
-    for warning in filter(None, map(hypotheses.warning, plan.experiments)):
-        print(warning, flush=True)
 
     def describe(run_id: str) -> tuple[str, int]:
         entry, run = entries[run_id], plan.runs[run_id]
@@ -119,6 +117,8 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
         return f"{entry.group} {levels} seed {entry.seed}".replace("  ", " "), int(run.config["trainer"]["steps"])
 
     try:
+        for warning in filter(None, map(hypotheses.warning, plan.experiments)):
+            print(warning, flush=True)
         plans.freeze(plan)
         with progress.display(len(wanted)) as display, interruptible(display.say) as interruption:
             breaker = plan.cluster.get("breaker")
