@@ -141,8 +141,11 @@ class Workshop:
         """
         sound = True
         root, groups = self.composer.content(self.composer.config), self.composer.subgroups("")
-        sections = list(dict.fromkeys([*root, *groups]))
+        # Hydra's own are read where it starts, and it starts without the experiment.
+        sections = list(dict.fromkeys([*(key for key in root if key != "hydra"), *groups]))
         for file in composed.files:
+            if file.path == self.composer.config:
+                continue
             path = f"{self.composer.folder.name}/{file.path}.yaml"
             group = file.path.rpartition("/")[0]
             package = _PACKAGES.get(group, "method" if group.startswith("method/") else None)

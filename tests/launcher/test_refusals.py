@@ -253,6 +253,7 @@ EXPERIMENTS = [
     ),
     ({"groups": ONE, "factors": {"trainer.steps": [3, 3]}}, "a level is named twice"),
     ({"groups": ONE, "factors": {"method.clip_low": [1, 1.0]}}, "[1, 1.0]: a level is named twice"),
+    ({"groups": ONE, "hydra": {"run": {"dir": "x"}}}, "hydra: no such key. Fix: remove it, or use one of seed"),
     ({"groups": ONE, "trianer": {"steps": 3}}, "trianer: no such key. Fix: write trainer"),
     (
         {"groups": ONE, "task": "sorting"},
