@@ -313,7 +313,8 @@ def live(folder: Path, environment: dict[str, str], *arguments: str) -> subproce
     )
 
 
-@pytest.mark.parametrize("end", [folders.PREEMPTED, pytest.param("killed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [folders.PREEMPTED, "killed"])
 def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: WandbServer, end: str) -> None:
     folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
     first = live(folder, server.environment, "1", "5", end)

@@ -165,6 +165,7 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path, monkeypatch):
     assert len({before, *others, name()}) == 10
 
 
+@pytest.mark.slow  # trains one
 @pytest.mark.parametrize("choice", ["expert", *OTHERS])
 def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
     taught = ["task.warm_start.steps=60", "method.target_steps=60"]  # with less its samples have too few rewards
