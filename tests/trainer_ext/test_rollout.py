@@ -22,7 +22,6 @@ from trainer_ext.sampling import alpha, targets
 
 SHORT = ["task.warm_start.steps=20"]
 QUICK = [*SHORT, "method.target_steps=5"]  # as in test_train.py: the same model and target serve both
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("reward_tilted", "best_of_n", "high_reward")]
 
 
 def trainer_of(cache: Path, *overrides: str) -> InProcess:
@@ -166,7 +165,7 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow  # trains one
-@pytest.mark.parametrize("choice", ["expert", *OTHERS])
+@pytest.mark.parametrize("choice", ["expert", "reward_tilted", "best_of_n", "high_reward"])
 def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
     taught = ["task.warm_start.steps=60", "method.target_steps=60"]  # with less its samples have too few rewards
     config = configuration("method=q_star", f"method/target={choice}", *taught)
