@@ -95,6 +95,7 @@ VALUES = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(st.fixed_dictionaries({}, optional=VALUES), st.data())
 def test_random_overrides_freeze_what_hydra_composes(values, data):

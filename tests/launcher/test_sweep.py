@@ -145,6 +145,7 @@ def test_a_rule_counts_over_launches(whole, sweeps):
     assert sweeps.states()[lost["id"]]["attempt"] == 3
 
 
+@pytest.mark.slow
 def test_over_its_time_a_run_saves_a_checkpoint_and_goes_on_while_it_gets_further(whole, sweeps):
     code, output = sweeps.run(*SMALL, "seed=0,1", "cluster.limit_s=1", STEPS_SECONDS="0.2")
     assert code == 0, output
