@@ -34,6 +34,12 @@ def parse(text: str) -> Derived | None:
     return Derived("|", (one,)) if one else Derived(sign, (left, right))
 
 
+def keys(text: str) -> tuple[str, ...]:
+    """The recorded metrics that a metric, derived or not, is made of."""
+    made = parse(text)
+    return (text,) if made is None else made.keys
+
+
 def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
     """The sweep whose runs also have those of `metrics` that are derived, where they have what these are made of."""
     wanted = {text: found for text in metrics if (found := parse(text)) is not None}

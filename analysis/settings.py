@@ -57,8 +57,7 @@ class Settings:
         claimed = [metric for hypothesis in self.hypotheses for metric in hypothesis.metrics]
         timed = [target.metric for target in self.time_to]
         every = [self.metric, *self.metrics, *drawn, *timed, *claimed]
-        parts = [made.keys if (made := derived.parse(metric)) else (metric,) for metric in every]
-        return tuple(dict.fromkeys(key for part in parts for key in part))
+        return tuple(dict.fromkeys(key for metric in every for key in derived.keys(metric)))
 
 
 _CHOICES = {

@@ -1,5 +1,5 @@
-"""The hypotheses of an experiment, from files of conf/hypothesis and its own section: will the report take them, and
-what else its schema cannot judge, and can its seeds decide them?"""
+"""The hypotheses of an experiment, from files of conf/hypothesis and its own section, and what else of the section no
+schema can judge: will the report take it, and can the seeds decide it?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
 AT = "analysis.hypotheses"
-_FEWEST_SEEDS = {"test": "paired_t", "family": "holm"}  # the tests that have no smallest p
 
 
 def problems(
@@ -70,14 +69,7 @@ def _beyond_schema(analysis: Mapping[str, Any]) -> bool:
 
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
     """The hypotheses that the runs can neither support nor contradict, whatever they show: id, seeds, needed."""
-    return _undecidable(experiment.analysis, experiment)
-
-
-def _undecidable(analysis: Mapping[str, Any], experiment: Experiment) -> list[dict[str, Any]]:
-    if analysis.get("hypotheses") in (None, {}):
-        return []
-    found: list[dict[str, Any]] = _checked(analysis, experiment.seeds_of(), experiment.baseline)["undecidable"]
-    return found
+    return list(_asked(experiment)["undecidable"]) if experiment.analysis.get("hypotheses") else []
 
 
 def warning(experiment: Experiment) -> str | None:
@@ -88,14 +80,19 @@ def warning(experiment: Experiment) -> str | None:
     names = ", ".join(one["id"] for one in found)
     fewest, most = min(one["seeds"] for one in found), max(one["needed"] for one in found)
     said = f"{experiment.name}: {counted(fewest, 'seed')} cannot decide {names}: {most} are needed"
-    left = _undecidable({**experiment.analysis, **_FEWEST_SEEDS}, experiment)
+    otherwise = _asked(experiment)["otherwise"]
+    left = otherwise["undecidable"]
     if len(left) < len(found):
-        words = " ".join(f"analysis.{key}={value}" for key, value in _FEWEST_SEEDS.items())
+        words = " ".join(f"analysis.{key}={value}" for key, value in otherwise["settings"].items())
         said += f", or {words}, which assumes normal differences"
         if left:
             names = ", ".join(one["id"] for one in left)
             said += f"; {names} would then need {max(one['needed'] for one in left)}"
     return said
+
+
+def _asked(experiment: Experiment) -> Any:
+    return _checked(experiment.analysis, experiment.seeds_of(), experiment.baseline)
 
 
 def _checked(analysis: Mapping[str, Any], seeds: Mapping[str, Sequence[int]], baseline: str | None) -> Any:

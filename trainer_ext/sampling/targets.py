@@ -43,24 +43,34 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
         raise ValueError(
             f"method.target=expert: task {task['name']} has no demonstrations; set method.target_path to a model"
         )
-    verl = config["verl"]
-    rate = float(method["target_lr_ratio"]) * float(verl.actor_rollout_ref.actor.optim.lr)
-    settings = {key: value for key, value in method.items() if key.startswith("target")}
-    # The data's folder is named by its content, and so by the task's code and files.
-    settings |= {"model": _identity(model, cache), "data": tasks.prepare(task, cache).parent.name, "rate": rate}
-    settings["code"] = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    if not expert:  # what its samples depend on
-        settings["temperature"] = float(verl.actor_rollout_ref.rollout.temperature)
-        settings["lengths"] = [int(verl.data.max_prompt_length), int(verl.data.max_response_length)]
 
     def build(folder: Path) -> None:
         draw = _demonstrations(config, model) if expert else _samples(config, cache, model)
-        models.fine_tune(
-            model, folder, verl, draw, steps=int(method["target_steps"]), batch_size=_BATCH, lr=rate, seed=0
-        )
+        steps, rate = int(method["target_steps"]), _rate(config)
+        models.fine_tune(model, folder, config["verl"], draw, steps=steps, batch_size=_BATCH, lr=rate, seed=0)
 
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return str(build_once(cache / "targets" / name, build))
+    return str(build_once(cache / "targets" / content_name(config, cache, model), build))
+
+
+def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
+    """The name of a tuned target's folder, by all that it is made of: its own settings, starting model, data, code."""
+    method, task, verl = config["method"], models.plain(config["task"]), config["verl"]
+    settings = {key: value for key, value in method.items() if key.startswith("target")}
+    # The data's folder is named by its content, and so by the task's code and files.
+    settings |= {
+        "model": _identity(model, cache),
+        "data": tasks.prepare(task, cache).parent.name,
+        "rate": _rate(config),
+    }
+    settings["code"] = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    if method["target"] != "expert":  # what its samples depend on
+        settings["temperature"] = float(verl.actor_rollout_ref.rollout.temperature)
+        settings["lengths"] = [int(verl.data.max_prompt_length), int(verl.data.max_response_length)]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _rate(config: Mapping[str, Any]) -> float:
+    return float(config["method"]["target_lr_ratio"]) * float(config["verl"].actor_rollout_ref.actor.optim.lr)
 
 
 def _identity(model: str, cache: Path) -> list[Any]:
