@@ -10,6 +10,7 @@ asks for something unknown, the arguments do not go together, or runs cannot be 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from analysis.read import BadPlan
 
+    # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
+    gc.disable()
     try:
         code = _sides(chosen) if chosen.compare else _one(chosen)
         sys.stdout.flush()
@@ -56,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader (`| head`) has seen enough, and the report is written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    finally:
+        gc.enable()
     return code
 
 

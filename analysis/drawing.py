@@ -104,7 +104,7 @@ def panels_of(width: float, height: float, count: int, rows: int = 1, common: bo
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=(width, height), layout="constrained")
+    canvas = Canvas(figsize=(width, height))  # without a layout engine: see lay_out
     FigureCanvasAgg(canvas)
     canvas.patch.set_alpha(0)
     panels = list(canvas.subplots(rows, count, sharex=common, sharey=common, squeeze=False).flat)
@@ -128,13 +128,18 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
     return rows
 
 
+def lay_out(canvas: Canvas) -> None:
+    """Find each part of a drawing its place. Once: a canvas that has a layout engine does so, and is drawn once more,
+    for every format."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    ConstrainedLayoutEngine().execute(canvas)
+
+
 def save(sketches: Sequence[Sketch]) -> list[Figure]:
     """The drawings in every format, their values as CSV among them."""
-    for sketch in sketches:  # laid out once, not again for every format
-        engine = sketch.canvas.get_layout_engine()
-        if engine is not None:
-            engine.execute(sketch.canvas)
-        sketch.canvas.set_layout_engine("none")
+    for sketch in sketches:
+        lay_out(sketch.canvas)
     traces = [
         traces_of(one.canvas, one.intervals or {}, one.names or {}, one.steps or {}, one.values or {})
         for one in sketches

@@ -50,13 +50,17 @@ def wilcoxon(differences: ArrayLike) -> float | None:
         return None
     sizes = np.abs(d)
     doubled = _doubled_ranks(sizes)
-    chance = np.zeros(int(doubled.sum()) + 1)
-    chance[0] = 1.0
-    for rank in doubled:
-        chance[rank:] = 0.5 * (chance[rank:] + chance[: chance.size - rank])
-        chance[:rank] *= 0.5
     positive = int(doubled[d > 0].sum())
-    return min(1.0, 2 * float(chance[: min(positive, int(doubled.sum()) - positive) + 1].sum()))
+    fewer = min(positive, int(doubled.sum()) - positive)
+    chance = np.zeros(fewer + 1)  # of each sum up to what was observed: ranks only add to it
+    chance[0] = 1.0
+    reach = 0
+    for rank in np.sort(doubled):
+        reach = min(reach + int(rank), fewer)
+        so_far = chance[: reach + 1]
+        so_far[rank:] += so_far[: max(0, reach + 1 - rank)].copy()
+        so_far *= 0.5
+    return min(1.0, 2 * float(chance.sum()))
 
 
 def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:

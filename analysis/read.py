@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from analysis import cache
 from analysis.checks import BadPlan as BadPlan
-from analysis.log import EMPTY, Curves
+from analysis.log import EMPTY, Array, Curves
 from launcher import run as folders
 
 Cell = tuple[tuple[str, Any], ...]
@@ -77,29 +77,22 @@ def read_sweep(folder: Path) -> Sweep:
     plan = _read_plan(folder / "plan.json")
     multirun = folder.parent
     seen: dict[str, Run] = {}
+    known: dict[bytes, Array] = {}
     runs = []
     for entry in plan["runs"]:
         run_id = str(entry["id"])
         cell: Cell = tuple(sorted((str(key), _level(level)) for key, level in (entry.get("factors") or {}).items()))
         if run_id not in seen:
-            seen[run_id] = _read_run(multirun, run_id)
-        found = seen[run_id]  # one run may stand in several groups
-        runs.append(
-            Run(
-                id=run_id,
-                group=str(entry["group"]),
-                seed=int(entry["seed"]),
-                cell=cell,
-                folder=found.folder,
-                state=found.state,
-                attempt=found.attempt,
-                curves=found.curves,
-                summary=found.summary,
-                provenance=found.provenance,
-                problem=found.problem,
-            )
-        )
+            seen[run_id] = _on_shared_steps(_read_run(multirun, run_id), known)
+        # One run may stand in several groups.
+        runs.append(replace(seen[run_id], group=str(entry["group"]), seed=int(entry["seed"]), cell=cell))
     return Sweep(folder, plan, tuple(runs))
+
+
+def _on_shared_steps(run: Run, known: dict[bytes, Array]) -> Run:
+    """Runs with the same steps have one array of them, which tells that they are the same."""
+    steps = known.setdefault(run.curves.steps.tobytes(), run.curves.steps)
+    return replace(run, curves=replace(run.curves, steps=steps))
 
 
 def _level(level: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ Array = NDArray[np.float64]
 GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # of an artist: ROLE--GROUP, or ROLE.SEED--GROUP
 _A_TRACE, _A_FIGURE = 400, 30_000  # points in a page: a screen shows no more, and a page stays small
 _WHOLE = 1e15  # a number of this size has no digits after the point, and from 2^64 on JSON has no whole number for it
+_TINY = 1e-15
+_TENS = np.array([float(f"1e{digits}") for digits in range(20)])
 _POINT = 72.0  # a drawing's units an inch, in SVG as matplotlib writes it
 
 
@@ -145,9 +146,7 @@ def to_json(found: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
         if trace.values is not None:
             entry["v"] = _short(trace.values[kept])
         traces.append(entry)
-    panels = [
-        {"box": [_round(v) for v in panel.box], "x": _axis(panel.x), "y": _axis(panel.y)} for panel in found.panels
-    ]
+    panels = [{"box": _short(np.array(panel.box)), "x": _axis(panel.x), "y": _axis(panel.y)} for panel in found.panels]
     shown = {trace.group: labels.get(trace.group, trace.group) for trace in found.traces}
     return {"panels": panels, "xs": list(xs), "traces": traces, "labels": shown}
 
@@ -163,16 +162,17 @@ def _axis(axis: tuple[str, float, float, bool]) -> list[Any]:
 
 
 def _short(values: Array) -> tuple[float | None, ...]:
-    return tuple(_round(value) for value in values)
-
-
-def _round(value: float) -> float | int | None:
-    if not math.isfinite(value):
-        return None
-    if abs(value) >= _WHOLE:
-        return float(f"{value:.5g}")
-    short = float(f"{value:.5g}") if abs(value) < 1e4 else round(float(value))
-    return int(short) if short == int(short) else short
+    """Five digits of each; None where there is no number."""
+    size = np.abs(values)
+    usual = (size == 0) | ((size >= _TINY) & (size < _WHOLE))
+    # Divided by an exact power of ten, a whole number is the double nearest to its decimals.
+    powers = _TENS[np.clip(4 - np.floor(np.log10(np.where(usual & (size > 0), size, 1.0))), 0, None).astype(np.intp)]
+    rounded = (np.rint(np.where(usual, values, 0.0) * powers) / powers).tolist()
+    if not usual.all():
+        for place in np.flatnonzero(~usual).tolist():
+            rounded[place] = float(f"{values[place]:.5g}") if np.isfinite(values[place]) else None
+    # A whole number is shorter so. From 1e15 on JSON's readers might not know it.
+    return tuple(int(v) if v is not None and v.is_integer() and abs(v) < _WHOLE else v for v in rounded)
 
 
 def to_csv(found: Traces) -> str:

@@ -89,6 +89,7 @@ def common_range(
     """
     reasons: dict[str, str] = {}
     found: dict[str, tuple[Array, Array]] = {}
+    known: dict[bytes, Array] = {}
     for run in runs:
         carry = incomplete == "carry" and run.state in _ENDED
         if run.problem is not None and not carry:
@@ -97,11 +98,15 @@ def common_range(
             reasons[run.id] = run.problem or "not recorded"
         else:
             try:
-                found[run.id] = summarize.measured(run.curves.steps, run.curves.values[metric])
+                steps, values = summarize.measured(run.curves.steps, run.curves.values[metric])
             except NotEvaluable as error:
                 reasons[run.id] = str(error)
-    gaps = [_spacing(steps) for steps, _ in found.values() if steps.size > 1]
-    spacing = max(gaps, default=0.0)
+            else:
+                if steps is not run.curves.steps:  # of every tenth step, say: again one array for all such runs
+                    steps = known.setdefault(steps.tobytes(), steps)
+                found[run.id] = steps, values
+    several = {id(steps): steps for steps, _ in found.values() if steps.size > 1}
+    spacing = max(map(_spacing, several.values()), default=0.0)
     first: dict[object, float] = {}
     opened: dict[object, float] = {}
     last: dict[object, float] = {}
@@ -171,6 +176,7 @@ _TOGETHER: Mapping[str, Callable[[CommonRange, Array, Array], Array]] = {
     "final": lambda common, steps, values: summarize.finals(steps, values, common.stop),
     "auc": lambda common, steps, values: summarize.areas(steps, values, common.start, common.stop),
 }
+_SOME = 64  # curves, of some thousand points: what is made of them on the way stays in the processor's cache
 
 
 def value_of(
@@ -180,29 +186,32 @@ def value_of(
     `window` is in steps."""
     if run_id not in common.curves:
         return Value(None, common.reasons.get(run_id, "not recorded"))
+    if summary in _TOGETHER:
+        if (run_id, summary) not in common.known:
+            common.known.update(_together(common))
+        return common.known[run_id, summary]
     asked = (run_id, summary, window, direction, threshold)
     if asked not in common.known:  # several hypotheses, at several levels, ask the same
-        if summary in _TOGETHER:
-            common.known.update({(each, *asked[1:]): value for each, value in _of_all(common, summary)})
-        else:
-            common.known[asked] = _value_of(common, run_id, summary, window, direction, threshold)
+        common.known[asked] = _value_of(common, run_id, summary, window, direction, threshold)
     return common.known[asked]
 
 
-def _of_all(common: CommonRange, summary: str) -> Iterator[tuple[str, Value]]:
-    """Of every run: those on the same steps, which nearly always are all, are taken at once."""
-    alike: dict[bytes, list[str]] = {}
+def _together(common: CommonRange) -> Iterator[tuple[tuple[str, str], Value]]:
+    """The summaries of _TOGETHER of every run: those on the same steps, which nearly always are all, some at once."""
+    alike: dict[int, list[str]] = {}
     for run_id, (steps, _) in common.curves.items():
-        alike.setdefault(steps.tobytes(), []).append(run_id)
-    for run_ids in alike.values():
+        alike.setdefault(id(steps), []).append(run_id)
+    for run_ids in (ids[first : first + _SOME] for ids in alike.values() for first in range(0, len(ids), _SOME)):
         steps, values = common.curves[run_ids[0]][0], np.stack([common.curves[run_id][1] for run_id in run_ids])
-        found: list[tuple[float | None, str | None]]
-        try:
-            found = [(value, None) for value in _TOGETHER[summary](common, steps, values).tolist()]
-        except NotEvaluable as error:
-            found = [(None, str(error))] * len(run_ids)
-        for run_id, (value, reason) in zip(run_ids, found, strict=True):
-            yield run_id, Value(value, reason, carried=value is not None and run_id in common.carried)
+        for summary, of in _TOGETHER.items():
+            found: list[tuple[float | None, str | None]]
+            try:
+                found = [(value, None) for value in of(common, steps, values).tolist()]
+            except NotEvaluable as error:
+                found = [(None, str(error))] * len(run_ids)
+            for run_id, (value, reason) in zip(run_ids, found, strict=True):
+                carried = value is not None and run_id in common.carried
+                yield (run_id, summary), Value(value, reason, carried=carried)
 
 
 def _value_of(

@@ -16,7 +16,7 @@ import yaml
 
 from analysis import figures as module
 from analysis.__main__ import main
-from analysis.drawing import Figure, Sketch
+from analysis.drawing import Figure, Sketch, lay_out
 from analysis.figures import figures
 from analysis.metrics import caveats, describe
 from analysis.read import BadPlan, read_sweep
@@ -65,6 +65,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str,
 
     def keep(sketches: Sequence[Sketch]) -> list[Figure]:
         for sketch in sketches:
+            lay_out(sketch.canvas)
             sketch.canvas.canvas.draw()
             kept[sketch.name] = sketch.caption, sketch.canvas
         return []

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.series import band
@@ -53,6 +55,20 @@ def test_numbers_of_any_size_are_shown() -> None:
     assert half is not None
     np.testing.assert_allclose(half, 4.302652729911275 * each / np.sqrt(3), rtol=1e-9)
     np.testing.assert_allclose(mean, 2 * each, rtol=1e-9)
+
+
+SIZES = st.floats(-1e4, 1e4) | st.floats(-1e300, 1e300, allow_subnormal=False)
+
+
+@given(st.lists(SIZES, min_size=1, max_size=8))
+def test_a_page_has_the_five_digits_nearest_to_a_number(numbers: list[float]) -> None:
+    made = to_json(traced(trace(range(len(numbers)), numbers)), {})["traces"][0]["y"]
+    for number, short in zip(numbers, made, strict=True):
+        if 1e4 <= abs(number) < 1e15:
+            assert isinstance(short, int) and abs(short - number) <= 0.5
+        else:
+            power = int(f"{number:.16e}".partition("e")[2])
+            assert short == float(f"{short:.5g}") and abs(short - number) <= 0.500001 * 10.0 ** (power - 4)
 
 
 def test_long_traces_are_thinned_to_real_points_with_the_last_one() -> None:
