@@ -18,7 +18,6 @@ from analysis.log import EMPTY, Array, Curves
 from launcher import run as folders
 
 Cell = tuple[tuple[str, Any], ...]
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -111,9 +110,9 @@ def _read_plan(path: Path) -> dict[str, Any]:
         raise BadPlan(
             f"{path}: cannot be read ({error}); `python launch.py -m experiment=NAME` writes it anew"
         ) from error
-    if not isinstance(plan, dict) or plan.get("format") != _FORMAT:
+    if not isinstance(plan, dict) or plan.get("format") != folders.PLAN_FORMAT:
         found = plan.get("format") if isinstance(plan, dict) else type(plan).__name__
-        raise BadPlan(f"{path}: format = {found!r}; this version reads format {_FORMAT}")
+        raise BadPlan(f"{path}: format = {found!r}; this version reads format {folders.PLAN_FORMAT}")
     for key, kind in (("groups", dict), ("runs", list)):
         if not isinstance(plan.get(key), kind):
             raise BadPlan(f"{path}: {key} = {plan.get(key)!r}; a {'mapping' if kind is dict else 'list'} is needed")

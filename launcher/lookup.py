@@ -19,7 +19,6 @@ from launcher.problem import Usage, nearest, shown
 from launcher.sweeper import ROOT
 
 NEW = "new"
-PLAN_FORMAT = 1
 _LISTED = 5
 
 
@@ -60,8 +59,9 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise Usage(f"{path}: not JSON ({error}). Fix: {again}") from error
-    if not isinstance(value, dict) or value.get("format") != PLAN_FORMAT or not isinstance(value.get("runs"), list):
-        raise Usage(f"{path}: no plan of format {PLAN_FORMAT}, which this version reads. Fix: {again}")
+    wanted = folders.PLAN_FORMAT
+    if not isinstance(value, dict) or value.get("format") != wanted or not isinstance(value.get("runs"), list):
+        raise Usage(f"{path}: no plan of format {wanted}, which this version reads. Fix: {again}")
     return value
 
 

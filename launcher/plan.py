@@ -23,7 +23,6 @@ from launcher import (
     hypotheses,
     identity,
     inheritance,
-    lookup,
     masking,
     methods,
     preregistration,
@@ -65,7 +64,7 @@ class Experiment:
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
         return {
-            "format": lookup.PLAN_FORMAT,
+            "format": folders.PLAN_FORMAT,
             "experiment": self.name,
             "command": self.command,
             "baseline": self.baseline,

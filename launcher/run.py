@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 1  # of a run folder
+PLAN_FORMAT = 1  # of the plan.json that names runs
 
 PLANNED = "planned"
 SUBMITTED = "submitted"

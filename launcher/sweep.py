@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,7 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
 
     def describe(run_id: str) -> tuple[str, int]:
         entry, run = entries[run_id], plan.runs[run_id]
-        levels = " ".join(f"{key}={value}" for key, value in entry.factors.items())
-        return f"{entry.group} {levels} seed {entry.seed}".replace("  ", " "), int(run.config["trainer"]["steps"])
+        return lookup.title(asdict(entry)), int(run.config["trainer"]["steps"])
 
     try:
         for warning in filter(None, map(hypotheses.warning, plan.experiments)):

@@ -198,7 +198,7 @@ def _plan(
             if level not in own:
                 own.append(level)
     return {
-        "format": folders.FORMAT,
+        "format": folders.PLAN_FORMAT,
         "experiment": asked.into.name,
         "command": asked.command,
         "imported": True,

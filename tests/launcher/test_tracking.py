@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from launcher import attempt as attempts
-from launcher import lookup, tracking
 from launcher import run as folders
+from launcher import tracking
 from launcher.run import State
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
@@ -53,7 +53,7 @@ def make_run(multirun: Path, run_id: str, steps: int, state: str = folders.DONE)
         path = multirun / experiment / "plan.json"
         path.parent.mkdir(exist_ok=True)
         runs = json.loads(path.read_text())["runs"] if path.exists() else []
-        path.write_text(json.dumps({"format": lookup.PLAN_FORMAT, "experiment": experiment, "runs": [*runs, entry]}))
+        path.write_text(json.dumps({"format": folders.PLAN_FORMAT, "experiment": experiment, "runs": [*runs, entry]}))
     return folder
 
 

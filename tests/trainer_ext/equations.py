@@ -1,7 +1,6 @@
 """What the methods compute, as loops over rows and tokens in plain Python: the other side of the tests.
 
-Written from the formulas of docs/methods.md and docs/metrics.md with nothing but floats and lists. Each subject pairs a
-function of the project with its loop; test_laws.py holds all of them to the same laws.
+Written from the formulas of docs/methods.md and docs/metrics.md with nothing but floats and lists.
 """
 
 from __future__ import annotations
@@ -9,82 +8,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
-import torch
-from hypothesis import strategies as st
-from torch import Tensor
-
-from trainer_ext import metrics
-from trainer_ext.methods import composition, control, credit, ratio, shaping, trust_region
-
-Rows = list[list[float]]
-WORDS = 5
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Tensors (B, T), logits (B, T, WORDS), group (B,); what stands where the mask is false should not matter."""
-
-    logp: Tensor  # of the token chosen, from logits
-    reference: Tensor
-    ratio: Tensor
-    log_ratio: Tensor  # another one than ratio's, of the same size
-    advantages: Tensor
-    rewards: Tensor
-    logits: Tensor
-    mask: Tensor
-    group: Tensor
-
-    @property
-    def valid(self) -> list[list[bool]]:
-        return [[bool(m) for m in row] for row in self.mask.tolist()]
-
-    @property
-    def floats(self) -> SimpleNamespace:
-        """The numbers themselves, nested lists."""
-        return SimpleNamespace(**{f.name: getattr(self, f.name).double().tolist() for f in fields(self)})
-
-    def map(self, change: Callable[[Tensor], Tensor], *but: str) -> Batch:
-        """A batch with every tensor changed, except those named."""
-        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self) if f.name not in but})
-
-    def to(self, kind: torch.dtype) -> Batch:
-        """Numbers rounded to another type."""
-        return self.map(lambda x: x.to(kind), "mask", "group")
-
-
-def batch(seed: int, rows: int = 5, length: int = 7, density: float = 0.7) -> Batch:
-    """Random rows with holes; the first is empty if there is another one and the seed is even. Float64."""
-    generator = torch.Generator().manual_seed(seed)
-    normal = partial(torch.randn, generator=generator, dtype=torch.float64)
-    logits = 2 * normal(rows, length, WORDS)
-    logits[torch.rand(logits.shape, generator=generator) < 0.2] = -math.inf
-    logits[..., 0] = normal(rows, length)
-    chosen = logits.softmax(-1).view(-1, WORDS).multinomial(1, generator=generator).view(rows, length, 1)
-    logp = logits.log_softmax(-1).gather(-1, chosen)[..., 0]
-    mask = torch.rand(rows, length, generator=generator) < density
-    if rows > 1 and seed % 2 == 0:
-        mask[0] = False
-    return Batch(
-        logp=logp,
-        reference=logp + 0.3 * normal(rows, length),
-        ratio=(0.5 * normal(rows, length)).exp(),
-        log_ratio=0.5 * normal(rows, length),
-        advantages=normal(rows, length),
-        rewards=normal(rows, length),
-        logits=logits,
-        mask=mask,
-        group=torch.randint(0, 3, (rows,), generator=generator),
-    )
-
-
-#: Ragged batches, down to one row, one token, no valid token at all.
-BATCHES = st.builds(batch, st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 8), st.sampled_from([0.2, 0.7, 1]))
+from tests.trainer_ext.batches import Batch, Rows
 
 
 def each(function: Callable[..., float], *values: Rows) -> Rows:
@@ -348,155 +275,9 @@ SMOOTHINGS = (None, 0.7)
 COMBINATIONS = list(product(SMOOTHINGS, RATIOS, REGIONS))
 
 
-def loss_config(smoothing: float | None, choice: str, region: str, **parameters: Any) -> SimpleNamespace:
-    """What verl hands to a policy loss, for a composed method."""
-    method = {"ema_beta": smoothing, "ratio": choice, "trust_region": region, **REGIONS[region][1], **parameters}
-    return SimpleNamespace(policy_loss=SimpleNamespace(**composition.policy_loss_config(method)), global_batch_info={})
-
-
 def policy_loss(b: Batch, smoothing: float | None, choice: str, region: str) -> dict[str, float]:
     seen, report = importance(b, smoothing, choice)
     kept, a = chosen_of(seen, b.valid), chosen_of(b.floats.advantages, b.valid)
     losses = [REGIONS[region][0](r, y) for r, y in zip(kept, a, strict=True)]
     kl = mean([-x for x in chosen_of(b.floats.log_ratio, b.valid)])
     return {"loss": mean(losses), "actor/ppo_kl": kl, **report, **region_report(region, kept, a)}
-
-
-def own_policy_loss(b: Batch, smoothing: float | None, choice: str, region: str) -> dict[str, float]:
-    loss, found = composition.policy_loss(
-        -0.25 * b.log_ratio, 0.75 * b.log_ratio, b.advantages, b.mask, config=loss_config(smoothing, choice, region)
-    )
-    # of no token at all verl's average is NaN, and it is verl's
-    return {"loss": float(loss) if any(map(any, b.valid)) else 0.0, **composition.finish(found)}
-
-
-# --- all of them
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A function of the project and its loop: both take a batch and give (B, T), or numbers by name."""
-
-    function: Callable[[Batch], Tensor | dict[str, float]]
-    loop: Callable[[Batch], Rows | dict[str, float]]
-    everywhere: bool = False  # whether the value is also said where the mask is false
-    half: bool = True  # whether it takes half precision
-
-
-def _estimated(b: Batch, **method: Any) -> Tensor:
-    return shaping.advantages(shaping.algorithm_config(method), b.rewards, b.mask, b.group)[0]
-
-
-def _dual(weight: str) -> control.DualController:
-    controller = control.DualController(control.DualSettings(weight=weight, gamma=1.5), total_steps=10)
-    controller.load_state_dict({**controller.state_dict(), "lam": 2.0, "beta": 0.5})
-    return controller
-
-
-def _collision(b: Batch) -> Tensor:
-    return (b.logits.double().softmax(-1) ** 2).sum(-1)
-
-
-def _statistics(b: Batch, weight: str) -> dict[str, float]:
-    rewards = torch.tensor(returns(b), dtype=torch.float64)
-    return vars(control.statistics(b.logp, b.reference, b.advantages, b.mask, rewards, weight))
-
-
-PROXY, EXACT = ({"gradient_adaptive": {"tau": 0.7, "norm": norm}} for norm in ("proxy", "exact"))
-DECAY = {"temporal_decay": {"gamma": 0.8, "schedule": "exponential", "normalize": "mean"}}
-
-SUBJECTS: dict[str, Subject] = {}
-for beta in (0.9, 0.3, 0.001):
-    SUBJECTS[f"ema {beta}"] = Subject(
-        lambda b, beta=beta: ratio.ema(b.ratio, b.mask, beta),
-        lambda b, beta=beta: by_row(ema, b.floats.ratio, b.valid, beta),
-    )
-SUBJECTS["sequence_arithmetic"] = Subject(
-    lambda b: ratio.sequence_arithmetic(b.ratio, b.mask),
-    lambda b: by_row(sequence_arithmetic, b.floats.ratio, b.valid),
-    everywhere=True,
-)
-SUBJECTS["sequence_geometric"] = Subject(
-    lambda b: ratio.sequence_geometric(b.log_ratio, b.mask),
-    lambda b: by_row(sequence_geometric, b.floats.log_ratio, b.valid),
-    everywhere=True,
-)
-for schedule, normalize in product(("exponential", "log_position"), ("mean", "sum", "none")):
-    settings = (0.8, schedule, normalize)
-    SUBJECTS[f"temporal_decay {schedule} {normalize}"] = Subject(
-        lambda b, settings=settings: credit.temporal_decay(b.mask.to(b.logp.dtype), *settings),
-        lambda b, settings=settings: [temporal_decay(marks, *settings) for marks in b.valid],
-        everywhere=True,
-    )
-SUBJECTS["gradient_adaptive"] = Subject(
-    lambda b: credit.gradient_adaptive(b.logp, b.mask, tau=0.7),
-    lambda b: by_row(gradient_adaptive, each(abs, b.floats.logp), b.valid, 0.7),
-    everywhere=True,
-)
-SUBJECTS["gradient_adaptive logits"] = Subject(
-    lambda b: credit.gradient_adaptive(b.logp, b.mask, tau=0.2, logits=b.logits),
-    lambda b: by_row(gradient_adaptive, each(score_norm, b.floats.logp, b.floats.logits), b.valid, 0.2),
-    everywhere=True,
-)
-for name, chosen in {"none": {}, "exact": EXACT, "both": {**PROXY, **DECAY}}.items():
-    SUBJECTS[f"credit_weights {name}"] = Subject(
-        lambda b, chosen=chosen: shaping.credit_weights(chosen, b.logp, b.mask, _collision(b))[0],
-        lambda b, chosen=chosen: credit_product(b, chosen)[0],
-    )
-    SUBJECTS[f"credit metrics {name}"] = Subject(
-        lambda b, chosen=chosen: shaping.credit_weights(chosen, b.logp, b.mask, _collision(b))[1],
-        lambda b, chosen=chosen: credit_product(b, chosen)[1],
-    )
-for own, loop, parameters in (
-    (trust_region.clip, clip, ()),
-    (trust_region.clip, clip, (0.2, 0.28, 10.0)),
-    (trust_region.asymmetric_clip, asymmetric_clip, ()),
-    (trust_region.asymmetric_clip, asymmetric_clip, (0.05, 0.4)),
-    (trust_region.gaussian, gaussian, ()),
-    (trust_region.gaussian, gaussian, (0.5,)),
-):
-    SUBJECTS[" ".join(map(str, (own.__name__, *parameters)))] = Subject(
-        lambda b, own=own, parameters=parameters: own(b.ratio, b.advantages, *parameters),
-        lambda b, loop=loop, parameters=parameters: each(
-            lambda r, a: loop(r, a, *parameters), b.floats.ratio, b.floats.advantages
-        ),
-    )
-for name, method, loop in (
-    ("grpo", {"advantage": "grpo"}, grpo),
-    ("dr_grpo", {"advantage": "grpo", "norm_adv_by_std_in_grpo": False}, partial(grpo, normalize=False)),
-    ("raw", {"advantage": "raw"}, raw),
-):
-    SUBJECTS[name] = Subject(lambda b, method=method: _estimated(b, **method), loop, everywhere=True)
-for weight in ("entropy", "kl_gated"):
-    SUBJECTS[f"token_weight {weight}"] = Subject(
-        lambda b, weight=weight: control.token_weight(b.logp, b.advantages, b.reference, weight),
-        lambda b, weight=weight: each(
-            partial(token_weight, weight=weight), b.floats.logp, b.floats.advantages, b.floats.reference
-        ),
-    )
-    SUBJECTS[f"dual advantages {weight}"] = Subject(
-        lambda b, weight=weight: _dual(weight).advantages(b.logp, b.reference, b.advantages),
-        lambda b, weight=weight: each(
-            partial(dual_advantage, weight=weight, gamma=1.5, lam=2.0, beta=0.5),
-            b.floats.logp,
-            b.floats.advantages,
-            b.floats.reference,
-        ),
-    )
-    SUBJECTS[f"dual statistics {weight}"] = Subject(
-        partial(_statistics, weight=weight), partial(dual_statistics, weight=weight)
-    )
-SUBJECTS["analysis"] = Subject(lambda b: metrics.analysis_metrics(b.logp, b.advantages, b.rewards, b.mask), analysis)
-for smoothing, choice in product(SMOOTHINGS, RATIOS):
-    SUBJECTS[f"importance_ratio {smoothing} {choice}"] = Subject(
-        lambda b, smoothing=smoothing, choice=choice: composition.importance_ratio(
-            b.log_ratio, b.mask, choice, smoothing
-        )[0],
-        lambda b, smoothing=smoothing, choice=choice: importance(b, smoothing, choice)[0],
-    )
-for combination in COMBINATIONS:
-    SUBJECTS[" ".join(["policy_loss", *map(str, combination)])] = Subject(
-        lambda b, combination=combination: own_policy_loss(b, *combination),
-        lambda b, combination=combination: policy_loss(b, *combination),
-        half=False,
-    )

@@ -13,19 +13,9 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.workers.config import ActorConfig
 
 from tests.configuration import configuration
-from tests.trainer_ext.equations import (
-    COMBINATIONS,
-    PROXY,
-    RATIOS,
-    SMOOTHINGS,
-    Batch,
-    batch,
-    chosen_of,
-    each,
-    importance,
-    loss_config,
-    variance,
-)
+from tests.trainer_ext.batches import Batch, batch
+from tests.trainer_ext.equations import COMBINATIONS, RATIOS, SMOOTHINGS, chosen_of, each, importance, variance
+from tests.trainer_ext.subjects import PROXY, loss_config
 from trainer_ext.methods import composition, ratio, shaping
 
 AVERAGES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.configuration import configuration
-from tests.trainer_ext.equations import batch
+from tests.trainer_ext.batches import batch
 from trainer_ext.methods import composition
 from trainer_ext.methods.control import (
     DualController,

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer_ext.equations import BATCHES, EXACT, PROXY, batch
+from tests.trainer_ext.batches import BATCHES, batch
+from tests.trainer_ext.subjects import EXACT, PROXY
 from trainer_ext.methods import credit, shaping
 
 SCHEDULES = ["exponential", "log_position"]

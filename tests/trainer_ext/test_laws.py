@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.trainer_ext.equations import BATCHES, SUBJECTS, batch
+from tests.trainer_ext.batches import BATCHES, batch
+from tests.trainer_ext.subjects import SUBJECTS
 
 #: By type of the inputs: how far a result may be from the loop's on the same, rounded numbers.
 NEAR = {torch.float64: 1e-9, torch.float32: 1e-6, torch.bfloat16: 8 * 2**-7, torch.float16: 8 * 2**-10}

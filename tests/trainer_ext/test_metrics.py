@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from tests.trainer_ext.equations import batch, chosen_of, mean
+from tests.trainer_ext.batches import batch
+from tests.trainer_ext.equations import chosen_of, mean
 from trainer_ext import metrics
 
 QUANTILES = {f"analysis/{name}_{point}" for name in ("entropy", "covariance") for point in ("p50", "p90")}

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer_ext.equations import BATCHES, batch, ema
+from tests.trainer_ext.batches import BATCHES, batch
+from tests.trainer_ext.equations import ema
 from trainer_ext.methods import ratio
 
 BETAS = [0.9, 0.5, 0.05, 0.001]

@@ -19,7 +19,8 @@ from verl.trainer.ppo.core_algos import (
 )
 
 from tests.configuration import CONF, configuration
-from tests.trainer_ext.equations import BATCHES, Batch, batch, grpo, raw
+from tests.trainer_ext.batches import BATCHES, Batch, batch
+from tests.trainer_ext.equations import grpo, raw
 from trainer_ext.methods import advantage, shaping
 
 ESTIMATORS = yaml.safe_load((CONF / "method" / "advantage" / "verl.yaml").read_text())["allowed"]["adv_estimator"][

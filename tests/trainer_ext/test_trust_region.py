@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer_ext.equations import BATCHES, batch
+from tests.trainer_ext.batches import BATCHES, batch
 from trainer_ext.methods import trust_region
 
 
