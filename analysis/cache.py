@@ -10,7 +10,6 @@ loses time and nothing else.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +25,6 @@ from analysis.log import BadLine, Curves, parse
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
 _FORMAT = 2
 _ABOUT = b"rlsweep"
-_MAPPED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # the latter is Linux's
 
 
 def curves(log: Path, shown: str, kept: Path) -> Curves:
@@ -59,11 +57,10 @@ def array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer | None = Non
 
 def _open(file: Path) -> tuple[pa.RecordBatch, dict[str, Any]] | None:
     try:
-        # Mapped at once, for a report asks for every metric: page by page it takes three times as long. The file is
-        # closed again; the mapping lives with its columns.
-        with file.open("rb") as source:
-            mapped = mmap.mmap(source.fileno(), 0, flags=_MAPPED, prot=mmap.PROT_READ)
-        found = pa.ipc.open_file(pa.py_buffer(mapped)).get_batch(0)
+        # Mapped: what no one asks for is never read. The file is closed again; the mapping lives with its columns. Not
+        # Python's mmap, which keeps its file open: a thousand runs would use up what a process may open.
+        with pa.memory_map(str(file)) as source:
+            found = pa.ipc.open_file(source).get_batch(0)
         about = orjson.loads((found.schema.metadata or {})[_ABOUT])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return None

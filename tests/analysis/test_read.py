@@ -197,6 +197,15 @@ def test_kept_curves_are_those_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
         again.values["missing"]
 
 
+def test_kept_curves_hold_no_file_open(tmp_path: Path) -> None:
+    """Of a thousand runs they would be all that a process may open."""
+    log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
+    cache.curves(log, "shown", kept)
+    before = len(os.listdir("/dev/fd"))
+    held = [cache.curves(log, "shown", kept) for _ in range(3)]
+    assert len(os.listdir("/dev/fd")) == before and len(held) == 3
+
+
 def test_a_log_that_changed_is_read_again(tmp_path: Path) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
     cache.curves(log, "shown", kept)
