@@ -58,7 +58,7 @@ def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: fl
     """Area under the curve by the trapezoid rule over [start, stop], divided by its length: the average height.
 
     start and stop default to the curve's ends; between measured points they are interpolated. Nothing is extrapolated:
-    a curve that does not reach from start to stop raises NotEvaluable.
+    a curve that does not reach from start to stop raises NotEvaluable, as does a stop before the start.
     """
     x, y = measured(axis, values)
     return float(areas(x, y, float(x[0]) if start is None else start, float(x[-1]) if stop is None else stop))
@@ -70,8 +70,10 @@ def areas(x: Array, y: Array, low: float, high: float) -> Array:
         raise NotEvaluable(f"begins at {x[0]:g}, after {low:g}")
     if x[-1] < high - _SLACK:
         raise NotEvaluable(f"ends at {x[-1]:g} of {high:g}")
+    if high < low:
+        raise NotEvaluable(f"the range begins at {low:g} and ends before it, at {high:g}")
     begin, end = _at(x, y, low), _at(x, y, high)
-    if high - low <= 0:
+    if high == low:
         return begin[..., 0]
     inside = slice(np.searchsorted(x, low, side="right"), np.searchsorted(x, high))
     x_cut = np.concatenate(([low], x[inside], [high]))

@@ -248,4 +248,7 @@ def _value_of(
 
 
 def _inside(common: CommonRange, steps: Array) -> NDArray[np.bool_]:
-    return np.asarray((steps >= common.start) & (steps <= common.stop))
+    inside = np.asarray((steps >= common.start) & (steps <= common.stop))
+    if not inside.any():
+        raise NotEvaluable(f"no value from {common.start:g} to {common.stop:g}, the range of all runs")
+    return inside

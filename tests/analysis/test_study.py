@@ -17,6 +17,7 @@ from analysis.series import series
 from analysis.settings import settings
 from analysis.study import Study, block_of, study
 from analysis.tables import tables
+from analysis.values import common_range, value_of
 from launcher import run as folders
 from tests.analysis import qstar
 from tests.analysis.conftest import ANALYSIS, GROUPS, Lines, MakeSweep, metrics
@@ -116,6 +117,23 @@ def test_common_range_follows_a_metric_that_begins_late_in_one_group(make_sweep:
 
     block = studied(make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, lines=late)).primary
     assert (block.start, block.stop) == (5, 20) and block.comparisons[0].result.n == 3
+
+
+def test_no_number_is_made_of_a_range_that_no_value_is_in(make_sweep: MakeSweep) -> None:
+    def apart(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        lines = flat(0.5 + 0.1 * seed)
+        for line in lines[8:] if group == "C1" else lines[:12]:
+            del line[REWARD]
+        return lines
+
+    runs = read_sweep(make_sweep(groups=("C0", "C1"), steps=20, lines=apart)).runs
+    common = common_range(runs, REWARD, "exclude")
+    for summary, said in {
+        "auc": "the range begins at 13 and ends before it, at 8",
+        **dict.fromkeys(("best", "mean", "slope"), "no value from 13 to 8, the range of all runs"),
+    }.items():
+        found = [value_of(common, run.id, summary, window=20, direction="higher") for run in runs]
+        assert {(value.value, value.reason) for value in found} == {(None, said)}
 
 
 GRID = {"C1": [{"gamma": g, "rho": r} for g in (0.8, 1.2) for r in (0.3, 0.6)]}

@@ -35,6 +35,8 @@ def test_auc_on_a_common_range_interpolates_but_never_extrapolates() -> None:
         auc(STEPS[:57], STEPS[:57], 1, 100)
     with pytest.raises(NotEvaluable, match="begins at 5, after 1"):
         auc(STEPS[4:], STEPS[4:], 1, 100)
+    with pytest.raises(NotEvaluable, match="begins at 60 and ends before it, at 40"):
+        auc(STEPS, STEPS, 60, 40)
 
 
 def test_final_is_the_mean_of_the_last_tenth() -> None:
