@@ -26,7 +26,7 @@ Statistic = Callable[[Array, Counts | None], Array]
 
 RESAMPLES = 50_000
 _BLOCK = 2048  # resamples at a time: their counts stay in the processor's cache
-MOST_RUNS = 255  # counts are bytes
+MOST_RUNS = 255  # that can be redrawn: counts are bytes
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,16 @@ def stratified(
     distribution with tasks * (runs - 1) / 2 degrees of freedom. The spread is estimated from few runs, and tasks differ
     in it: half of the degrees of freedom is what remains when half of the tasks have all of it.
 
-    Raises ValueError for scores of another shape or alpha outside (0, 1).
+    Raises ValueError for scores of another shape, no resamples, or alpha outside (0, 1).
     """
-    s, reason = _scores(scores, alpha)
+    check_alpha(alpha)
+    s, reason = _scores(scores)
     n, tasks = s.shape[:2]
     if reason is not None:
         return Resampled(n, tasks, None, None, None, reason)
     value = np.asarray(statistic(s, None), dtype=np.float64)
-    if n == 1:
-        return Resampled(
-            n, tasks, value, None, None, "one run: its spread cannot be estimated, so there is no interval"
-        )
+    if (why := _not_drawn(n)) is not None:
+        return Resampled(n, tasks, value, None, None, why)
     drawn = [statistic(s, counts) for counts in _draws(n, tasks, resamples, seed)]
     low, high = _ends(np.concatenate(drawn), alpha, tasks * (n - 1) / 2)
     return Resampled(n, tasks, value, low, high, None)
@@ -76,9 +75,10 @@ def probability_of_improvement(
     """Chance that a run of `a` (n, tasks) is above one of `b` (m, tasks) on the same task, a tie counting half; the
     mean over tasks. Runs of a and b are redrawn independently: shared seeds can only make the interval too wide.
 
-    Raises ValueError for scores of another shape or alpha outside (0, 1).
+    Raises ValueError as `stratified` does.
     """
-    (x, why_a), (y, why_b) = _scores(a, alpha), _scores(b, alpha)
+    check_alpha(alpha)
+    (x, why_a), (y, why_b) = _scores(a), _scores(b)
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"a has shape {x.shape}, b has shape {y.shape}: (runs, tasks) of the same tasks are needed")
     (n, tasks), m = x.shape, y.shape[0]
@@ -86,10 +86,8 @@ def probability_of_improvement(
         return Resampled(n, tasks, None, None, None, "; ".join(filter(None, (why_a, why_b))))
     above = (np.sign(x[:, None, :] - y[None, :, :]) + 1) / 2  # (n, m, tasks)
     value = np.asarray(above.mean())
-    if min(n, m) == 1:
-        return Resampled(
-            n, tasks, value, None, None, "one run: its spread cannot be estimated, so there is no interval"
-        )
+    if (why := _not_drawn(n) or _not_drawn(m)) is not None:
+        return Resampled(n, tasks, value, None, None, why)
     streams = np.random.SeedSequence(seed).spawn(2)
     pairs = zip(_draws(n, tasks, resamples, streams[0]), _draws(m, tasks, resamples, streams[1]), strict=True)
     # One product a task, (resamples, n) by (n, m): what is left is a sum over the m runs.
@@ -107,7 +105,7 @@ def performance_profile(
 ) -> Resampled:
     """Share of runs and tasks with a score above each threshold (k,), scores (runs, tasks); intervals of each point.
 
-    Raises ValueError for scores of another shape or alpha outside (0, 1).
+    Raises ValueError as `stratified` does.
     """
     limits = np.asarray(thresholds, dtype=np.float64)
     if np.ndim(scores) != 2 or limits.ndim != 1:
@@ -124,36 +122,51 @@ def performance_profile(
 
 
 # ---------------------------------------------------------------- statistics
+# Of scores (runs, tasks) a number, of (runs, tasks, time) one for each time; with counts (resamples, runs, tasks), as
+# `stratified` gives them, one for each resample before that. All raise ValueError for scores of another shape or not
+# finite.
 
 
-def iqm(scores: Array, counts: Counts | None = None) -> Array:
+def iqm(scores: ArrayLike, counts: Counts | None = None) -> Array:
     """Interquartile mean: of all runs and tasks together the mean without the lowest and the highest quarter.
 
     Of N scores, floor(N / 4) are left out at each end.
     """
-    return _over_time(_iqm, scores, counts)
+    return _over_time(_iqm, _usable(scores, counts), counts)
 
 
-def mean(scores: Array, counts: Counts | None = None) -> Array:
+def mean(scores: ArrayLike, counts: Counts | None = None) -> Array:
     """Mean over runs and tasks."""
+    s = _usable(scores, counts)
     if counts is None:
-        return np.asarray(scores.mean(axis=(0, 1)))
-    n, tasks = scores.shape[:2]
+        return np.asarray(s.mean(axis=(0, 1)))
+    n, tasks = s.shape[:2]
     weights = counts.reshape(len(counts), -1).astype(np.float64)
-    return np.asarray(np.tensordot(weights, scores.reshape(n * tasks, *scores.shape[2:]), 1) / ((n - 1) * tasks))
+    return np.asarray(np.tensordot(weights, s.reshape(n * tasks, *s.shape[2:]), 1) / ((n - 1) * tasks))
 
 
-def median(scores: Array, counts: Counts | None = None) -> Array:
+def median(scores: ArrayLike, counts: Counts | None = None) -> Array:
     """Median over tasks of the mean over runs."""
+    s = _usable(scores, counts)
     if counts is None:
-        return np.asarray(np.median(scores.mean(axis=0), axis=0))
-    means = np.einsum("rnm,nm...->rm...", counts.astype(np.float64), scores) / (scores.shape[0] - 1)
+        return np.asarray(np.median(s.mean(axis=0), axis=0))
+    means = np.einsum("rnm,nm...->rm...", counts.astype(np.float64), s) / (s.shape[0] - 1)
     return np.asarray(np.median(means, axis=1))
 
 
-def optimality_gap(scores: Array, counts: Counts | None = None, target: float = 1.0) -> Array:
+def optimality_gap(scores: ArrayLike, counts: Counts | None = None, target: float = 1.0) -> Array:
     """By how much the scores fall short of `target` on average; what is above it does not make up for it."""
-    return np.asarray(target - mean(np.minimum(scores, target), counts))
+    return np.asarray(target - mean(np.minimum(_usable(scores, counts), target), counts))
+
+
+def _usable(scores: ArrayLike, counts: Counts | None) -> Array:
+    """The scores as an array: with counts as it is, for `stratified` has looked at it."""
+    if counts is not None:
+        return np.asarray(scores, dtype=np.float64)
+    s, reason = _scores(scores)
+    if reason is not None:
+        raise ValueError(reason)
+    return s
 
 
 def _over_time(of_matrix: Statistic, scores: Array, counts: Counts | None) -> Array:
@@ -184,6 +197,8 @@ def _iqm(scores: Array, counts: Counts | None) -> Array:
 
 def _draws(n: int, tasks: int, resamples: int, seed: int | np.random.SeedSequence) -> Iterator[Counts]:
     """Blocks (resamples, n, tasks) of how often each run of each task was drawn, n - 1 draws a task."""
+    if resamples < 1:
+        raise ValueError(f"resamples = {resamples}: a number from 1 on is needed")
     random = np.random.default_rng(seed)
     for start in range(0, resamples, _BLOCK):
         rows = min(_BLOCK, resamples - start)
@@ -194,6 +209,13 @@ def _draws(n: int, tasks: int, resamples: int, seed: int | np.random.SeedSequenc
         yield counts
 
 
+def _not_drawn(runs: int) -> str | None:
+    """Why so many runs have no interval."""
+    if runs == 1:
+        return "one run: its spread cannot be estimated, so there is no interval"
+    return f"{runs} runs: no more than {MOST_RUNS} are redrawn, so there is no interval" if runs > MOST_RUNS else None
+
+
 def _ends(drawn: Array, alpha: float, df: float) -> tuple[Array, Array]:
     """Ends of the percentile interval of drawn (resamples, ...), at the levels of Student's t with `df`."""
     level = float(special.ndtr(special.stdtrit(df, alpha / 2)))
@@ -201,11 +223,10 @@ def _ends(drawn: Array, alpha: float, df: float) -> tuple[Array, Array]:
     return low, high
 
 
-def _scores(scores: ArrayLike, alpha: float) -> tuple[Array, str | None]:
+def _scores(scores: ArrayLike) -> tuple[Array, str | None]:
     """The scores as an array, and why they have no statistic."""
-    check_alpha(alpha)
     s = np.asarray(scores, dtype=np.float64)
-    if s.ndim not in (2, 3) or 0 in s.shape or s.shape[0] > MOST_RUNS:
+    if s.ndim not in (2, 3) or 0 in s.shape:
         raise ValueError(f"scores have shape {s.shape}: (runs, tasks) or (runs, tasks, time) is needed, none empty")
     bad = np.argwhere(~np.isfinite(s))
     if bad.size == 0:

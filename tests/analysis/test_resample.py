@@ -128,6 +128,13 @@ def test_guards_give_a_reason_and_no_interval(scores: list[list[float]], reason:
         assert (found.value is None) == (reason != "one run")
 
 
+def test_more_runs_than_can_be_redrawn_have_no_interval() -> None:
+    many = scores_of((256, 2), 3)
+    for found in (stratified(many, mean), probability_of_improvement(many[:9], many)):
+        assert found.value is not None and found.low is None and "256 runs: no more than 255" in (found.reason or "")
+    assert stratified(many[:255], mean, resamples=10).low is not None
+
+
 def test_equal_scores_have_an_interval_without_width() -> None:
     found = stratified(np.full((3, 8), 0.3), iqm, resamples=100)
     assert (found.low, found.high) == pytest.approx((0.3, 0.3))
@@ -144,6 +151,18 @@ def test_bad_arguments_are_refused() -> None:
         probability_of_improvement(np.zeros((3, 2)), np.zeros((3, 4)))
     with pytest.raises(ValueError, match="thresholds 0"):
         performance_profile(np.zeros((3, 2)), 0.5)
+
+
+def test_statistics_take_what_arrays_are_made_of_and_refuse_the_rest() -> None:
+    scores = [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    for statistic in (iqm, mean, median, optimality_gap):
+        assert statistic(scores) == statistic(np.array(scores, dtype=float)) == statistic(np.float32(scores))
+        with pytest.raises(ValueError, match="run 2 of task 1"):
+            statistic([[1.0, 2.0], [math.nan, 3.0]])
+        with pytest.raises(ValueError, match=r"shape \(3,\)"):
+            statistic([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="resamples = 0"):
+        stratified(scores, mean, resamples=0)
 
 
 def test_few_runs_reach_further_than_plain_percentiles() -> None:
