@@ -21,7 +21,7 @@ class FamilyResult:
     """p values adjusted for all comparisons of a family, in the order given; None where a comparison has no p.
 
     floor: smallest adjusted p that n seeds allow (0 when the test has no floor). seeds_needed: pairs that bring it to
-    alpha.
+    alpha. reason: which comparisons have no p and why, and what else a reader must know; or None.
     """
 
     method: str
@@ -56,7 +56,9 @@ def family(
         raise ValueError(f"differences have shape {d.shape}: (seeds, comparisons) is needed")
     if method not in ("max_t", "holm", "bh"):
         raise ValueError(f"family = {method!r}: 'max_t', 'holm' or 'bh' is allowed")
+    _check_test(test)
     present = np.isfinite(d)
+    columns = [d[here, j] for j, here in enumerate(present.T)]
     notes = []
     if not present.all():
         notes.append(f"{int((~present).sum())} of {d.size} differences are missing")
@@ -66,18 +68,27 @@ def family(
     p: tuple[float | None, ...]
     if method == "max_t":
         test = "signflip"
-        p = tuple(value if column.any() else None for value, column in zip(_max_t(d, seed), present.T, strict=True))
+        p = tuple(value if column.size else None for value, column in zip(_max_t(d, seed), columns, strict=True))
     else:
-        raw = [
-            single(np.asarray(differences, dtype=np.float64)[column, j], test, seed)
-            for j, column in enumerate(present.T)
-        ]
+        raw = [single(column, test, seed) for column in columns]
         p = holm(raw) if method == "holm" else benjamini_hochberg(raw)
+    notes += [
+        f"comparison {j + 1} has no p: {_why_none(column)}"
+        for j, (column, value) in enumerate(zip(columns, p, strict=True))
+        if value is None
+    ]
     times = multiplied(method, test, m)
     lowest, needed = min(1.0, times * floor(n)), seeds_needed(alpha, times) if times else 2
     if lowest > alpha:
         notes.append(cannot_decide(n, needed))
     return FamilyResult(method, test, n, p, lowest, needed, "; ".join(notes) or None)
+
+
+def _why_none(d: Array) -> str:
+    """Why differences d (n,) have no p."""
+    if d.size < 2:
+        return "one pair has no spread" if d.size else "there is no pair"
+    return "its differences are all zero" if not d.any() else "its differences are all equal"
 
 
 def holm(p: Sequence[float | None]) -> tuple[float | None, ...]:
@@ -107,13 +118,15 @@ def single(d: Array, test: str, seed: int = 0) -> float | None:
 
     Raises ValueError for another test than signflip, paired_t and wilcoxon.
     """
+    _check_test(test)
     if test == "signflip":
         return exact.signflip(d, seed=seed)
-    if test == "paired_t":
-        return t_test(d)
-    if test == "wilcoxon":
-        return exact.wilcoxon(d)
-    raise ValueError(f"test = {test!r}: 'paired_t', 'signflip' or 'wilcoxon' is allowed")
+    return t_test(d) if test == "paired_t" else exact.wilcoxon(d)
+
+
+def _check_test(test: str) -> None:
+    if test not in ("paired_t", "signflip", "wilcoxon"):
+        raise ValueError(f"test = {test!r}: 'paired_t', 'signflip' or 'wilcoxon' is allowed")
 
 
 def _max_t(d: Array, seed: int) -> list[float]:
