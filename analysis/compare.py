@@ -44,8 +44,8 @@ class PairedResult:
     p_signflip        two-sided sign-flip permutation of the mean, exact over all 2^n patterns up to n = 20, drawn
                       above: rests only on differences that are symmetric about zero under the null
     p_wilcoxon        two-sided signed-rank test, exact also with ties; zeros are dropped first, as Wilcoxon did
-    floor             smallest p that the sign-flip test can give with n pairs: 2 / 2^n
-    seeds_needed      smallest number of pairs with which that floor is at or below alpha
+    floor             smallest p that the sign-flip test can give with n pairs: 2 / 2^n up to n = 20, 1 / 100001 above
+    seeds_needed      smallest number of pairs with which 2 / 2^n is at or below alpha
     detectable        true effect, in standard deviations of the differences, that the t test finds with 80% power
     reason            what a reader must know beside these numbers, or None
     sd                standard deviation of the differences (n - 1 in the denominator)
@@ -138,7 +138,7 @@ def paired(
     p_t: float | None = None
     found = student.mean(d, size)
     if n == 1:
-        reasons.append(ONE_PAIR)
+        reasons.append(f"{ONE_PAIR}; {_equal(0.0)}" if largest == 0 else ONE_PAIR)
     elif found is None or found.sd is None:
         sd = 0.0
         reasons.append(_equal(largest))

@@ -60,7 +60,7 @@ def wilcoxon(differences: ArrayLike) -> float | None:
         so_far = chance[: reach + 1]
         so_far[rank:] += so_far[: max(0, reach + 1 - rank)].copy()
         so_far *= 0.5
-    return min(1.0, 2 * float(chance.sum()))
+    return above_zero(min(1.0, 2 * float(chance.sum())))
 
 
 def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
@@ -87,12 +87,17 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     sums = np.arange(chance.shape[1])
     centre = few.size * float(doubled.sum()) / doubled.size
     extreme = np.abs(sums - centre) >= abs(float(few.sum()) - centre) - 0.25
-    return min(1.0, float(chance[few.size, extreme].sum()))
+    return above_zero(min(1.0, float(chance[few.size, extreme].sum())))
 
 
 def rank_sum_floor(n: int, m: int) -> float:
     """Smallest two-sided p of a rank-sum test of n against m values without ties: 2 of all their splits."""
-    return min(1.0, 2.0 / math.comb(n + m, n))
+    return above_zero(min(1.0, 2 / math.comb(n + m, n)))
+
+
+def above_zero(p: float) -> float:
+    """A p below the smallest double is still a p, so it is not zero."""
+    return max(p, math.ulp(0.0))
 
 
 def _doubled_ranks(sizes: Array, unit: float | None = None) -> NDArray[np.int64]:

@@ -11,25 +11,26 @@ DRAWS = 100_000  # sign patterns drawn when there are too many to enumerate
 
 def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
     """The sentence for an exact test whose smallest p is above alpha: it is never "not significant"."""
+    if n > EXACT_UP_TO and needed + ties <= n:
+        return f"cannot decide: above {EXACT_UP_TO} pairs {DRAWS} sign patterns are drawn, too few for this alpha"
     tied = f" of which {ties} tied" if ties else ""
     return f"cannot decide with n = {n}{tied}: {needed + ties} seeds are needed"
 
 
 def floor(n: int) -> float:
-    """Smallest two-sided p of a sign-flip test with n pairs: the observed pattern and its mirror image among 2^n."""
-    if n <= EXACT_UP_TO:
-        return min(1.0, 2.0 / 2.0**n)
-    return max(2.0 / 2.0**n, 1 / (DRAWS + 1))
+    """Smallest two-sided p of a sign-flip test with n pairs: the observed pattern and its mirror image among 2^n, or
+    the observed one beside DRAWS drawn ones."""
+    return min(1.0, 2.0 ** (1 - n)) if n <= EXACT_UP_TO else 1 / (DRAWS + 1)
 
 
 def seeds_needed(alpha: float = 0.05, comparisons: int = 1) -> int:
-    """Smallest n with comparisons * 2 / 2^n <= alpha: pairs without which the exact test cannot reject at all.
+    """Smallest n with comparisons * 2 / 2^n <= alpha: pairs without which no test that counts can reject at all.
 
     `comparisons` is 1 for a single test and for max-T, and the size of the family for Holm.
     """
     check_alpha(alpha)
     n = 1
-    while comparisons * 2.0 / 2.0**n > alpha:
+    while comparisons * 2.0 ** (1 - n) > alpha:
         n += 1
     return n
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from analysis.exact import above_zero
+
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
@@ -40,12 +42,12 @@ class Mean:
 
     def p(self) -> float:
         """Two-sided p that the true mean is zero."""
-        return _positive(min(1.0, 2 * float(special.stdtr(self.df, -abs(self.value) / self.error))))
+        return above_zero(min(1.0, 2 * float(special.stdtr(self.df, -abs(self.value) / self.error))))
 
     def p_inside(self, margin: float) -> float:
         """p of two one-sided tests: small when the true mean is within (-margin, margin)."""
         nearest = margin / self.unit - abs(self.value)
-        return _positive(float(special.stdtr(self.df, -nearest / self.error)))
+        return above_zero(float(special.stdtr(self.df, -nearest / self.error)))
 
 
 def mean(values: ArrayLike, size: float | None = None) -> Mean | None:
@@ -105,7 +107,9 @@ def without_rounding(values: Array, slack: Array | float) -> Array:
 
 def constant(values: Array, size: float | None = None) -> bool:
     """Whether all values are equal but for rounding, relative to `size` (default: the largest of them)."""
-    return float(np.ptp(values)) <= ROUNDING * (float(np.abs(values).max()) if size is None else size)
+    with np.errstate(over="ignore"):
+        spread = float(np.ptp(values))
+    return spread <= ROUNDING * (float(np.abs(values).max()) if size is None else size)
 
 
 def hedges(df: int) -> float:
@@ -149,8 +153,3 @@ def detectable(n: int, alpha: float = 0.05, power: float = POWER) -> float | Non
         middle = (low + high) / 2
         low, high = (low, middle) if found(middle) >= power else (middle, high)
     return high
-
-
-def _positive(p: float) -> float:
-    """A p below the smallest double is still a p, so it is not zero."""
-    return p if p > 0 else float(np.nextafter(0, 1))

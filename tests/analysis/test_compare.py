@@ -80,6 +80,22 @@ def test_floor(n: int, p: float) -> None:
 def test_seeds_needed_follows_alpha_and_family() -> None:
     assert [seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
     assert seeds_needed(0.05, comparisons=3) == 7
+    assert seeds_needed(1e-310) == 1031
+
+
+def test_any_number_of_pairs_has_numbers() -> None:
+    result = against_zero(np.arange(1.0, 1201.0).tolist())
+    assert result.n == 1200 and result.floor == 1 / (DRAWS + 1) == result.p_signflip
+    assert result.p_wilcoxon is not None and 0 < result.p_wilcoxon < 1e-300
+    assert 0 < exact.rank_sum_floor(600, 600) < 1e-300
+
+
+def test_more_pairs_do_not_help_where_too_few_patterns_are_drawn() -> None:
+    d = np.arange(1.0, 31.0)
+    said = paired(d, 0 * d, alpha=1e-6).reason or ""
+    assert "above 20 pairs 100000 sign patterns are drawn, too few for this alpha" in said
+    assert "are needed" not in said
+    assert "cannot decide with n = 20: 21 seeds are needed" in (paired(d[:20], 0 * d[:20], alpha=1e-6).reason or "")
 
 
 # ---------------------------------------------------------------- laws
@@ -161,6 +177,7 @@ def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
         ([], [], 0, "no pair to compare"),
         ([1e308], [-1e308], 0, "not finite"),
         ([2.0], [1.0], 1, "one pair"),
+        ([2.0], [2.0], 1, "all differences are zero"),
         ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 3, "all differences are zero"),
         ([1.1, 2.1, 3.1], [1.0, 2.0, 3.0], 3, "all differences are equal"),
         ([0.1 + 0.2, 1.0], [0.3, 1.0], 2, "all differences are zero"),
@@ -208,8 +225,9 @@ def test_direction_and_bad_arguments() -> None:
         paired([1], [1], direction="up")
     with pytest.raises(ValueError, match="family = 'tukey'"):
         family([[1.0]], "tukey")
-    with pytest.raises(ValueError, match="test = 'z'"):
-        family([[1.0]], "holm", test="z")
+    for method in ("max_t", "holm"):
+        with pytest.raises(ValueError, match="test = 'z'"):
+            family([[1.0]], method, test="z")
 
 
 # ---------------------------------------------------------------- no pairs, and no difference
@@ -306,8 +324,22 @@ def test_family_with_missing_constant_and_zero_columns() -> None:
     assert result.p[0] == 0.25 and result.p[1] == 1.0 and result.p[3] is None
     assert result.p[2] is not None and result.p[2] >= 0.5  # two pairs
     assert "4 of 12 differences are missing" in (result.reason or "")
-    assert family(d, "holm", test="paired_t").p[0] is None
     assert family(np.empty((0, 2))).p == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "test", "column", "reason"),
+    [
+        ("max_t", "signflip", [math.nan] * 3, "there is no pair"),
+        ("holm", "paired_t", [1.0, 1.0, 1.0], "its differences are all equal"),
+        ("bh", "paired_t", [math.nan, 1.0, math.nan], "one pair has no spread"),
+        ("holm", "wilcoxon", [0.0, 0.0, 0.0], "its differences are all zero"),
+    ],
+)
+def test_a_comparison_without_a_p_has_a_reason(method: str, test: str, column: list[float], reason: str) -> None:
+    result = family(np.column_stack([[1.0, 2.0, 4.0], column]), method, test=test)
+    assert result.p[0] is not None and result.p[1] is None
+    assert f"comparison 2 has no p: {reason}" in (result.reason or "")
 
 
 def test_holm_and_bh_are_the_textbook() -> None:
