@@ -110,6 +110,8 @@ def performance_profile(
     limits = np.asarray(thresholds, dtype=np.float64)
     if np.ndim(scores) != 2 or limits.ndim != 1:
         raise ValueError(f"scores have {np.ndim(scores)} axes, thresholds {limits.ndim}: 2 and 1 are needed")
+    if np.isnan(limits).any():
+        raise ValueError("a threshold is NaN: no score is above or below it")
 
     def share(s: Array, counts: Counts | None) -> Array:
         above = (s.reshape(-1, 1) > limits).astype(np.float32)

@@ -118,8 +118,10 @@ def early(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, frac
 def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> float:
     """Best value of the curve smoothed by a centred mean over `window` points (fewer if the curve is shorter).
 
-    Only whole windows count: at the ends a shorter mean would be noisier, and the best of noise is biased.
+    Only whole windows count: at the ends a shorter mean would be noisier, and the best of noise is biased. Raises
+    ValueError for a window that is not positive, or another direction.
     """
+    _check(window, direction)
     y = np.asarray(values, dtype=np.float64)
     _, y = measured(np.arange(y.size, dtype=np.float64), y)
     width = min(window, y.size)
@@ -165,8 +167,12 @@ def time_to(
     """First point at which the mean over the last `window` units of the axis reaches the threshold.
 
     Between the points before and after the crossing the mean is interpolated linearly. The first whole window is the
-    earliest time. Not reached by the budget (default: the end of the curve): censored there.
+    earliest time. Not reached by the budget (default: the end of the curve): censored there. Raises ValueError for a
+    threshold that is no number, a window that is not positive, or another direction.
     """
+    _check(window, direction)
+    if math.isnan(threshold):
+        raise ValueError(f"threshold = {threshold!r}: a number is needed")
     x, y = measured(axis, values)
     end = float(x[-1]) if budget is None else float(budget)
     x, y = x[x <= end + _SLACK], y[x <= end + _SLACK]
@@ -192,15 +198,24 @@ def time_to(
     return TimeTo(float(x[hit - 1] + share * (x[hit] - x[hit - 1])), True)
 
 
+def _check(window: float, direction: str) -> None:
+    if not window > 0:
+        raise ValueError(f"window = {window!r}: a positive number is needed")
+    if direction not in ("higher", "lower"):
+        raise ValueError(f"direction = {direction!r}: 'higher' or 'lower' is allowed")
+
+
 def survival(times: Sequence[float], reached: Sequence[bool], budget: float) -> Survival:
     """Kaplan and Meier's estimate of the share that has not reached the threshold yet, each time cut at the budget.
 
-    Raises NotEvaluable for no times or one that is not finite.
+    Raises NotEvaluable for no times or one that is not finite, ValueError for a budget that is negative or not finite.
     """
     if len(times) != len(reached):
         raise ValueError(f"{len(times)} times and {len(reached)} flags: one flag a time is needed")
-    if not times:
+    if len(times) == 0:
         raise NotEvaluable("no run to take a time from")
+    if not 0 <= budget < math.inf:
+        raise ValueError(f"budget = {budget!r}: a finite number from 0 on is needed")
     t = np.minimum(np.asarray(times, dtype=np.float64), budget)
     if not np.isfinite(t).all():
         raise NotEvaluable("a time is not finite")
@@ -214,7 +229,7 @@ def survival(times: Sequence[float], reached: Sequence[bool], budget: float) -> 
 def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: float) -> float:
     """Mean time to the threshold, each time cut at the budget: the area under the Kaplan-Meier curve up to the budget.
 
-    With every censored time at the budget it is the plain mean of min(time, budget). Raises NotEvaluable for no times.
+    With every censored time at the budget it is the plain mean of min(time, budget). Raises as `survival` does.
     """
     found = survival(times, reached, budget)
     widths = np.diff(np.concatenate(([0.0], found.times, [budget])))
@@ -222,11 +237,16 @@ def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: flo
 
 
 def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
-    """The points of a curve that were measured. Raises NotEvaluable if there is none or one is infinite."""
+    """The points of a curve that were measured. Raises NotEvaluable if there is none or one is infinite, ValueError for
+    other shapes or an axis that does not increase or is not finite."""
     x, y = np.asarray(axis, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(f"axis has shape {x.shape}, values have shape {y.shape}: two vectors of one length are needed")
-    if np.isfinite(np.abs(y).sum()) and y.size and (x[1:] > x[:-1]).all():
+    with np.errstate(over="ignore"):
+        size = float(np.abs(y).sum())
+    if x.size and not (math.isfinite(x[0]) and math.isfinite(x[-1])):
+        raise ValueError(f"the axis is not finite: it reaches from {x[0]:g} to {x[-1]:g}")
+    if math.isfinite(size) and y.size and (x[1:] > x[:-1]).all():
         return x, y  # as nearly every curve is
     infinite = np.flatnonzero(np.isinf(y))
     if infinite.size:
@@ -237,6 +257,7 @@ def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
     x, y = x[kept], y[kept]
     if x.size > 1 and not (np.diff(x) > 0).all():
         raise ValueError("the axis does not increase")
-    if not math.isfinite(float(np.abs(y).sum())):
-        raise NotEvaluable("values too large to add up")
+    with np.errstate(over="ignore"):
+        if not math.isfinite(float(np.abs(y).sum())):
+            raise NotEvaluable("values too large to add up")
     return x, y

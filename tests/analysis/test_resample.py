@@ -149,6 +149,8 @@ def test_bad_arguments_are_refused() -> None:
         stratified([[1.0]], iqm, alpha=2)
     with pytest.raises(ValueError, match="same tasks"):
         probability_of_improvement(np.zeros((3, 2)), np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="a threshold is NaN"):
+        performance_profile(np.zeros((3, 2)), [0.5, math.nan])
     with pytest.raises(ValueError, match="thresholds 0"):
         performance_profile(np.zeros((3, 2)), 0.5)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,6 +71,18 @@ def test_time_to_interpolates_inside_the_step() -> None:
     assert time_to(STEPS, STEPS, 49.75, window=1) == TimeTo(pytest.approx(49.75), True)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"direction": "up"}, {"window": 0}, {"window": -3}, {"window": math.nan}, {"threshold": math.nan}]
+)
+def test_time_to_refuses_what_has_no_meaning(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"{name} = {value!r}"):
+        time_to(STEPS, STEPS, **{"threshold": 50.0, **wrong})
+    if name != "threshold":
+        with pytest.raises(ValueError, match=f"{name} = {value!r}"):
+            best(STEPS, **wrong)
+
+
 def test_time_to_edges() -> None:
     assert time_to(STEPS, STEPS, 0.0) == TimeTo(20.0, True)  # the first whole window is the earliest time
     assert time_to(STEPS, STEPS, 1000.0) == TimeTo(100.0, False)
@@ -94,8 +108,13 @@ def test_restricted_mean() -> None:
     assert restricted_mean([120.0], [True], 100) == 100
     # Kaplan-Meier where one leaves early: 10 steps at 1, 10 at 2/3 (two of three at risk), then 80 at 1/3
     assert restricted_mean([10, 15, 20], [True, False, True], 100) == pytest.approx(10 + 10 * 2 / 3)
-    with pytest.raises(NotEvaluable):
-        restricted_mean([], [], 10)
+    assert restricted_mean(np.array([10, 30]), np.array([True, False]), 100) == 55
+    for empty in ([], np.array([])):
+        with pytest.raises(NotEvaluable, match="no run"):
+            restricted_mean(empty, empty, 10)
+    for budget in (-1, math.inf, math.nan):
+        with pytest.raises(ValueError, match=f"budget = {budget}"):
+            restricted_mean([1], [True], budget)
 
 
 def test_nan_is_bridged_and_infinity_refused() -> None:
@@ -107,6 +126,10 @@ def test_nan_is_bridged_and_infinity_refused() -> None:
             function([1, 2], [math.nan, math.nan])
     with pytest.raises(ValueError, match="does not increase"):
         auc([2, 1], [0.0, 0.0])
+    with pytest.raises(ValueError, match="not finite: it reaches from 1 to inf"):
+        auc([1, math.inf], [0.0, 0.0])
+    with warnings.catch_warnings(action="error"), pytest.raises(NotEvaluable, match="too large"):
+        auc([1, 2], [1e308, 1e308])
 
 
 def test_lowest_value_as_a_share_of_the_first() -> None:
