@@ -75,7 +75,7 @@ class UnpairedResult:
     mean_difference   mean of a minus mean of b
     interval          Welch's t interval of it at level 1 - alpha, and p_t its two-sided p: rest on normal values
     superiority       share of all n * m pairs in which a is the higher, a tie counting half
-    p_mann_whitney    two-sided exact rank-sum test, also with ties
+    p_mann_whitney    two-sided rank-sum test, exact also with ties up to about a hundred values each
     floor             smallest p that the rank-sum test can give with n and m values without ties
     reason            what a reader must know beside these numbers, or None
     """
@@ -195,6 +195,8 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
     lowest = exact.rank_sum_floor(n, m)
     if lowest > alpha and np.unique(np.concatenate((x, y))).size == n + m:
         reasons.append(f"the rank-sum test cannot decide with {n} and {m} values: its smallest p is {lowest:.2g}")
+    if exact.too_many(n, m):
+        reasons.append("rank-sum p of the normal approximation: there are too many values to count all splits")
     largest = float(max(np.abs(x).max(), np.abs(y).max()))
     above = np.sign(student.without_rounding(x[:, None] - y[None, :], ROUNDING * largest))
     return UnpairedResult(

@@ -88,6 +88,10 @@ def test_any_number_of_pairs_has_numbers() -> None:
     assert result.n == 1200 and result.floor == 1 / (DRAWS + 1) == result.p_signflip
     assert result.p_wilcoxon is not None and 0 < result.p_wilcoxon < 1e-300
     assert 0 < exact.rank_sum_floor(600, 600) < 1e-300
+    many = unpaired(np.arange(1000.0) // 7, np.arange(900.0) // 6)
+    by_scipy = stats.mannwhitneyu(np.arange(1000.0) // 7, np.arange(900.0) // 6, method="asymptotic")
+    assert many.p_mann_whitney == pytest.approx(by_scipy.pvalue) and "normal approximation" in (many.reason or "")
+    assert unpaired([1.0] * 300, [1.0] * 300).p_mann_whitney == 1.0
 
 
 def test_more_pairs_do_not_help_where_too_few_patterns_are_drawn() -> None:
