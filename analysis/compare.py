@@ -43,7 +43,8 @@ class PairedResult:
     p_t               two-sided paired t test: rests on normal differences
     p_signflip        two-sided sign-flip permutation of the mean, exact over all 2^n patterns up to n = 20, drawn
                       above: rests only on differences that are symmetric about zero under the null
-    p_wilcoxon        two-sided signed-rank test, exact also with ties; zeros are dropped first, as Wilcoxon did
+    p_wilcoxon        two-sided signed-rank test, exact also with ties; zeros are dropped first, as Wilcoxon did; None
+                      of more than 2000 pairs
     floor             smallest p that the sign-flip test can give with n pairs: 2 / 2^n up to n = 20, 1 / 100001 above
     seeds_needed      smallest number of pairs with which 2 / 2^n is at or below alpha
     detectable        true effect, in standard deviations of the differences, that the t test finds with 80% power
@@ -157,6 +158,8 @@ def paired(
         reasons.append(cannot_decide(n, needed, ties))
     if n > EXACT_UP_TO:
         reasons.append(f"sign-flip p from {DRAWS} drawn patterns (seed {seed})")
+    if n - ties > exact.MOST_RANKED:
+        reasons.append(f"more than {exact.MOST_RANKED} pairs: their signed ranks are too many to count")
     return PairedResult(
         n=n,
         mean_difference=_mean(d),
@@ -254,9 +257,14 @@ def _pairs(a: ArrayLike, b: ArrayLike, reasons: list[str]) -> tuple[Array, Array
     with np.errstate(over="ignore", invalid="ignore"):
         usable = np.isfinite(left) & np.isfinite(right) & np.isfinite(left - right)
     if not usable.all():
-        lost = ", ".join(f"pair {i + 1} ({left[i]:g} and {right[i]:g})" for i in np.flatnonzero(~usable))
-        reasons.append(f"{int((~usable).sum())} of {left.size} pairs left out, not finite: {lost}")
+        at = np.flatnonzero(~usable)
+        lost = _some([f"pair {i + 1} ({left[i]:g} and {right[i]:g})" for i in at])
+        reasons.append(f"{at.size} of {left.size} pairs left out, not finite: {lost}")
     return left[usable], right[usable]
+
+
+def _some(named: list[str]) -> str:
+    return ", ".join([*named[:10], *(["..."] if len(named) > 10 else [])])
 
 
 def _finite(values: ArrayLike, name: str, reasons: list[str]) -> Array:
@@ -266,8 +274,8 @@ def _finite(values: ArrayLike, name: str, reasons: list[str]) -> Array:
     # Half of the range of a double, so that no difference of two overflows.
     usable = np.abs(x) < np.finfo(np.float64).max / 2
     if not usable.all():
-        lost = ", ".join(f"{x[i]:g}" for i in np.flatnonzero(~usable))
-        reasons.append(f"{int((~usable).sum())} of {x.size} values of {name} left out, not finite: {lost}")
+        lost = [f"{value:g}" for value in x[~usable]]
+        reasons.append(f"{len(lost)} of {x.size} values of {name} left out, not finite: {_some(lost)}")
     return np.asarray(x[usable])
 
 

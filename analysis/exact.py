@@ -18,6 +18,7 @@ from analysis.floor import DRAWS, EXACT_UP_TO
 Array = NDArray[np.float64]
 
 _BLOCK = 14  # 2^14 patterns are summed at once
+MOST_RANKED = 2000  # differences whose sums of ranks are counted within seconds and 32 MB, which grow as n^3 and n^2
 TIE = 1e-9  # relative slack when a permuted statistic is compared with the observed one, which must always count itself
 
 
@@ -40,14 +41,15 @@ def signflip(differences: ArrayLike, *, seed: int = 0) -> float | None:
 
 
 def wilcoxon(differences: ArrayLike) -> float | None:
-    """Two-sided exact p of the signed-rank test, differences (n,) finite; None when every difference is zero.
+    """Two-sided exact p of the signed-rank test, differences (n,) finite; None when every difference is zero, or more
+    than MOST_RANKED are not.
 
     Zeros are dropped, ties share their mean rank, and the null distribution is that of the ranks at hand: doubled they
     are integers, so the sums of all 2^n patterns are counted by convolution.
     """
     d = np.asarray(differences, dtype=np.float64)
     d = d[d != 0]
-    if d.size == 0:
+    if not 0 < d.size <= MOST_RANKED:
         return None
     sizes = np.abs(d)
     doubled = _doubled_ranks(sizes)

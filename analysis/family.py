@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from analysis import exact
 from analysis.exact import TIE
 from analysis.floor import cannot_decide, check_alpha, floor, multiplied, seeds_needed
-from analysis.student import t_test
+from analysis.student import constant, t_test
 
 Array = NDArray[np.float64]
 
@@ -88,7 +88,9 @@ def _why_none(d: Array) -> str:
     """Why differences d (n,) have no p."""
     if d.size < 2:
         return "one pair has no spread" if d.size else "there is no pair"
-    return "its differences are all zero" if not d.any() else "its differences are all equal"
+    if constant(d):
+        return "its differences are all equal" if d.any() else "its differences are all zero"
+    return "its signed ranks are too many to count"
 
 
 def holm(p: Sequence[float | None]) -> tuple[float | None, ...]:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from analysis.floor import check_alpha
+from analysis.student import difference
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.uint8]
@@ -49,6 +50,9 @@ def stratified(
     scores: ArrayLike, statistic: Statistic, alpha: float = 0.05, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Resampled:
     """A statistic of scores (runs, tasks[, time]), such as `iqm`, with its interval over runs.
+
+    statistic(scores, counts), for one of one's own: counts (resamples, runs, tasks) say how often each run of each task
+    was drawn, and it returns one value, or array, for each resample; with counts None the one of the scores themselves.
 
     The interval is a percentile interval, further out than at alpha / 2: as far as Student's t is from the normal
     distribution with tasks * (runs - 1) / 2 degrees of freedom. The spread is estimated from few runs, and tasks differ
@@ -84,7 +88,7 @@ def probability_of_improvement(
     (n, tasks), m = x.shape, y.shape[0]
     if why_a or why_b:
         return Resampled(n, tasks, None, None, None, "; ".join(filter(None, (why_a, why_b))))
-    above = (np.sign(x[:, None, :] - y[None, :, :]) + 1) / 2  # (n, m, tasks)
+    above = (np.sign(difference(x[:, None, :], y[None, :, :])) + 1) / 2  # (n, m, tasks)
     value = np.asarray(above.mean())
     if (why := _not_drawn(n) or _not_drawn(m)) is not None:
         return Resampled(n, tasks, value, None, None, why)

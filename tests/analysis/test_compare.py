@@ -94,6 +94,16 @@ def test_any_number_of_pairs_has_numbers() -> None:
     assert unpaired([1.0] * 300, [1.0] * 300).p_mann_whitney == 1.0
 
 
+def test_what_is_too_much_to_count_or_to_name_is_said() -> None:
+    d = np.random.default_rng(1).normal(size=2001)
+    result = against_zero([*d, *[math.nan] * 30])
+    assert result.p_wilcoxon is None and result.p_t is not None
+    assert "more than 2000 pairs: their signed ranks are too many to count" in (result.reason or "")
+    assert "pair 2011 (nan and 0), ...;" in (result.reason or "")
+    said = family(d[:, None], "holm", test="wilcoxon").reason
+    assert said == "comparison 1 has no p: its signed ranks are too many to count"
+
+
 def test_more_pairs_do_not_help_where_too_few_patterns_are_drawn() -> None:
     d = np.arange(1.0, 31.0)
     said = paired(d, 0 * d, alpha=1e-6).reason or ""

@@ -128,6 +128,11 @@ def test_guards_give_a_reason_and_no_interval(scores: list[list[float]], reason:
         assert (found.value is None) == (reason != "one run")
 
 
+def test_what_differs_by_rounding_is_a_tie() -> None:
+    found = probability_of_improvement(np.full((3, 2), 0.1 + 0.2), np.full((3, 2), 0.3), resamples=10)
+    assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
+
+
 def test_more_runs_than_can_be_redrawn_have_no_interval() -> None:
     many = scores_of((256, 2), 3)
     for found in (stratified(many, mean), probability_of_improvement(many[:9], many)):
