@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from analysis.leaves import leaves
+from analysis.log import Curves
 from analysis.read import Run, Sweep
 from analysis.settings import Settings
 from analysis.study import Block, Measure, Study, range_of, time_to, versus
@@ -36,7 +38,8 @@ class Difference:
 class Beside:
     """Sweeps `a` and `b` as one study whose groups are A/NAME and B/NAME, each pair of a name compared as B - A.
 
-    shared: ids of the runs that both have. paired: names of the groups of both; alone[side]: of one only.
+    shared: ids of the runs that both have, which is more than an id that both have: one configuration may have been run
+    twice, by other code. paired: names of the groups of both; alone[side]: of one only.
     """
 
     a: Sweep
@@ -54,7 +57,8 @@ def beside(a: Sweep, b: Sweep, asked: Settings) -> Beside:
     joined = _join(a, b)
     paired = tuple(group for group in a.groups if group in b.groups)
     against = {f"B/{group}": f"A/{group}" for group in paired}
-    shared = tuple(sorted({run.id for run in a.runs} & {run.id for run in b.runs}))
+    of_a = {run.id: run.curves for run in a.runs}
+    shared = tuple(sorted({run.id for run in b.runs if run.id in of_a and _alike(of_a[run.id], run.curves)}))
     same = {
         f"B/{group}": {run.seed: SAME for run in b.runs if run.group == group and run.id in shared} for group in paired
     }
@@ -74,6 +78,16 @@ def beside(a: Sweep, b: Sweep, asked: Settings) -> Beside:
         "B": tuple(group for group in b.groups if group not in paired),
     }
     return Beside(a, b, found, shared, paired, alone, tuple(_differences(a, b, paired)))
+
+
+def _alike(one: Curves, other: Curves) -> bool:
+    """Whether two logs are of one run: two that are run never take the same time in all their steps."""
+    return (
+        one.steps.size > 0
+        and np.array_equal(one.steps, other.steps)
+        and one.values.keys() == other.values.keys()
+        and all(np.array_equal(values, other.values[key], equal_nan=True) for key, values in one.values.items())
+    )
 
 
 def _join(a: Sweep, b: Sweep) -> Sweep:

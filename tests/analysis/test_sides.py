@@ -80,6 +80,20 @@ def test_groups_are_paired_by_name_and_seed_with_the_usual_statistics(
     assert document["only_in"] == {"A": ["PTRW"], "B": ["fourth"]} and len(document["shared_runs"]) == 6
 
 
+def test_the_same_configurations_run_by_other_code_are_pairs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same ids in both: of C0 the logs are copies, C1 was run again and gained."""
+    a = sweeps_in(tmp_path / "one")(("C0", "C1"), seeds=SIX, lines=as_before, name="first")
+    b = sweeps_in(tmp_path / "two")(("C0", "C1"), seeds=SIX, lines=better, name="second")
+    main(["report", "--compare", str(a), str(b)])
+    said = capsys.readouterr().out
+    assert "C0 (GRPO): the same runs." in said and "C1 (BNTO minimal): +0.125" in said
+    document = json.loads((a.parent / "compare-first-second" / "report.json").read_text())
+    pairs = {row["group"]: row["pairs"] for row in document["tables"]["comparison"]}
+    assert pairs == {"C0": 0, "C1": 6} and document["shared_runs"] == [f"C0-{seed}" for seed in SIX]
+
+
 def test_settings_that_differ_stand_with_their_methods_and_keys(tmp_path: Path) -> None:
     a, b = two(tmp_path)
     main(["report", "--compare", str(a), str(b), "--output", str(tmp_path / "out")])
