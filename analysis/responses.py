@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -148,22 +149,37 @@ def _contrasts(said: Sequence[Said], groups: Sequence[str], baseline: str | None
 def _compared(own: Mapping[str, Mapping[int, Sequence[Said]]], baseline: str, group: str) -> Example | None:
     """A prompt under two groups: over the seeds of both, and shown in the seed and answers that differ most that way.
 
-    Several answers of a seed (of cells, or to a prompt that came twice) are averaged first.
+    Several answers of a seed (of cells, or to a prompt that came twice) are averaged first, over the levels that both
+    have of factors that both have: what a small model answers is not held against a large one.
     """
     theirs, ours = own.get(baseline, {}), own.get(group, {})
-    seeds = sorted(set(theirs) & set(ours))
+    alike = {seed: _alike(theirs[seed], ours[seed]) for seed in sorted(set(theirs) & set(ours))}
+    seeds = [seed for seed, levels in alike.items() if levels]
     if not seeds:
         return None
-    means = [[_mean(side[seed]) for side in (theirs, ours)] for seed in seeds]
+    means = [[_mean([*chain(*side)]) for side in zip(*alike[seed], strict=True)] for seed in seeds]
     first, second = (sum(column) / len(seeds) for column in zip(*means, strict=True))
     sign = 1.0 if second >= first else -1.0
     place = max(range(len(seeds)), key=lambda i: (sign * (means[i][1] - means[i][0]), -seeds[i]))
     seed = seeds[place]
-    best: list[Callable[[Sequence[Said]], Said]] = [_lowest, _highest]
-    if sign < 0:
-        best.reverse()
-    sides = best[0](theirs[seed]), best[1](ours[seed])
+
+    def apart(said: Said) -> float:
+        return sign * said.answer.reward
+
+    each = [(min(one, key=apart), max(other, key=apart)) for one, other in alike[seed]]
+    sides = max(each, key=lambda pair: apart(pair[1]) - apart(pair[0]))
     return Example(second - first, (first, second), len(seeds), seed, sides)
+
+
+def _alike(theirs: Sequence[Said], ours: Sequence[Said]) -> list[tuple[list[Said], list[Said]]]:
+    """The answers of both sides at each level of the factors that both have."""
+    labels = [{label for said in side for label, _ in said.cell} for side in (theirs, ours)]
+    levels: dict[Cell, tuple[list[Said], list[Said]]] = {}
+    for place, side in enumerate((theirs, ours)):
+        for said in side:
+            level = tuple(item for item in said.cell if item[0] in labels[0] & labels[1])
+            levels.setdefault(level, ([], []))[place].append(said)
+    return [both for both in levels.values() if all(both)]
 
 
 def _first(own: Mapping[str, Mapping[int, Sequence[Said]]], groups: Sequence[str]) -> Example | None:
@@ -177,14 +193,6 @@ def _first(own: Mapping[str, Mapping[int, Sequence[Said]]], groups: Sequence[str
 
 def _mean(said: Sequence[Said]) -> float:
     return sum(one.answer.reward for one in said) / len(said)
-
-
-def _lowest(said: Sequence[Said]) -> Said:
-    return min(said, key=lambda one: one.answer.reward)
-
-
-def _highest(said: Sequence[Said]) -> Said:
-    return max(said, key=lambda one: one.answer.reward)
 
 
 # ---------------------------------------------------------------- reading

@@ -93,6 +93,22 @@ def test_answers_of_one_seed_are_averaged_and_the_most_different_are_shown(small
     assert [(side.run, side.answer.reward) for side in win.sides] == [("C0-0", 0.0), ("C1-0-0", 1.0)]
 
 
+def test_answers_are_compared_on_the_levels_that_both_have(small: Made) -> None:
+    """The large model is right and the small one wrong under both methods: C1 gained on the small one alone."""
+    sizes = [{"model": "small"}, {"model": "large"}]
+    folder = small(cells={"C0": sizes, "C1": sizes}, seeds=(0, 1))
+    record(run_of(folder, "C0-0-0"), {"a": [0]})
+    record(run_of(folder, "C0-0-1"), {"a": [0.75]})
+    record(run_of(folder, "C1-0-0"), {"a": [0.5]})
+    record(run_of(folder, "C1-0-1"), {"a": [1]})
+    record(run_of(folder, "C0-1-0"), {"a": [0]})  # without its large one, the mean of seed 1 would be a win of 0.5
+    record(run_of(folder, "C1-1-0"), {"a": [0]})
+    record(run_of(folder, "C1-1-1"), {"a": [1]})
+    (win,) = found(folder).contrasts[0].wins
+    assert win.difference == ((0.75 - 0.375) + 0) / 2 and win.seeds == 2
+    assert [(side.run, side.answer.reward) for side in win.sides] == [("C0-0-0", 0.0), ("C1-0-0", 0.5)]
+
+
 def test_equal_differences_have_an_order_of_their_own(small: Made) -> None:
     folder = small(seeds=(0,))
     for run, reward, order in (("C0-0", 0, "hgfedcba"), ("C1-0", 1, "badcfehg")):
