@@ -124,6 +124,20 @@ _KNOWN = {
     )
 }
 
+_TOKENS = {
+    metric.key: metric
+    for metric in (
+        Metric(
+            "entropy", "entropy surrogate of each token", "nats", None,
+            "-p log p of a sampled token: not an entropy",
+        ),
+        Metric(
+            "covariance", "covariance of each token", "nats", None,
+            "the product of a token's advantage and log-probability, each less its mean",
+        ),
+    )
+}  # fmt: skip
+
 
 def capital(text: str) -> str:
     """Text with its first letter in upper case, the others as they are."""
@@ -139,6 +153,11 @@ def describe(key: str) -> Metric:
     first, last = describe(made.keys[0]), describe(made.keys[-1])
     label = f"magnitude of {first.label}" if made.sign == "|" else f"({first.label} {made.sign} {last.label})"
     return Metric(key, label, first.unit, None, first.caveat)
+
+
+def distribution(name: str, imported: bool = False) -> Metric:
+    """What a histogram of that name is of; one from another tool's runs is not known, whatever it is called there."""
+    return Metric(name, name) if imported else _TOKENS.get(name, Metric(name, name))
 
 
 def caveats(keys: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.drawing import Sketch, legend, look_of, panels_of
 from analysis.histograms import Array, Histograms, read_histograms
-from analysis.metrics import capital
+from analysis.metrics import capital, distribution
 from analysis.picture import Picture
 from analysis.study import Study
 from launcher import run as folders
@@ -20,6 +20,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     """Every group's distribution, mean over its runs, a panel a step; None where no run that ended well has it."""
     (name,) = picture.metrics
     sweep = study.sweep
+    about = distribution(name, bool(sweep.plan.get("imported")))
     multirun = sweep.folder.parent
     ended = [run for run in sweep.runs if run.problem is None]
     read = {run.id: read_histograms(folders.run_folder(multirun, run.id), name) for run in ended}
@@ -47,14 +48,14 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         entries.append((f"{sweep.label(group)}{count}", {**look, "linewidth": 1.9}))
     for axes, step in zip(panels, steps, strict=True):
         axes.set_title(f"step {step}", fontsize=9, loc="left")
-        axes.set_xlabel(name)
+        axes.set_xlabel(about.axis)
         axes.margins(x=0.01)
         axes.set_ylim(bottom=0)
     panels[0].set_ylabel("density")
     canvas.set_figheight(3.0 + 0.2 * legend(canvas, "upper", entries))
     texts = [
-        f"Histogram of {name} at the first, middle and last step that every run recorded, as a density: the mean over "
-        "the runs of each method."
+        f"Histogram of {about.label} at the first, middle and last step that every run recorded, as a density: the "
+        "mean over the runs of each method."
     ]
     without = [sweep.label(g) for g in sweep.groups if g not in groups and any(run.group == g for run in ended)]
     if without:
@@ -64,7 +65,9 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     bad = sum(found.bad for found in read.values())
     if bad:
         texts.append(f"{bad} bad {'line' if bad == 1 else 'lines'} left out.")
-    return Sketch(picture.name, f"{capital(name)}, histogram", " ".join(texts), canvas)
+    if about.caveat:
+        texts.append(f"{capital(about.label)}: {about.caveat}.")
+    return Sketch(picture.name, f"{capital(about.label)}, histogram", " ".join(texts), canvas)
 
 
 def _edges(found: list[Histograms], steps: list[int]) -> Array:

@@ -169,6 +169,20 @@ def test_missing_runs_and_bad_lines_are_said(make_sweep: MakeSweep, monkeypatch:
     assert "q_star: 2 of 3 seeds" in found[BAND][0] and "dotted" not in found[BAND][0]
 
 
+def test_histogram_of_the_entropy_surrogate_is_not_called_an_entropy(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_sweep(("C0",), seeds=(0,), analysis={"figures": [{"histogram": "entropy"}]})
+    line = {"step": 60, "attempt": 1, "name": "entropy", "edges": [0, 0.2, 0.4], "counts": [3, 1]}
+    folders.histograms_path(folders.run_folder(folder.parent, "C0-0")).write_text(json.dumps(line) + "\n")
+    ours = drawn(monkeypatch, folder)["histogram_entropy"][0]
+    assert "Entropy surrogate of each token: -p log p of a sampled token: not an entropy." in ours
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "imported": True}))
+    theirs = drawn(monkeypatch, folder)["histogram_entropy"][0]  # what another tool called so may be one
+    assert theirs.startswith("Histogram of entropy at") and "not an entropy" not in theirs
+
+
 def test_histogram_that_no_run_has_is_named(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), analysis={"figures": [{"histogram": "alpha"}, {"scatter": [X, Y]}]})
     assert main(["report", str(folder)]) == 0
