@@ -22,7 +22,9 @@ Cell = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Run:
-    """One planned run under one group, with what its folder holds. `problem`: why it has no full result, or None."""
+    """One planned run under one group, with what its folder holds. `problem`: why it has no full result, or None.
+    created: when it was planned, finished: when it ended, in unix seconds; None where nobody said.
+    """
 
     id: str
     group: str
@@ -35,6 +37,8 @@ class Run:
     summary: Mapping[str, Any]
     provenance: Mapping[str, Any]
     problem: str | None
+    created: float | None = None
+    finished: float | None = None
 
     @property
     def done(self) -> bool:
@@ -134,9 +138,10 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     curves, summary, provenance = EMPTY, {}, {}
     state, attempt = "missing", 0
     problem: str | None = None
+    created = finished = None
     try:
         found = folders.read_state(folder)
-        state, attempt = found.state, found.attempt
+        state, attempt, created, finished = found.state, found.attempt, found.created, found.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"
     except (OSError, ValueError, TypeError) as error:
@@ -159,7 +164,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         provenance = folders.read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
-    return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem)
+    return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished)
 
 
 def _why(state: folders.State) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis import ratio
+from analysis import looks, ratio
 from analysis.compare import PairedResult
 from analysis.floor import DRAWS, EXACT_UP_TO
 from analysis.metrics import capital, caveats, describe
@@ -43,7 +43,7 @@ _COLUMNS = (
 
 def tables(study: Study, judged: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first."""
-    found = [main(study), metrics(study), efficiency(study), hypotheses(judged), cost(study), runs(study)]
+    found = [main(study), metrics(study), efficiency(study), hypotheses(study, judged), cost(study), runs(study)]
     return [table for table in found if table.rows]
 
 
@@ -63,7 +63,7 @@ def main(study: Study) -> Table:
         f"Value: mean over seeds. Difference: group minus baseline over the same seeds, with its {level} t interval.",
         f"The first measure is the declared question; the others are secondary. {_adjusted(study)}",
     ]
-    return _with_notes(table, tuple(notes) + table.notes)
+    return _with_notes(table, tuple(notes) + _looked(study) + table.notes)
 
 
 def metrics(study: Study) -> Table:
@@ -216,8 +216,10 @@ def efficiency(study: Study) -> Table:
     return Table("efficiency", "Efficiency", columns, tuple(rows), tuple(records), notes, tuple(groups))
 
 
-def hypotheses(judged: Sequence[Verdict]) -> Table:
+def hypotheses(study: Study, judged: Sequence[Verdict]) -> Table:
     """The declared hypotheses with what the runs say of them."""
+    looked = _looked(study)
+    judged = [replace(v, declared=f"{v.declared}; seeds were added later" if looked else v.declared) for v in judged]
     rows = [
         (v.id, v.claim, v.verdict, v.quantity, v.shown or "-", str(v.n), v.decided, v.declared) for v in judged
     ]  # fmt: skip
@@ -239,7 +241,7 @@ def hypotheses(judged: Sequence[Verdict]) -> Table:
         "and do not if more than m - k fail at alpha / k. Greater and less go by the adjusted p of their measure.",
     )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
-    return Table("hypotheses", "Hypotheses", columns, tuple(rows), tuple(records), notes)
+    return Table("hypotheses", "Hypotheses", columns, tuple(rows), tuple(records), notes + looked)
 
 
 COSTS = {
@@ -309,6 +311,12 @@ def remark(run: Run) -> str:
     if run.curves.not_finite:
         parts.append("not finite: " + ", ".join(f"{key} {n} times" for key, n in sorted(run.curves.not_finite.items())))
     return "; ".join(parts)
+
+
+def _looked(study: Study) -> tuple[str, ...]:
+    """Whether seeds were added after a look, as a note."""
+    said = looks.said(study.sweep)
+    return () if said is None else (capital(said),)
 
 
 def _adjusted(study: Study) -> str:

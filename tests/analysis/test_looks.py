@@ -1,0 +1,56 @@
+"""Seeds that were added after a look are named; runs that waited, failed or belonged to others before are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.looks import added
+from analysis.read import read_sweep
+from launcher import run as folders
+from tests.analysis.conftest import ANALYSIS, MakeSweep
+
+GROUPS = ("C0", "C1")
+H1 = {"claim": "C1 is above C0.", "kind": "greater", "group": "C1", "metric": "analysis/reward_sum_mean"}
+
+
+def times(folder: Path, at: Mapping[str, tuple[float | None, float | None]]) -> Path:
+    """Runs by the beginning of their id: when they were planned, and when they ended (None: not yet)."""
+    for place in folders.runs_folder(folder.parent).iterdir():
+        for name, (created, finished) in at.items():
+            if place.name.startswith(name):
+                state = folders.State(place.name, "done" if finished else "running", 1, created, created, finished)
+                folders.write_state(place, state)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("at", "late", "known"),
+    [
+        pytest.param({"C": (10, 90)}, [], [], id="all at once"),
+        pytest.param({"C0-0": (10, 20), "C1-0": (10, 25), "C0-1": (10, 90), "C1-1": (10, 95)}, [], [], id="waited"),
+        pytest.param({"C0-0": (10, 20), "C1-0": (10, 25), "C0-1": (30, 90), "C1-1": (30, 95)}, [1], [0], id="added"),
+        pytest.param({"C0-0": (10, 20), "C1-0": (10, 25), "C0-1": (30, None), "C1-1": (30, None)}, [1], [0], id="run"),
+        pytest.param({"C0-0": (10, 20), "C1-0": (30, 90), "C0-1": (30, 90), "C1-1": (30, 95)}, [], [], id="one group"),
+        pytest.param({"C0-0": (10, 20), "C1-0": (10, 25), "C0-1": (10, 20), "C1-1": (30, 95)}, [1], [0], id="shared"),
+        pytest.param({"C": (None, 90)}, [], [], id="nobody said"),
+    ],
+)
+def test_a_seed_is_added_where_others_could_be_compared_before_it_was_planned(
+    make_sweep: MakeSweep, at: Mapping[str, tuple[float | None, float | None]], late: list[int], known: list[int]
+) -> None:
+    assert added(read_sweep(times(make_sweep(GROUPS, seeds=(0, 1), steps=8), at))) == (late, known)
+
+
+def test_the_report_marks_it_below_the_tables_that_rest_on_the_seeds(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(GROUPS, seeds=(0, 1, 2, 3), steps=20, analysis={**ANALYSIS, "hypotheses": {"H1": H1}})
+    at = {f"{group}-{seed}": (10.0 + 90 * (seed > 1), 90.0 + 90 * (seed > 1)) for group in GROUPS for seed in range(4)}
+    times(folder, at)
+    assert main(["report", str(folder)]) == 0
+    for table in ("main", "hypotheses"):
+        written = (folder / "report" / "tables" / f"{table}.md").read_text()
+        assert "Seeds 2, 3 were added when seeds 0, 1 had results." in written
+    assert "not recorded; seeds were added later" in (folder / "report" / "tables" / "hypotheses.csv").read_text()
