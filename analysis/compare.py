@@ -128,7 +128,7 @@ def paired(
         reasons.append("no pair to compare")
         return PairedResult(0, None, None, None, 0, None, None, None, 1.0, needed, None, "; ".join(reasons))
 
-    d, size = _differences(left, right)
+    d, size = _differences(left, right, student.rounding(a, b))
     largest = float(np.abs(d).max())
     ties = int((d == 0).sum())
     better = int((d > 0).sum() if direction == "higher" else (d < 0).sum())
@@ -230,7 +230,7 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
     if n == 0:
         reasons.append("no pair to compare")
         return EquivalenceResult(0, margin, None, None, None, None, "; ".join(reasons))
-    d, size = _differences(left, right)
+    d, size = _differences(left, right, student.rounding(a, b))
     found = student.mean(d, size)
     if found is None:
         reasons.append(ONE_PAIR if n == 1 else _equal(float(np.abs(d).max())))
@@ -279,9 +279,11 @@ def _finite(values: ArrayLike, name: str, reasons: list[str]) -> Array:
     return np.asarray(x[usable])
 
 
-def _differences(left: Array, right: Array) -> tuple[Array, float]:
-    """left - right, zero where only rounding is left of it; and the size of the numbers subtracted."""
-    return student.difference(left, right), float(np.abs((left, right)).max())
+def _differences(left: Array, right: Array, rounding: float) -> tuple[Array, float]:
+    """left - right, zero where only rounding is left of it; and the size of the numbers subtracted, as large as if what
+    is rounding in them were it in doubles."""
+    slack = rounding * np.maximum(np.abs(left), np.abs(right))
+    return student.without_rounding(left - right, slack), float(np.abs((left, right)).max()) * (rounding / ROUNDING)
 
 
 def _mean(d: Array) -> float:

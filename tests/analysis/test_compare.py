@@ -209,6 +209,15 @@ def test_guards_give_a_reason_and_no_false_certainty(a: list[float], b: list[flo
         assert result.p_signflip is not None and result.p_signflip >= result.floor
 
 
+def test_rounding_of_single_precision_is_no_evidence() -> None:
+    a, b = np.float32([0.1, 0.2, 0.3]), np.float32([0.0, 0.1, 0.2])
+    result = paired(a, b)  # constant, but for some 1e-8
+    assert result.p_t is None and result.d_z is None and "all differences are equal" in (result.reason or "")
+    assert equivalence(a, b, 1.0).p is None
+    assert paired(a, a * np.float32(1 + 1.2e-7)).ties == 3
+    assert paired(a, b * 2).p_t == pytest.approx(paired([0.1, 0.2, 0.3], [0.0, 0.2, 0.4]).p_t, rel=1e-5)
+
+
 def test_zeros_raise_the_number_of_seeds_needed() -> None:
     result = against_zero([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     assert result.p_signflip == 0.0625
