@@ -63,7 +63,15 @@ class Verdict:
 
 
 def judge(hypothesis: Hypothesis, runs: Study) -> Verdict:
-    """Judge one hypothesis on the runs of its experiment."""
+    """Judge one hypothesis on the runs of its experiment.
+
+    Raises ValueError for a kind that is none or a group that the experiment does not have, which no plan comes to.
+    """
+    if hypothesis.kind not in _JUDGES:
+        raise ValueError(f"{hypothesis.id}: kind = {hypothesis.kind!r}; {', '.join(_JUDGES)} are allowed")
+    for group in (hypothesis.group, *hypothesis.against):
+        if group and group not in runs.sweep.groups:
+            raise ValueError(f"{hypothesis.id}: group = {group!r}; the groups are {', '.join(runs.sweep.groups)}")
     found = _JUDGES[hypothesis.kind](hypothesis, runs)
     if found.verdict != NOT_EVALUABLE:
         return found

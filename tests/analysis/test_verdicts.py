@@ -15,6 +15,7 @@ import yaml
 
 from analysis import compare, student
 from analysis.__main__ import main
+from analysis.hypothesis import Hypothesis
 from analysis.read import BadPlan, read_sweep
 from analysis.settings import settings
 from analysis.study import Study, study
@@ -66,6 +67,17 @@ def test_range_goes_by_the_whole_interval(make_sweep: MakeSweep, low: Any, high:
     found = judged(sweep_of(make_sweep, {UP: around(1.0)}), kind="range", group="A", metric=UP, **bounds)
     assert found.verdict == verdict and found.n == 3 and found.estimate == pytest.approx(1.0)
     assert found.interval == pytest.approx(student.t_interval(1 + SPREAD))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"kind": "most"}, "kind = 'most'; range"), ({"group": "C9"}, "'C9'; the")]
+)
+def test_a_hypothesis_of_nothing_there_is_refused(make_sweep: MakeSweep, wrong: dict[str, str], said: str) -> None:
+    sweep = read_sweep(make_sweep())
+    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
+    made = Hypothesis("H", "it is so", **{"kind": "range", "group": "C1", "metrics": ("a/b",), "low": 0.0, **wrong})
+    with pytest.raises(ValueError, match=said):
+        judge(made, study(sweep, asked))
 
 
 def test_one_seed_and_equal_seeds_decide_nothing(make_sweep: MakeSweep) -> None:
