@@ -12,6 +12,7 @@ from scipy import special
 
 from analysis.read import Run
 from analysis.study import Study
+from analysis.summarize import LARGEST
 
 Array = NDArray[np.float64]
 _POINTS = 400  # a curve of more points than that is averaged in bins: no screen or printer shows more
@@ -89,9 +90,11 @@ def _average(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
 
 def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
     values = run.curves.values.get(metric)
-    if values is None or not np.isfinite(values).any():
+    if values is None:
         return None
-    kept = np.isfinite(values)
+    kept = np.abs(values) < LARGEST
+    if not kept.any():
+        return None
     return run.curves.steps[kept], values[kept]
 
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 _SLACK = 1e-9
 FINAL = 0.1  # the share of the budget at its end that a final value is the mean of
+LARGEST = 1e307  # of the sum of a curve's sizes: no axis can be drawn that reaches further
 EARLY = 0.1  # the share of the budget at its beginning that is the early phase
 
 
@@ -246,7 +247,7 @@ def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
         size = float(np.abs(y).sum())
     if x.size and not (math.isfinite(x[0]) and math.isfinite(x[-1])):
         raise ValueError(f"the axis is not finite: it reaches from {x[0]:g} to {x[-1]:g}")
-    if math.isfinite(size) and y.size and (x[1:] > x[:-1]).all():
+    if size < LARGEST and y.size and (x[1:] > x[:-1]).all():
         return x, y  # as nearly every curve is
     infinite = np.flatnonzero(np.isinf(y))
     if infinite.size:
@@ -258,6 +259,6 @@ def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
     if x.size > 1 and not (np.diff(x) > 0).all():
         raise ValueError("the axis does not increase")
     with np.errstate(over="ignore"):
-        if not math.isfinite(float(np.abs(y).sum())):
+        if not float(np.abs(y).sum()) < LARGEST:
             raise NotEvaluable("values too large to add up")
     return x, y

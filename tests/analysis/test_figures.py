@@ -246,6 +246,21 @@ def test_axis_names_every_metric_where_units_differ(make_sweep: MakeSweep, monke
     ]
 
 
+@pytest.mark.parametrize("size", [1e306, 1.7e308])
+def test_a_curve_larger_than_any_axis_is_missing_not_an_error(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, size: float
+) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return [line | {USAGE: size if (group, seed) == ("C1", 0) else 1.0} for line in metrics(group, seed, STEPS)]
+
+    folder = make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lines)
+    found = studied(folder)
+    assert found.ranges[USAGE].reasons == {run.id: "values too large to add up" for run in found.sweep.runs
+                                           if (run.group, run.seed) == ("C1", 0)}  # fmt: skip
+    drawings = drawn(monkeypatch, folder)
+    assert any("2 of 3 seeds" in caption for caption, _ in drawings.values())
+
+
 def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
