@@ -50,8 +50,10 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _width(i)} for i in range(len(keys))]
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
-    caption = _caption(study, about, found, many)
     intervals = {f"mean--{s.group}": span for s in found[0] if (span := _span(s, study.settings.alpha)) is not None}
+    low, high = axes.get_ylim()
+    cut = any((below < low).any() or (above > high).any() for below, above in intervals.values())
+    caption = _caption(study, about, found, many, cut)
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{place}": metric.axis for place, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
@@ -196,12 +198,20 @@ def _y_label(about: Sequence[Metric]) -> str:
     return ";\n".join(textwrap.fill(text, _Y_LABEL, break_on_hyphens=False) for text in whole)
 
 
-def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Series]], many: bool) -> str:
-    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know."""
+def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Series]], many: bool, cut: bool) -> str:
+    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know; cut: whether
+    an interval goes on beyond the axes."""
+    whole = [s for s in found[0] if s.whole.size]
+    lone = [s.label for s in whole if len(s.whole) == 1]
+    interval = f"its {100 * (1 - study.settings.alpha):g}% t interval, " if len(lone) < len(whole) else ""
     texts = [
-        f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds (thick), its "
-        f"{100 * (1 - study.settings.alpha):g}% t interval, each seed behind it (thin)."
+        f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds (thick), {interval}each seed behind it "
+        "(thin)."
     ]
+    if lone:
+        texts.append(f"One seed has no interval{': ' + ', '.join(lone) if interval else ''}.")
+    if cut:
+        texts.append("The axis follows the seeds: intervals that go beyond it are cut.")
     if len(about) > 1:
         texts.append(f"In broken lines, the mean over seeds alone: {'; '.join(metric.axis for metric in about[1:])}.")
     if many:

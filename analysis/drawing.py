@@ -6,6 +6,7 @@ Same input, same bytes: no dates, no random ids.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B13A70")
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
+LINE = 76  # letters that fit a line of a figure of the page's width
 _WIDTH = 7.0  # inches of a figure that fills the page's width
 MANY = 100  # seeds of all methods in a figure: beyond that each method's are drawn as one, and a page stays small
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
@@ -117,6 +119,7 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
     """A legend above ("upper") or below ("lower") the axes, of text and line style each; the rows that it needs."""
     from matplotlib.lines import Line2D
 
+    entries = [(textwrap.fill(text, LINE), style) for text, style in entries]
     handles = [Line2D([], [], label=text, **style) for text, style in entries]
     place: dict[str, Any] = {"loc": f"outside {side} left", "handlelength": 2.6, "columnspacing": 1.4}
     rows = 1
@@ -125,7 +128,12 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
         rows += 1
         made.remove()
         made = canvas.legend(handles=handles, ncols=-(-len(handles) // rows), **place)
-    return rows
+    return rows + sum(text.count("\n") for text, _ in entries)
+
+
+def brief(label: str, letters: int) -> str:
+    """A label in so many letters; what is cut off stands as an ellipsis."""
+    return label if len(label) <= letters else f"{label[: letters - 1].rstrip()}…"
 
 
 def lay_out(canvas: Canvas) -> None:

@@ -5,13 +5,14 @@ Every method's artists carry a group id (gid), so that a page can hide them.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.curves import curves, spread
-from analysis.drawing import INK, MANY, STYLE, TOGETHER, Figure, Sketch, canvas_of, colours, save
+from analysis.drawing import INK, LINE, MANY, STYLE, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
 from analysis.metrics import capital
 from analysis.picture import Picture
 from analysis.points import pareto, scatter
@@ -23,6 +24,7 @@ from analysis.waiting import waiting
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_TICK = 28  # letters in a line of a method's label, of which there are two at most
 _DRAW: Mapping[str, Callable[[Study, Picture], Sketch | None]] = {
     "curves": curves, "band": spread, "histogram": snapshots, "pareto": pareto, "scatter": scatter,
 }  # fmt: skip
@@ -93,19 +95,21 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
         mean: dict[str, Any] = {"color": colour, "gid": f"mean--{group}", "label": "mean over seeds"}
         axes.plot([result.mean_difference or 0.0], [place], "D", markersize=6, **mean)
         count = "" if not comparison.gaps else f" (n = {result.n})"
-        labels.append(study.sweep.label(group) + count)
+        labels.append(textwrap.fill(brief(study.sweep.label(group), 2 * _TICK), _TICK) + count)
     axes.set_yticks(range(len(shown)), labels)
     axes.set_ylim(-0.6, len(shown) - 0.4)
     axes.grid(False, axis="y")
     measure = block.measure
     unit = f" ({measure.unit})" if measure.unit else ""
     baseline = reference or study.sweep.label(shown[0].baseline)
-    axes.set_xlabel(f"{measure.title}, difference to {baseline}{unit}")
+    beside = max(len(line) for label in labels for line in label.split("\n"))  # it is centred below the axes alone
+    axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE + 14 - min(beside, _TICK)))
     level = f"{100 * (1 - study.settings.alpha):g}%"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (
         f"{capital(measure.title)}, difference to {baseline} over the same seeds: mean (diamond) "
-        f"with its {level} t interval, each seed as a dot.{sides.get(measure.better or '', '')}"
+        f"{f'with its {level} t interval, ' if intervals else 'without interval, for one seed has none, '}each seed as "
+        f"a dot.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )
     return Sketch("differences", f"Differences to {reference or 'the baseline'}", caption, canvas, intervals)

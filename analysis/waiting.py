@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import numpy as np
 
-from analysis.drawing import Sketch, canvas_of, legend, look_of
+from analysis.drawing import Sketch, brief, canvas_of, legend, look_of
 from analysis.metrics import capital
 from analysis.study import AXES, Block, Study
 from analysis.summarize import NotEvaluable, survival
@@ -31,6 +30,7 @@ def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
     moments = [at for at in MaxNLocator(5).tick_values(0, budget) if 0 <= at <= budget]
     entries: list[tuple[str, Any]] = []
     notes = []
+    never = []
     for group in sweep.groups:
         own = [block.values[run.id] for run in sweep.runs if run.group == group]
         times = [value.value for value in own if value.value is not None]
@@ -49,13 +49,15 @@ def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
             axes.plot(found.censored, left, "|", markersize=11, markeredgewidth=1.8, clip_on=False, **mark)
         below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         down = -(22 + _ROW * (len(entries) + 1))
-        label = textwrap.shorten(sweep.label(group), _LETTERS, placeholder="…")
+        label = brief(sweep.label(group), _LETTERS)
         of_group = {**below, "fontsize": 8, "gid": f"risk--{group}"}
         axes.annotate(label, (0, 0), (-14, down), ha="right", **of_group)
         for place, at in enumerate(moments):
             count = str(int((np.asarray(times) >= at).sum()))
             axes.annotate(count, (at, 0), (0, down), ha="center", **{**of_group, "gid": f"risk{place}--{group}"})
         entries.append((sweep.label(group), {**look, "linewidth": 1.9}))
+        if found.share[-1] == 1.0:
+            never.append(sweep.label(group))
         if len(times) < len(own):
             notes.append(f"{sweep.label(group)}, {len(times)} of {len(own)} runs")
     if not entries:
@@ -69,10 +71,13 @@ def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
     axes.set_ylabel("share of runs that have not reached it")
     canvas.set_figheight(3.2 + _ROW / 72 * (len(entries) + 1) + 0.2 * legend(canvas, "upper", entries))
     title = capital(measure.title)
+    alike = ", their lines are one" if len(never) > 1 else ""
+    above = f" No run has reached it of {', '.join(never)}{alike}." if never else ""
     gaps = f" Missing: {'; '.join(notes)}." if notes else ""
     caption = (
         f"{title} (threshold {measure.origin}): Kaplan and Meier's estimate of the share of runs that has not reached "
         f"it by then, and below how many are still on their way. A bar marks runs cut off at the budget of "
-        f"{budget:g}. Where each seed has one run, the mean time in the tables is the area under its curve.{gaps}"
+        f"{budget:g}. Where each seed has one run, the mean time in the tables is the area under its curve."
+        f"{above}{gaps}"
     )
     return Sketch(name, title, caption, canvas)

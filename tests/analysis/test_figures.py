@@ -59,8 +59,8 @@ def studied(folder: Path) -> Study:
     return study(sweep, settings(sweep.plan["analysis"]))
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str, Any]]:
-    """Caption and canvas of every figure of curves, laid out as it is saved."""
+def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = False) -> dict[str, tuple[str, Any]]:
+    """Caption and canvas of every figure, that of differences only if asked for, laid out as it is saved."""
     kept: dict[str, tuple[str, Any]] = {}
 
     def keep(sketches: Sequence[Sketch]) -> list[Figure]:
@@ -72,7 +72,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str,
 
     monkeypatch.setattr(module, "save", keep)
     figures(studied(folder))
-    return {name: found for name, found in kept.items() if name != "differences"}
+    return {name: found for name, found in kept.items() if all_of_them or name != "differences"}
 
 
 def lines_of(canvas: Any) -> dict[str, Any]:
@@ -278,6 +278,49 @@ def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
     lines = lines_of(canvas)  # the ninth group has the first one's colour again
     first, ninth = lines["metric1--C0"], lines[f"metric1--{groups[8]}"]
     assert first.get_color() == ninth.get_color() and first.get_marker() != ninth.get_marker()
+
+
+def test_captions_say_which_intervals_are_cut_or_not_there(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_sweep(("C0", "C1"), steps=20, analysis=asked(metrics=(WH,)))
+    caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
+    assert "95% t interval" in caption and "intervals that go beyond it are cut" in caption
+    for seed in (1, 2):
+        shutil.rmtree(folders.run_folder(folder.parent, f"C1-{seed}"))
+    caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
+    assert "95% t interval" in caption and "One seed has no interval: C1 (BNTO minimal)." in caption
+    for seed in (1, 2):
+        shutil.rmtree(folders.run_folder(folder.parent, f"C0-{seed}"))
+    caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
+    assert "t interval" not in caption and "One seed has no interval." in caption and "cut" not in caption
+
+
+def test_methods_that_never_reach_a_threshold_are_named(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        top = {"C0": 2.0, "C1": 1.0, "C3": 0.5}[group]
+        return [{"step": step, "attempt": 1, REWARD: top * step / 20} for step in range(1, 21)]
+
+    analysis = {"primary": {"metric": REWARD}, "time_to": [{"at": 1.0}], "window": 2}
+    folder = make_sweep(("C0", "C1", "C3"), steps=20, analysis=analysis, lines=lines)
+    caption = drawn(monkeypatch, folder)["reach_1"][0]
+    assert "No run has reached it of C1 (BNTO minimal), C3, their lines are one." in caption
+
+
+def test_long_labels_stay_inside_figures(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = ["C0", "a_name_without_a_space_" * 6, "words and words " * 8]
+    analysis = {**asked(metrics=(WH,)), "time_to": [{"baseline_final": 0.9}]}
+    folder = make_sweep(groups, seeds=(0, 1), steps=20, analysis=analysis)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["groups"]["C0"]["label"] = "a baseline of many words " * 4
+    folders.write_json(folder / "plan.json", plan)
+    found = drawn(monkeypatch, folder, all_of_them=True)
+    for name in ("differences", "reach_1", "curve_analysis_wH_per_token"):
+        canvas = found[name][1]
+        box = canvas.get_tightbbox()
+        width, height = canvas.get_size_inches()
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, name
+        assert canvas.axes[0].get_window_extent().width > 0.4 * canvas.bbox.width
 
 
 def test_caveat_of_two_metrics_stands_only_where_both_are_and_once_for_several() -> None:
