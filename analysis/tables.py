@@ -63,7 +63,31 @@ def main(study: Study) -> Table:
         f"Value: mean over seeds. Difference: group minus baseline over the same seeds, with its {level} t interval.",
         f"The first measure is the declared question; the others are secondary. {_adjusted(study)}",
     ]
+    if any(_exceeded(block, study) for block in chosen(study)):
+        notes.append(
+            f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
+            "may be better."
+        )
     return _with_notes(table, tuple(notes) + _looked(study) + table.notes)
+
+
+def _exceeded(block: Block, study: Study) -> bool:
+    """Whether a group's best value is worse than its final one."""
+    if block.measure.summary != "best":
+        return False
+    sign = -1.0 if block.measure.better == "lower" else 1.0
+    final = {
+        estimate.group: estimate.mean
+        for other in study.blocks
+        if other.measure.summary == "final" and other.measure.metric == block.measure.metric
+        for estimate in other.estimates
+    }
+    return any(
+        estimate.mean is not None
+        and (end := final.get(estimate.group)) is not None
+        and sign * (end - estimate.mean) > 0
+        for estimate in block.estimates
+    )
 
 
 def metrics(study: Study) -> Table:

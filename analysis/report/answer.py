@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from analysis.study import Block, Comparison, Study
 @dataclass(frozen=True)
 class Answer:
     """question, then what was found (`result`), how surely (`certainty`), what n seeds can decide (`limits`), gaps, and
-    what it took (`cost`, "" where no run says)."""
+    which runs there are and what they took (`cost`)."""
 
     question: str
     result: str
@@ -27,8 +27,7 @@ class Answer:
     limits: tuple[str, ...]
     gaps: tuple[str, ...]
     warnings: tuple[tuple[str, str, str, str], ...]
-    counts: tuple[tuple[str, int], ...]
-    cost: str = ""
+    cost: str
 
 
 def answer(study: Study) -> Answer:
@@ -52,8 +51,7 @@ def answer(study: Study) -> Answer:
         _limits(study),
         gaps,
         tuple(warnings),
-        tuple(sorted(states.items())),
-        _cost(study),
+        f"{_extent(study, states)} {_cost(study)}".rstrip(),
     )
 
 
@@ -78,16 +76,16 @@ def _result(study: Study) -> tuple[str, str]:
     block, sweep = study.primary, study.sweep
     usable = [c for c in block.comparisons if c.result.mean_difference is not None]
     if not block.comparisons:
-        values = [
-            f"{sweep.label(e.group)} {format_estimate(e.mean, e.interval) or 'no result'} ({len(e.seeds)} seeds)"
-            for e in block.estimates
-        ]
+        shown = [(e, format_estimate(e.mean, e.interval) or "no result") for e in block.estimates]
+        values = [f"{sweep.label(e.group)} {text} ({_many(len(e.seeds), 'seed')})" for e, text in shown]
         why = "There is no other method to compare with."
         if len(values) > 1:
             why = "No baseline is declared (experiment.baseline), and so no method is compared with another."
         return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
     if not usable:
         why = "; ".join(f"{sweep.label(c.group)}: {c.verdict}" for c in block.comparisons)
+        if not any(e.seeds for e in block.estimates if e.group == sweep.baseline):
+            why = f"{sweep.label(block.comparisons[0].baseline)}, the baseline, has no result in any seed"
         if not any(estimate.recorded for estimate in block.estimates):
             why = _unrecorded(study, block.measure.metric)
         return "No method can be compared with the baseline.", f"{why}."
@@ -104,12 +102,16 @@ def _result(study: Study) -> tuple[str, str]:
         text = f"No {'method' if len(usable) == len(block.comparisons) else 'compared method'} did better than {base} "
         text += f"on the {block.measure.title}; closest is {sweep.label(leader.group)}: {first}."
     own, theirs = leader.reached or (None, None)
-    shown = _mean(sweep.label(leader.group), leader.a, own), _mean(base, leader.b, theirs)
-    text += f" Means over these seeds: {', '.join(shown)}."
+    means = _mean(sweep.label(leader.group), leader.a, own), _mean(base, leader.b, theirs)
+    text += f" Means over these seeds: {', '.join(means)}."
     text += "".join(f" {capital(note)}." for note in leader.notes)
     others = [f"{sweep.label(c.group)}, {c.verdict}" for c in block.comparisons if c not in usable]
     text += f" Not compared: {'; '.join(others)}." if others else ""
     return text, _certainty(study, leader, usable)
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n} {noun if n == 1 else noun + 's'}"
 
 
 def _mean(name: str, values: Sequence[float], reached: tuple[int, int] | None) -> str:
@@ -128,6 +130,14 @@ def _unrecorded(study: Study, metric: str) -> str:
 def _leader(block: Block, usable: list[Comparison]) -> Comparison:
     sign = -1.0 if block.measure.better == "lower" else 1.0
     return max(usable, key=lambda c: sign * (c.result.mean_difference or 0.0))
+
+
+def _extent(study: Study, states: Mapping[str, int]) -> str:
+    """How many runs, of which methods and seeds, and what became of them."""
+    seeds = sorted({run.seed for run in study.sweep.runs})
+    found = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    runs, methods = _many(sum(states.values()), "run"), _many(len(study.sweep.groups), "method")
+    return f"{runs}, {methods}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}: {found}."
 
 
 def _cost(study: Study) -> str:
@@ -165,8 +175,7 @@ def _difference(block: Block, comparison: Comparison, base: str) -> str:
     word = "better" if block.measure.better else "higher"
     planned = max(estimate.planned for estimate in block.estimates if estimate.group == comparison.group)
     only = f" (only {result.n} of {planned} planned pairs have both results)" if result.n < planned else ""
-    seeds = "seed" if result.n == 1 else "seeds"
-    return f"{amount}{unit} against {base}, {word} in {result.better} of {result.n} {seeds}{only}"
+    return f"{amount}{unit} against {base}, {word} in {result.better} of {_many(result.n, 'seed')}{only}"
 
 
 def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> str:
@@ -181,7 +190,9 @@ def _certainty(study: Study, leader: Comparison, usable: list[Comparison]) -> st
         text = f"This holds at alpha = {settings.alpha:g}{by}: {leader.verdict} (p = {p}{over})."
     else:
         over = f" for {size} comparisons" if size > 1 else ""
-        detail = f" (adjusted{over}: p = {p})" if p and over else f" (p = {p})" if p and p not in leader.verdict else ""
+        said = f"p = {p}" if p and f"p = {p}" not in leader.verdict else ""
+        detail = ": ".join(filter(None, (f"adjusted{over}" if p and over else "", said)))
+        detail = f" ({detail})" if detail else ""
         exact = "the exact test " if leader.verdict.startswith("cannot") else ""
         text = f"How sure: {exact}{leader.verdict}{detail}."
     if result.p_t is not None and study.primary.family is not None and study.primary.family.method == "max_t":

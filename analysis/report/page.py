@@ -69,7 +69,6 @@ def page(
         passing=AXES[study.settings.axis],
         groups=groups,
         seeds=seeds,
-        total=sum(count for _, count in said.counts),
     )
 
 

@@ -25,7 +25,8 @@ const grids = all(".grid").map((grid) => {
       const head = body.querySelector("tr.head");
       if (head) head.classList.toggle("filtered", !body.querySelector("tr:not(.head):not(.hidden):not(.filtered)"));
     }
-    const text = shown === rows.length ? `${rows.length} rows` : `${shown} of ${rows.length} rows`;
+    const every = `${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
+    const text = shown === rows.length ? every : `${shown} of ${every}`;
     if (count.textContent !== text) count.textContent = text;
   };
   field.addEventListener("input", refresh);

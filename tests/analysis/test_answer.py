@@ -147,3 +147,36 @@ def test_which_way_is_better_is_declared_or_said_to_be_assumed(make_sweep: MakeS
     assumed = [line for line in found.limits if line.startswith("That a higher a/up is better is an assumption")]
     assert len(assumed) == (direction is None)
     assert found.result.startswith("B did best" if direction == "lower" else "No method did better than A")
+
+
+def test_one_run_is_spoken_of_as_one(make_sweep: MakeSweep) -> None:
+    found = said(make_sweep(("A",), (0,), steps=20, analysis=ASKED, lines=level({"A": {0: 2.0}})))
+    assert found.result.endswith("A 2.000 (1 seed).") and found.cost.startswith("1 run, 1 method, seed 0: 1 done. ")
+
+
+def test_a_baseline_without_results_is_what_is_missing(make_sweep: MakeSweep) -> None:
+    heights = {group: {0: 2.0, 1: 2.1} for group in "ABC"}
+    folder = make_sweep(("A", "B", "C"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
+    for seed in (0, 1):
+        shutil.rmtree(folders.run_folder(folder.parent, f"A-{seed}"))
+    found = said(folder)
+    assert found.certainty == "A, the baseline, has no result in any seed."
+    assert found.cost.startswith("6 runs, 3 methods, seeds 0, 1: 4 done, 2 missing. ")
+
+
+def test_a_p_is_said_once(make_sweep: MakeSweep) -> None:
+    luck = {"A": 0.0, "B": 0.3, "C": 0.1}
+    heights = {group: {seed: height * (-1) ** seed for seed in range(6)} for group, height in luck.items()}
+    heights["B"][0] += 0.1
+    certainty = said(make_sweep(("A", "B", "C"), range(6), steps=20, analysis=ASKED, lines=level(heights))).certainty
+    assert certainty.startswith("How sure: undecided with n = 6: p = 1 (adjusted for 2 comparisons).")
+
+
+@pytest.mark.parametrize("rising", [True, False])
+def test_a_best_value_below_the_final_one_is_explained(make_sweep: MakeSweep, rising: bool) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return [{"step": step, "attempt": 1, UP: float(step if rising else -step)} for step in range(1, 31)]
+
+    asked = {**ASKED, "metrics": [UP]}
+    notes = " ".join(main_table(studied(make_sweep(("A", "B"), steps=30, analysis=asked, lines=lines))).notes)
+    assert ("Best value: the best mean over 20 steps. The final value is a mean over fewer" in notes) == rising
