@@ -124,7 +124,7 @@ def _short(text: str) -> str:
 
 
 def _says(found: Beside) -> list[str]:
-    """The primary measure, a sentence a method."""
+    """The primary measure, a sentence a method, and that one sweep is longer."""
     block = found.study.primary
     lines = []
     for compared in block.comparisons:
@@ -135,6 +135,13 @@ def _says(found: Beside) -> list[str]:
             f", better in {result.better} of {result.n} seeds"
         )  # fmt: skip
         lines.append(f"{name}: {shown}{unit}{count}; {compared.verdict}." if shown else f"{name}: {compared.verdict}.")
+    ends = [max((float(run.curves.steps[-1]) for run in sweep.runs if run.curves.steps.size), default=0.0)
+            for sweep in (found.a, found.b)]  # fmt: skip
+    if lines and ends[0] != ends[1]:
+        lines.append(
+            f"Measured on the steps that all runs have: those of A go to step {ends[0]:g}, those of B to step "
+            f"{ends[1]:g}. The values are not those of each sweep's own report."
+        )
     return lines
 
 

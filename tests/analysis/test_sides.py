@@ -170,3 +170,17 @@ def test_sweeps_on_other_seeds_are_compared_as_samples(tmp_path: Path) -> None:
     assert [row[2] for row in table.rows[:2]] == ["3 and 3"] * 2 and set(table.groups) == {"B/C0", "B/C1"}
     of = {estimate.group: estimate.values for estimate in found.study.primary.estimates}
     assert table.records[1]["difference"] == pytest.approx(unpaired(of["B/C1"], of["A/C1"]).mean_difference)
+
+
+@pytest.mark.parametrize("steps", [30, 40])
+def test_sweeps_of_unequal_length_are_said_to_be_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int
+) -> None:
+    analysis = {"primary": {"metric": REWARD}}
+    a, b = (
+        sweeps_in(tmp_path / name)(("C0",), seeds=(0, 1), steps=long, analysis=analysis, name=name)
+        for name, long in (("first", 40), ("second", steps))
+    )
+    assert main(["report", "--compare", str(a), str(b)]) == 0
+    cut = "those of A go to step 40, those of B to step 30. The values are not those of each sweep's own report."
+    assert (cut in capsys.readouterr().out) == (steps == 30)
