@@ -161,9 +161,12 @@ def _show(written: Report) -> None:
 
     said = written.answer
     print(said.question)
-    print(f"{said.result} {said.certainty}")
-    for line in (*said.limits, *(f"Missing: {gap}" for gap in said.gaps)):
+    print(said.result)
+    for line in said.limits:  # before any p
         print(f"* {line}")
+    print(said.certainty)
+    for gap in said.gaps:
+        print(f"* Missing: {gap}")
     print()
     print(to_text(_brief(written.tables[0])))
     for verdict in written.verdicts:

@@ -6,6 +6,7 @@ Every method's artists carry a group id (gid), so that a page can hide them.
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]
     import matplotlib
 
     matplotlib.use("Agg")
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # docs/report.md says so
         found: list[Sketch] = []
         for draw in drawings:
             made = draw()

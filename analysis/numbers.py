@@ -40,7 +40,10 @@ def format_number(value: float | None, digits: int = 4) -> str:
 
 
 def format_estimate(value: float | None, interval: tuple[float, float] | None, signed: bool = False) -> str:
-    """A value with its interval, rounded together to two significant digits of the interval's half width."""
+    """A value with its interval, rounded together to two significant digits of the interval's half width.
+
+    Up to three more where an interval without zero would seem to end there.
+    """
     if value is None:
         return ""
     plus = "+" if signed and value > 0 else ""
@@ -50,6 +53,8 @@ def format_estimate(value: float | None, interval: tuple[float, float] | None, s
     decimals = 1 - math.floor(math.log10(half))
     if float(f"{half:.1e}") >= 10.0 ** (2 - decimals):  # 0.0996 is 0.10, not 0.100
         decimals -= 1
+    near = interval[0] if interval[0] > 0 else -interval[1] if interval[1] < 0 else half
+    decimals += next((more for more in range(4) if near > 0.5 * 10.0 ** -(decimals + more)), 0)
     if decimals > 6 or max(abs(value), half) >= _READABLE:
         power = math.floor(math.log10(max(abs(value), half)))
         shown = [_fixed(x / 10.0**power, decimals + power) for x in (value, *interval)]

@@ -67,9 +67,11 @@ class Sweep:
         return tuple(sorted(names, key=lambda name: name != self.baseline))
 
     def label(self, group: str) -> str:
-        """What the reader sees for a group."""
+        """What the reader sees for a group: no letter that moves or turns round those beside it."""
         declared = self.plan["groups"][group]
-        return str((declared.get("label") if isinstance(declared, Mapping) else None) or group)
+        text = str((declared.get("label") if isinstance(declared, Mapping) else None) or group)
+        shown = "".join(char for char in text if char.isprintable() or char.isspace())
+        return " ".join(shown.split()) or group
 
 
 def read_sweep(folder: Path) -> Sweep:

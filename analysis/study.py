@@ -187,7 +187,8 @@ def _threshold(
     runs = [run for run in sweep.runs if run.group == sweep.baseline]
     values = {run.id: value_of(common, run.id, "final", window=settings.window, direction="higher") for run in runs}
     means = cells.means(cells.keep({(run.seed, run.cell): values[run.id].value for run in runs}))
-    origin = f"{share:g} x the final value of {sweep.label(sweep.baseline)}, mean of {len(means)} seeds"
+    seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
+    origin = f"{share:g} x the final value of {sweep.label(sweep.baseline)}, {seeds}"
     return (share * float(np.mean(list(means.values()))), origin) if means else (None, origin)
 
 

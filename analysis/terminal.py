@@ -22,11 +22,14 @@ def show(written: Report, console: Console) -> None:
 
     said = written.answer
     console.print(Text(said.question))
-    console.print(Text(f"{said.result} {said.certainty}"))
+    console.print(Text(said.result))
+    for line in said.limits:
+        console.print(Text(f"* {line}"))
+    console.print(Text(said.certainty))
     gaps = [f"Missing: {gap}" for gap in said.gaps[:_GAPS]]
     if len(said.gaps) > _GAPS:
         gaps.append(f"Missing, too: {len(said.gaps) - _GAPS} more; the report lists them")
-    for line in (*said.limits, *gaps):
+    for line in gaps:
         console.print(Text(f"* {line}"))
     console.print()
     _measure(written, console)

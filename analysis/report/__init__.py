@@ -109,6 +109,7 @@ def to_json(
         ],
         "hypotheses": plain(judged),
         "tables": {table.name: plain(table.records) for table in shown},
+        "notes": {table.name: plain(table.notes) for table in shown if table.notes},
         "figures": {figure.name: {"title": figure.title, "caption": figure.caption} for figure in drawn},
         "responses": {"step": answered.step, "contrasts": plain(answered.contrasts)} if answered else None,
         "bad_lines": [

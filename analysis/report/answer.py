@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import student
+from analysis import looks, student
 from analysis.floor import floor, multiplied, seeds_needed
 from analysis.metrics import capital, describe
 from analysis.numbers import format_estimate, format_number, format_p
@@ -219,9 +219,11 @@ def _limits(study: Study) -> tuple[str, ...]:
     """What brackets hold, what is averaged, and what the seeds at hand can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
     family = block.family
-    looks = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
-    needed = seeds_needed(settings.alpha, looks)
+    tests = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
+    needed = seeds_needed(settings.alpha, tests)
     lines = []
+    if (looked := looks.said(study.sweep)) is not None:
+        lines.append(capital(looked))
     if any(estimate.interval for estimate in block.estimates):
         level = f"{100 * (1 - settings.alpha):g}%"
         lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")
@@ -238,7 +240,7 @@ def _limits(study: Study) -> tuple[str, ...]:
         who = "" if len(members) == len(block.comparisons) else f" ({names})"
         pairs = f"{n} {'pair' if n == 1 else 'pairs'} of seeds{who}"
         text = f"{pairs}: the smallest p that the exact test can give is {format_p(floor(n))}"
-        text += f", {format_p(min(1.0, looks * floor(n)))} adjusted for {looks} comparisons" if looks > 1 else ""
+        text += f", {format_p(min(1.0, tests * floor(n)))} adjusted for {tests} comparisons" if tests > 1 else ""
         text += f"; {needed} seeds are needed for alpha = {settings.alpha:g}." if n < needed else "."
         effect = student.detectable(n, settings.alpha)
         spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]

@@ -59,9 +59,9 @@ def _lines(written: Report, pages: list[Table]) -> Iterator[str]:
     plan, said = written.study.sweep.plan, written.answer
     name = str(plan.get("experiment") or written.study.sweep.folder.name)
     yield f"{_HEAD}\\title{{{latex_escape(name)}}}\n\\author{{}}\\date{{}}\n\\maketitle\n\n"
-    for text in (said.question, said.result, said.certainty):
+    for text in (said.question, said.result, *said.limits, said.certainty):
         yield f"{latex_escape(text)}\n\n"
-    points = [*said.limits, said.cost, *(f"Missing: {gap}" for gap in said.gaps)]
+    points = [said.cost, *(f"Missing: {gap}" for gap in said.gaps)]
     yield "\\begin{itemize}\n"
     for text in filter(None, points):
         yield f"\\item {latex_escape(text)}\n"

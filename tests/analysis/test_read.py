@@ -248,3 +248,12 @@ def test_a_short_log_is_not_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "kept").exists()
     with pytest.raises(FileNotFoundError):
         cache.curves(tmp_path / "none", "shown", tmp_path / "run")
+
+
+def test_a_label_cannot_turn_round_the_words_beside_it(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("C0", "C1"), steps=3)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["groups"] = {"C0": {"label": "\u202e base\x1b[31m\nline "}, "C1": {"label": "\u200f"}}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    sweep = read_sweep(folder)
+    assert [sweep.label(group) for group in ("C0", "C1")] == ["base[31m line", "C1"]
