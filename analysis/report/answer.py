@@ -215,6 +215,16 @@ def _factors(study: Study, group: str) -> tuple[str, ...]:
     return tuple(factor for factor, found in levels.items() if len(found) > 1)
 
 
+def averaged(study: Study) -> list[str]:
+    """Which groups are averaged within each seed, and over what, in a sentence; none where none is."""
+    over: dict[tuple[str, ...], list[str]] = {}
+    for group in study.sweep.groups:
+        if factors := _factors(study, group):
+            over.setdefault(factors, []).append(study.sweep.label(group))
+    said = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items())
+    return [f"Averaged within each seed first: {said}."] if said else []
+
+
 def _limits(study: Study) -> tuple[str, ...]:
     """What brackets hold, what is averaged, and what the seeds at hand can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
@@ -227,13 +237,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     if any(estimate.interval for estimate in block.estimates):
         level = f"{100 * (1 - settings.alpha):g}%"
         lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")
-    averaged: dict[tuple[str, ...], list[str]] = {}
-    for group in study.sweep.groups:
-        if factors := _factors(study, group):
-            averaged.setdefault(factors, []).append(study.sweep.label(group))
-    if averaged:
-        said = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in averaged.items())
-        lines.append(f"Averaged within each seed first: {said}.")
+    lines += averaged(study)
     for n in sorted({c.result.n for c in block.comparisons} - {0}):
         members = [c for c in block.comparisons if c.result.n == n]
         names = ", ".join(study.sweep.label(c.group) for c in members)

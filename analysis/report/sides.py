@@ -15,6 +15,7 @@ from analysis.figures import differences
 from analysis.metrics import capital
 from analysis.numbers import format_estimate
 from analysis.read import BadPlan, Sweep, read_sweep
+from analysis.report.answer import averaged
 from analysis.report.files import files_of, plain, write_all
 from analysis.report.missing import lacking, told
 from analysis.report.page import data_of, page_colour, render, values_of
@@ -124,7 +125,7 @@ def _short(text: str) -> str:
 
 
 def _says(found: Beside) -> list[str]:
-    """The primary measure, a sentence a method, and that one sweep is longer."""
+    """The primary measure, a sentence a method, that one sweep is longer, and what is averaged."""
     block = found.study.primary
     lines = []
     for compared in block.comparisons:
@@ -142,7 +143,7 @@ def _says(found: Beside) -> list[str]:
             f"Measured on the steps that all runs have: those of A go to step {ends[0]:g}, those of B to step "
             f"{ends[1]:g}. The values are not those of each sweep's own report."
         )
-    return lines
+    return lines + averaged(found.study) if lines else []
 
 
 def _described(found: Beside, side: str, sweep: Sweep) -> dict[str, Any]:

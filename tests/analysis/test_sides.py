@@ -184,3 +184,15 @@ def test_sweeps_of_unequal_length_are_said_to_be_cut(
     assert main(["report", "--compare", str(a), str(b)]) == 0
     cut = "those of A go to step 40, those of B to step 30. The values are not those of each sweep's own report."
     assert (cut in capsys.readouterr().out) == (steps == 30)
+
+
+def test_a_method_that_is_averaged_over_models_on_one_side_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"C0": [{"model": "small"}, {"model": "large"}]}
+    a, b = (
+        sweeps_in(tmp_path / name)(("C0",), seeds=(0, 1), steps=20, cells=cells, name=name)
+        for name, cells in (("first", None), ("second", sizes))
+    )
+    assert main(["report", "--compare", str(a), str(b)]) == 0
+    assert "Averaged within each seed first: C0 (GRPO), B over the levels of model." in capsys.readouterr().out
