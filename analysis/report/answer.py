@@ -245,7 +245,7 @@ def _limits(study: Study) -> tuple[str, ...]:
         pairs = f"{n} {'pair' if n == 1 else 'pairs'} of seeds{who}"
         text = f"{pairs}: the smallest p that the exact test can give is {format_p(floor(n))}"
         text += f", {format_p(min(1.0, tests * floor(n)))} adjusted for {tests} comparisons" if tests > 1 else ""
-        text += f"; {needed} seeds are needed for alpha = {settings.alpha:g}." if n < needed else "."
+        text += f"; it needs {needed} seeds for alpha = {settings.alpha:g}." if n < needed else "."
         effect = student.detectable(n, settings.alpha)
         spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]
         if effect is not None:

@@ -119,7 +119,7 @@ def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> N
         ("max_t", "paired_t", "This holds at alpha = 0.05: better", "is 0.031. A paired"),
         ("holm", "paired_t", "by the paired t test, which rests on normal differences: better", "is 0.031. A paired"),
         ("holm", "signflip", "cannot decide with n = 6: 7 seeds are needed",
-         "is 0.031, 0.0625 adjusted for 2 comparisons; 7 seeds are needed for alpha = 0.05. A paired"),
+         "is 0.031, 0.0625 adjusted for 2 comparisons; it needs 7 seeds for alpha = 0.05. A paired"),
     ],
 )  # fmt: skip
 def test_certainty_and_limits_are_those_of_the_declared_family(
