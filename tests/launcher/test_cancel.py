@@ -106,6 +106,7 @@ def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, 
     assert (ended.state, ended.kind, ended.cause) == (state, kind, "the cluster")
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
     launcher = sweeps.start(
         *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
@@ -134,6 +135,7 @@ def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_ag
     assert (state["state"], state["cause"], state["attempt"]) == ("cancelled", "too late", 1)
 
 
+@pytest.mark.slow
 def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
     (folder,) = (sweeps.multirun / "runs").iterdir()

@@ -110,6 +110,7 @@ def test_interrupted_once_the_runs_checkpoint_and_the_command_goes_on_later(whol
     assert sweeps.values() == whole.values()
 
 
+@pytest.mark.slow
 def test_failures_say_what_happened_and_are_not_taken_up_again(sweeps):
     ends = json.dumps({"1": "raise", "2": "diverge", "3": "exit"})
     code, output = sweeps.run(*SMALL, STEPS_END=ends)
@@ -133,6 +134,7 @@ def test_a_rule_says_how_often_a_failure_is_tried_again(whole, sweeps):
     assert (failed["state"], failed["attempt"], failed["ends"]) == ("failed", 2, {"exception": 2})
 
 
+@pytest.mark.slow
 def test_a_rule_counts_over_launches(whole, sweeps):
     """A run that was lost in the launch before has only the rest of its tries."""
     sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
@@ -153,6 +155,7 @@ def test_over_its_time_a_run_saves_a_checkpoint_and_goes_on_while_it_gets_furthe
     assert [set(state["ends"]) for state in sweeps.states().values()] == [{"time_out"}] * 2, output
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
     limits = ("cluster.limit_s=1", "cluster.grace_s=0.5", "seed=0")
     code, _ = sweeps.run(*SMALL, *limits, STEPS_END=json.dumps({"0": "hang"}))
@@ -161,6 +164,7 @@ def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
     assert state["cause"] == "over the limit of 1 s an attempt; signal 9 (SIGKILL)"
 
 
+@pytest.mark.slow
 def test_interrupted_twice_the_runs_are_killed_and_the_command_goes_on_later(whole, sweeps):
     launcher = sweeps.start(*SMALL, STEPS_END=json.dumps({"0": "hang", "1": "hang"}))
     until(lambda: len(sweeps.logging()) == 2)
@@ -194,6 +198,7 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
     assert (kinds.count("failed"), kinds.count("planned")) == (5, 7)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_removed_meanwhile_ends_no_other_run(sweeps):
     launcher = sweeps.start_held(*SMALL, "cluster.slots=1")
     until(sweeps.logging)

@@ -212,6 +212,7 @@ def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServ
     assert server.runs[RUN].column("value") == squares(3)
 
 
+@pytest.mark.slow
 def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, server: WandbServer) -> None:
     folder = make_run(tmp_path, RUN, steps=3, state=folders.PREEMPTED)
     log(folder, range(4, 6), offset=0.5)  # steps that the resume supersedes
@@ -241,6 +242,7 @@ def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path,
     assert server.runs[RUN].column("value") == squares(400)
 
 
+@pytest.mark.slow
 def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, server: WandbServer) -> None:
     make_run(tmp_path, RUN, steps=400)
     server.stall = True
