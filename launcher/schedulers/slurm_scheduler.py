@@ -7,6 +7,8 @@ what ended for good comes back to the launcher. Jobs that an earlier launch left
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,8 @@ from launcher.schedulers.slurm_task import Task
 
 _EVERYTHING = 1_000_000
 _UNLIMITED = 100_000
-# sbatch's words when one may not have more jobs now, and when slurmctld is away.
+# sbatch's words when one may not have more jobs now, when slurmctld is away, and when it goes while they speak: SLURM's
+# own for a message, the system's for a connection.
 _LATER = (
     "submit limit",
     "MaxSubmit",
@@ -33,7 +36,12 @@ _LATER = (
     "Unable to contact",
     "timed out",
     "temporarily",
-    "Connection refused",
+    "standby mode",
+    "Zero Bytes",
+    "send failure",
+    "receive failure",
+    "connection failure",
+    *map(os.strerror, (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE, errno.EHOSTUNREACH)),
 )
 # This many nodes on which nothing even begins are no longer the nodes' fault.
 _BAD_NODES = 2

@@ -237,6 +237,17 @@ def test_slurmctld_is_away_when_runs_are_to_be_submitted(slurm: Lab, tmp_path: P
     assert {state.attempt for state in whole(tmp_path / "m", 2, 3).values()} == {1}
 
 
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_slurmctld_goes_while_it_takes_a_job(slurm: Lab, tmp_path: Path, how: str) -> None:
+    path = wrapper(tmp_path, SILENT_BEFORE if how == "before" else SILENT_AFTER, slurm)
+    launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3", path=path)
+    said, _ = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0 and "the rest waits" in said, said
+    assert (tmp_path / "killed").exists() and said.count("adopted") == (2 if how == "after" else 0), said
+    assert {state.attempt for state in whole(tmp_path / "m", 2, 3).values()} == {1}
+    assert len(slurm.jobs(tmp_path / "m")) == 2
+
+
 def test_without_slurmdbd(plain: Lab, gate: Path, tmp_path: Path) -> None:
     assert subprocess.run(["sacct"], env=plain.environment, capture_output=True).returncode != 0
     wanted = ["seed=0,1,2", "trainer.steps=15"]
@@ -262,6 +273,16 @@ KILL_CONTROLLER = (
     'case "$1" in --test-only) exec {sbatch} "$@";; esac\n'
     '[ -e {done} ] || {{ kill -9 $(cat {state}/run/slurmctld.pid); touch {done}; }}\nexec {sbatch} "$@"'
 )
+
+
+# What sbatch says when slurmctld goes while they speak: whether it has the job is not known.
+GONE = (
+    'touch {done}; echo "sbatch: error: Batch job submission failed: Transport endpoint is not connected" >&2; exit 1'
+)
+SILENT_BEFORE = (
+    f'case "$1" in --test-only) exec {{sbatch}} "$@";; esac\n[ -e {{done}} ] || {{{{ {GONE}; }}}}\nexec {{sbatch}} "$@"'
+)
+SILENT_AFTER = SILENT_BEFORE.replace("|| {{", '|| {{ {sbatch} "$@" > /dev/null;')
 
 
 def wrapper(folder: Path, text: str, lab: Lab) -> Path:
