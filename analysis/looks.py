@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.metrics import capital
 from analysis.read import Run, Sweep
 
 _MOST = 10  # seeds named
@@ -37,15 +38,15 @@ def added(sweep: Sweep) -> tuple[list[int], list[int]]:
     return late, [seed for seed, at in ended.items() if at < by_then]
 
 
-def said(sweep: Sweep) -> str | None:
-    """That in words; None where no seed was added."""
+def said(sweep: Sweep) -> tuple[str, ...]:
+    """That as a note; none where no seed was added."""
     late, known = added(sweep)
     if not late:
-        return None
+        return ()
     return (
-        f"{_named(late)} {'was' if len(late) == 1 else 'were'} added when {_named(known)} had results. If what was "
-        "seen then decided it, p values are too small and intervals too narrow: choose the number of seeds before the "
-        "first run."
+        f"{capital(_named(late))} {'was' if len(late) == 1 else 'were'} added when {_named(known)} had results. If "
+        "what was seen then decided it, p values are too small and intervals too narrow: choose the number of seeds "
+        "before the first run.",
     )
 
 

@@ -68,7 +68,7 @@ def main(study: Study) -> Table:
             f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
             "may be better."
         )
-    return _with_notes(table, tuple(notes) + _looked(study) + table.notes)
+    return _with_notes(table, tuple(notes) + looks.said(study.sweep) + table.notes)
 
 
 def _exceeded(block: Block, study: Study) -> bool:
@@ -242,7 +242,7 @@ def efficiency(study: Study) -> Table:
 
 def hypotheses(study: Study, judged: Sequence[Verdict]) -> Table:
     """The declared hypotheses with what the runs say of them."""
-    looked = _looked(study)
+    looked = looks.said(study.sweep)
     judged = [replace(v, declared=f"{v.declared}; seeds were added later" if looked else v.declared) for v in judged]
     rows = [
         (v.id, v.claim, v.verdict, v.quantity, v.shown or "-", str(v.n), v.decided, v.declared) for v in judged
@@ -335,12 +335,6 @@ def remark(run: Run) -> str:
     if run.curves.not_finite:
         parts.append("not finite: " + ", ".join(f"{key} {n} times" for key, n in sorted(run.curves.not_finite.items())))
     return "; ".join(parts)
-
-
-def _looked(study: Study) -> tuple[str, ...]:
-    """Whether seeds were added after a look, as a note."""
-    said = looks.said(study.sweep)
-    return () if said is None else (capital(said),)
 
 
 def _adjusted(study: Study) -> str:

@@ -231,9 +231,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     family = block.family
     tests = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
     needed = seeds_needed(settings.alpha, tests)
-    lines = []
-    if (looked := looks.said(study.sweep)) is not None:
-        lines.append(capital(looked))
+    lines = [*looks.said(study.sweep)]
     if any(estimate.interval for estimate in block.estimates):
         level = f"{100 * (1 - settings.alpha):g}%"
         lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")
