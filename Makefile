@@ -1,4 +1,4 @@
-# make quickstart: set up, run the quickstart sweep, write its report.   make test: the tests.
+# make quickstart: set up, run the quickstart sweep, write its report.   make test: the tests that need nothing else.
 PYTHON ?= python3
 BIN := .venv/bin
 # One thread a process: bit-reproducible runs, and no run takes another's core.
@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup test test-slow test-cluster cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup test test-runs test-programs test-network test-kernels test-cluster cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -20,16 +20,32 @@ setup: .venv/installed
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@
 
-test: setup
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow"
+PYTEST := $(BIN)/python -m pytest -q -n auto
 
-test-slow: setup
-	$(BIN)/python -m pytest -q -m "slow and not cluster"
+# What needs only the installed packages; tests/needs.py says what the others need. The rest is skipped with its reason.
+test: setup
+	$(PYTEST) --dist worksteal
+
+# Launchers with their workers, real training, and slower implementations by others.
+test-runs: setup
+	$(PYTEST) --dist loadgroup --require processes,train,peer,compiler,root
+
+# A browser and LaTeX.
+test-programs: setup
+	$(PYTEST) --dist loadgroup --require browser,latex,bash
+
+# Whether every supported platform can be installed, as the package registry has it.
+test-network: setup
+	$(BIN)/python -m pytest -q --require network
+
+# The numbers under every kernel of linear algebra that this processor can run.
+test-kernels: setup
+	$(BIN)/python -m tests.kernels
 
 # On a SLURM and a Ray that they start, and stop, themselves (root; Debian's packages).
 test-cluster: setup
 	bash tests/cluster/lab/install.sh
-	CI=1 $(BIN)/python -m pytest -q -m cluster
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --require slurm,ray
 
 # A throw-away SLURM on this machine: `source tests/cluster/lab/lab.env` makes it the one that sbatch speaks to.
 cluster-up:

@@ -19,6 +19,10 @@ settings.load_profile("tests")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: The hooks that skip a test whose need is missing, and demand those of `--require`.
+pytest_plugins = ["tests.needs"]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First what may take longest, so that at the end no process waits for another."""
 

@@ -244,7 +244,6 @@ def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: 
     assert folders.read_state(folders.run_folder(into.parent, second.id)) == state
 
 
-@pytest.mark.slow
 def test_what_torch_writes_is_read_with_its_hyperparameters_and_purges(tmp_path: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -309,7 +308,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
-@pytest.mark.slow
 def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: Path) -> None:
     into = tmp_path / "multirun" / "theirs"
     done = import_runs(asked(theirs, into, baseline="ppo", step="step"))
@@ -330,7 +328,6 @@ def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: P
     assert main(["report", str(into)]) == 0
 
 
-@pytest.mark.slow
 def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs: Path, tmp_path: Path) -> None:
     (whole,) = [path for path in find(theirs) if path.name == "run-a0.wandb"]
     data = whole.read_bytes()

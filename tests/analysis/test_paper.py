@@ -29,7 +29,6 @@ def odd(make_sweep: MakeSweep) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,7 +49,6 @@ def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(
     assert sum(n for n, name in zip(rows, tables, strict=True) if name.startswith("tables/metrics")) == longest
 
 
-@pytest.mark.slow
 def test_paper_is_the_same_bytes_and_without_what_is_gone(make_sweep: MakeSweep) -> None:
     folder = odd(make_sweep)
     main(["report", str(folder), "--format", "paper"])
@@ -66,8 +64,7 @@ def test_paper_is_the_same_bytes_and_without_what_is_gone(make_sweep: MakeSweep)
     assert not [name for name in left if "scatter" in name]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.latex
 def test_paper_compiles_as_it_is(make_sweep: MakeSweep) -> None:
     folder = odd(make_sweep)
     main(["report", str(folder), "--format", "paper"])

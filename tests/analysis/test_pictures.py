@@ -199,7 +199,6 @@ def test_pictures_stand_in_the_page(pictured: Reported) -> None:
     assert {path.stem for path in (pictured.report / "figures").iterdir()} >= NAMES
 
 
-@pytest.mark.slow
 def test_same_input_gives_the_same_bytes(pictured: Reported, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(pictured.folder.parent, elsewhere, ignore=shutil.ignore_patterns("report"))

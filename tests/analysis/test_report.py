@@ -36,7 +36,6 @@ def test_report_has_every_part_and_says_where(plain: Reported) -> None:
     assert curves <= names and "figures/differences.svg" in names
 
 
-@pytest.mark.slow
 def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep: MakeSweep, tmp_path: Path) -> None:
     together = [["analysis/wH_per_token", "actor/ppo_kl"], "cost/step_seconds"]
     folder = make_sweep(("C0", "C1"), analysis={**ANALYSIS, "figures": together})
@@ -165,7 +164,7 @@ def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
     assert left == {"differences.svg", "curve_analysis_reward_sum_mean.svg", "reach_1.svg"}
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.latex
 @pytest.mark.parametrize("name", ["plain", "pictured"])
 def test_latex_compiles(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     tables: Path = request.getfixturevalue(name).report / "tables"

@@ -147,7 +147,6 @@ def make_few(folder: Path) -> str:
     return (folder / "report" / "index.html").read_text()
 
 
-@pytest.mark.slow
 def test_table_of_what_is_missing_goes_with_the_gap(make_sweep: MakeSweep) -> None:
     cells = {"C1": [{"lr": 1}, {"lr": 2}]}
     folder = make_sweep(("C0", "C1"), cells=cells)

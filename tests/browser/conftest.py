@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,10 +13,9 @@ import pytest
 
 from analysis.__main__ import main
 from launcher import run as folders
+from tests import needs
 from tests.analysis import qstar
 from tests.analysis.conftest import sweeps_in
-
-DEMANDED = os.environ.get("RLSWEEP_BROWSER_TESTS") == "1"
 
 
 @dataclass
@@ -34,16 +32,11 @@ Open = Callable[..., Opened]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Chromium as the system has it; without it the tests are skipped, unless RLSWEEP_BROWSER_TESTS=1 demands them."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        if DEMANDED:
-            pytest.fail("RLSWEEP_BROWSER_TESTS=1, but there is no Chromium: apt-get install chromium")
-        pytest.skip("there is no Chromium: apt-get install chromium")
+    """Chromium as the system has it."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=needs.chromium(), args=["--no-sandbox"])
         yield launched
         launched.close()
 

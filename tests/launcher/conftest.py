@@ -83,6 +83,14 @@ class Sweeps:
         return [path for path in self.multirun.glob("runs/*") if claim.live_claim(path)]
 
 
+def mounted(place: Path, size: str) -> Iterator[Path]:
+    """A file system in memory of this size (as `mount` writes it), mounted at `place`; the test is marked `root`."""
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
 @pytest.fixture
 def sweeps(tmp_path: Path) -> Iterator[Sweeps]:
     started = Sweeps(tmp_path / "multirun")

@@ -51,6 +51,7 @@ def test_a_retried_run_has_all_its_tries_again():
     assert (again.state, again.attempt, again.ends, again.kind) == (run.PLANNED, 3, {}, None)
 
 
+@pytest.mark.processes
 def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     launcher = sweeps.start_held(*SMALL)
     victim = until(sweeps.logging)[0]
@@ -69,6 +70,7 @@ def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     assert "RAN \n" in output
 
 
+@pytest.mark.processes
 def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
     """As on another host: only the file system is shared."""
     launcher = sweeps.start_held(*SMALL, "seed=0")
@@ -106,7 +108,7 @@ def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, 
     assert (ended.state, ended.kind, ended.cause) == (state, kind, "the cluster")
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
     launcher = sweeps.start(
         *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
@@ -118,6 +120,7 @@ def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
     assert state["state"] == "cancelled" and state["cause"].endswith("; signal 9 (SIGKILL)")
 
 
+@pytest.mark.processes
 def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps, folder):
     launcher = sweeps.start_held(*SMALL, "seed=0")
     victim = until(sweeps.logging)[0]
@@ -128,6 +131,7 @@ def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps
     assert sweeps.states()[victim.name]["state"] == "done"
 
 
+@pytest.mark.processes
 def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_again(sweeps):
     code, output = sweeps.run(*SMALL, "seed=0", "cluster.retry.exception=3", STEPS_END=json.dumps({"0": "late"}))
     assert code == 1, output
@@ -135,7 +139,7 @@ def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_ag
     assert (state["state"], state["cause"], state["attempt"]) == ("cancelled", "too late", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
     (folder,) = (sweeps.multirun / "runs").iterdir()

@@ -66,6 +66,7 @@ def test_of_a_thousand_runs_the_answer_fits_on_a_screen(tmp_path, capsys):
     assert len(lines) < 24 and lines[-1] == "60 runs: 60 cancelled"
 
 
+@pytest.mark.processes
 def test_a_running_run_saves_a_checkpoint_and_ends_as_cancelled(sweeps, capsys):
     small = ("method=c0_grpo", "seed=0,1", "trainer.steps=400", "trainer.checkpoint_every=400", "cluster.slots=1")
     launcher = sweeps.start(*small, STEPS_SECONDS="0.05")
@@ -120,7 +121,7 @@ def test_the_folder_of_a_command_is_named_once(multirun):
     assert words == ["seed=0", f"multirun='{multirun.resolve()}'"]
 
 
-@pytest.mark.slow  # waits for what does not answer
+@pytest.mark.processes  # waits for what does not answer
 def test_a_stopped_process_that_holds_a_lock_keeps_no_other_run_from_its_end(multirun, capsys):
     with claim.locked(run.run_folder(multirun, "wait")), claim.locked(run.run_folder(multirun, "fail")):
         assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 1
@@ -148,7 +149,7 @@ def test_a_plan_without_a_command_of_ours_is_refused_before_anything_changes(mul
     assert done.returncode == 2 and "no `launch.py -m ...`" in done.stderr and states(multirun)["fail"] == run.FAILED
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_failed_run_is_run_again_by_the_experiments_own_command(sweeps):
     """In a folder of its own with an odd name, though the command named another."""
     small = ("method=c0_grpo", "seed=0,1", "trainer.steps=4", "trainer.checkpoint_every=4")
@@ -164,7 +165,7 @@ def test_a_failed_run_is_run_again_by_the_experiments_own_command(sweeps):
     assert not sweeps.multirun.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_an_interruption_ends_the_retry_of_all_experiments(sweeps):
     small = ("method=c0_grpo", "trainer.steps=400", "trainer.checkpoint_every=400")
     for seed, name in enumerate(("first", "second")):

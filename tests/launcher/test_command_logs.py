@@ -37,6 +37,7 @@ def logs(multirun, capsys, *words):
     return code, capsys.readouterr().out
 
 
+@pytest.mark.processes
 def test_of_a_failed_run_the_cause_comes_first_then_the_traceback_once(ended, capsys):
     run_id = one(ended, "failed")
     code, output = logs(ended.multirun, capsys, run_id[:6])
@@ -54,12 +55,14 @@ def test_of_a_failed_run_the_cause_comes_first_then_the_traceback_once(ended, ca
     assert told["log"].endswith("/attempts/1/stderr.log") and len(told["lines"]) == 3
 
 
+@pytest.mark.processes
 def test_of_a_done_run_the_chosen_output_is_shown(ended, capsys):
     code, output = logs(ended.multirun, capsys, one(ended, "done"), "--stdout")
     assert code == 0 and output.splitlines()[-1] == "walked"
     assert "done, attempt 1" in output.splitlines()[0]
 
 
+@pytest.mark.processes
 def test_of_an_experiment_the_failed_runs_are_shown_on_one_screen(ended, capsys, monkeypatch):
     _, output = logs(ended.multirun, capsys, "adhoc")
     assert one(ended, "failed") in output and one(ended, "diverged") in output and one(ended, "done") not in output
@@ -111,6 +114,7 @@ def test_attempts_can_be_chosen_and_only_the_last_has_the_error(tmp_path, capsys
     assert "there is: 1, 2" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_follow_prints_what_a_running_run_writes_and_ends_with_it(sweeps):
     launcher = sweeps.start(*SMALL, "seed=0", STEPS_SECONDS="0.1")
     (run_id,) = until(lambda: [name for name, own in sweeps.states().items() if own["state"] == "running"])

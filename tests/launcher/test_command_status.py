@@ -108,7 +108,7 @@ def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys):
     assert len(shown.splitlines()) < 10
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_watch_says_a_line_a_change_and_ends_with_the_last_run(sweeps):
     small = ("method=c0_grpo", "seed=0,1", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=2")
     launcher = sweeps.start(*small, STEPS_SECONDS="0.1", STEPS_END='{"1": "raise"}')

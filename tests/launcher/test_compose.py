@@ -34,7 +34,7 @@ def test_each_shipped_experiment_composes_to_what_hydra_composes(name):
         assert_hydras_own(SHIPPED, [f"experiment={name}", f"scale={scale}"])
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 def test_each_shipped_method_composes_to_what_hydra_composes():
     for name in shipped("method"):
         assert_hydras_own(SHIPPED, [f"method={name}"])
@@ -60,7 +60,7 @@ def choices(draw):
     return chosen
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 @settings(max_examples=20)
 @given(choices())
 def test_any_choice_of_groups_composes_to_what_hydra_composes(overrides):

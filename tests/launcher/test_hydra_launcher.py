@@ -59,7 +59,7 @@ def test_a_job_gets_its_names_as_they_are_even_where_they_look_like_numbers(tmp_
         assert compose(overrides=job)[KEY] == {"run": digits, "record": str(record), "job": digits}
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "plugin",
     [
@@ -83,7 +83,7 @@ def test_a_plugin_runs_the_same_runs_to_the_same_numbers(plugin: list[str], tmp_
     assert again.returncode == 0 and "started" not in said, said
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_interrupted_runs_of_a_plugin_save_and_go_on(tmp_path: Path) -> None:
     first = launch(tmp_path, "hydra/launcher=joblib", "hydra.launcher.n_jobs=1", steps=400)
     runs = folders.runs_folder(tmp_path)

@@ -95,7 +95,7 @@ VALUES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 @settings(max_examples=6)
 @given(st.fixed_dictionaries({}, optional=VALUES), st.data())
 def test_random_overrides_freeze_what_hydra_composes(values, data):

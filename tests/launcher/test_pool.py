@@ -11,12 +11,13 @@ import sys
 import pytest
 
 from launcher import claim
-from tests.launcher.conftest import ROOT, Sweeps
+from tests.launcher.conftest import ROOT, Sweeps, mounted
 from tests.launcher.test_sweep import SLOW, SMALL
 from tests.torture import Processes
 from tests.waiting import DEADLINE, until
 
 
+@pytest.mark.processes
 def test_a_run_over_its_memory_saves_a_checkpoint_and_fails_with_the_cause(sweeps):
     code, output = sweeps.run(*SMALL, "seed=0,1", "cluster.memory_gb=0.3", STEPS_END=json.dumps({"0": "grow"}))
     assert code == 1, output
@@ -26,6 +27,7 @@ def test_a_run_over_its_memory_saves_a_checkpoint_and_fails_with_the_cause(sweep
     assert (sweeps.multirun / "runs" / failed["id"] / "checkpoints/step_000003").is_dir()
 
 
+@pytest.mark.processes
 def test_each_slot_has_its_own_device(sweeps):
     environment = {"CUDA_VISIBLE_DEVICES": "4,7"}
     launcher = sweeps.start_held(*SMALL[:-1], "seed=0,1,2,3", "model.resources.devices=1", **environment)
@@ -37,6 +39,7 @@ def test_each_slot_has_its_own_device(sweeps):
     assert {record["devices"]["visible"] for record in records} == {"4", "7"}
 
 
+@pytest.mark.processes
 def test_a_stopped_owner_is_named_and_waited_for(sweeps):
     first = sweeps.start_held(*SMALL, "seed=0")
     folder = until(sweeps.logging)[0]
@@ -56,15 +59,12 @@ def test_a_stopped_owner_is_named_and_waited_for(sweeps):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 4 MB; needs the right to mount."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", place], capture_output=True).returncode:
-        pytest.skip("no right to mount a file system")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    """A file system of 4 MB."""
+    yield from mounted(tmp_path / "small", "4m")
 
 
+@pytest.mark.root
+@pytest.mark.processes
 def test_a_full_disk_stops_the_launch_and_with_space_the_same_command_finishes(small_disk):
     sweeps = Sweeps(small_disk / "multirun")
     launcher = sweeps.start_held(*SMALL)
@@ -84,12 +84,11 @@ def test_a_full_disk_stops_the_launch_and_with_space_the_same_command_finishes(s
     assert not list(sweeps.multirun.glob("runs/*/.tmp-*"))
 
 
-@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.processes
 def test_a_silent_owner_on_another_host_loses_its_run_and_stops_when_it_wakes(sweeps, tmp_path):
     """Another process namespace stands for the host: neither sees the other's processes, only the files."""
     host = ["unshare", "--pid", "--fork", "--mount-proc"]
-    if subprocess.run([*host, "true"], capture_output=True).returncode:
-        pytest.skip("no right to a process namespace")
     token = str(tmp_path)
     ledger = tmp_path / "ledger"
     environment = {**os.environ, **SLOW, "RLSWEEP_TORTURE": token, "STEPS_LEDGER": str(ledger)}

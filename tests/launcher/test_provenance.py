@@ -216,7 +216,7 @@ def test_metrics_are_compared_to_the_last_bit_but_for_the_clock(tmp_path: Path) 
     assert reproduction.compare(one, short) == (1, "the repetition ends after step 1")
 
 
-@pytest.mark.slow
+@pytest.mark.train
 def test_the_printed_steps_give_the_run_again_from_a_dirty_tree(tmp_path: Path) -> None:
     tree = tmp_path / "pro ject"
     listed = subprocess.run(

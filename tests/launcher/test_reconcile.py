@@ -41,6 +41,7 @@ def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_
     ]
 
 
+@pytest.mark.root
 def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
     multirun = small_disk / "multirun"
     planned = settled(multirun, one=run.DONE)

@@ -17,6 +17,7 @@ from launcher import attempt, claim, failure, run, stop
 from launcher.attempt import Attempt
 from launcher.claim import Heartbeat
 from launcher.run import State
+from tests.launcher.conftest import mounted
 from tests.waiting import until
 
 
@@ -278,15 +279,11 @@ def test_a_request_to_stop_is_heeded_by_the_attempt_it_was_meant_for(folder, min
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 64 kB; needs the right to mount."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", place], capture_output=True).returncode:
-        pytest.skip("no right to mount a file system")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    """A file system of 64 kB."""
+    yield from mounted(tmp_path / "small", "64k")
 
 
+@pytest.mark.root
 def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(small_disk, folder, mine):
     place = small_disk / "multirun/runs/0123"
     place.mkdir(parents=True)

@@ -28,6 +28,7 @@ def whole(tmp_path_factory):
     return sweep
 
 
+@pytest.mark.processes
 def test_every_run_ends_done_with_its_files(whole):
     states = whole.states()
     assert len(states) == 4 and {state["state"] for state in states.values()} == {"done"}
@@ -42,6 +43,7 @@ def test_every_run_ends_done_with_its_files(whole):
     assert launch["states"] == {"done": 4} and launch["workers"] == 2
 
 
+@pytest.mark.processes
 def test_a_deleted_run_is_the_only_one_that_runs_again(whole, sweeps):
     shutil.copytree(whole.multirun, sweeps.multirun)
     victim = sorted(whole.states())[0]
@@ -51,6 +53,7 @@ def test_a_deleted_run_is_the_only_one_that_runs_again(whole, sweeps):
     assert sweeps.values() == whole.values()
 
 
+@pytest.mark.processes
 def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
     launcher = sweeps.start_held(*SMALL)
     checkpoint = until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))[0]
@@ -66,6 +69,7 @@ def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
     assert not list(sweeps.multirun.glob("runs/*/.tmp-*"))
 
 
+@pytest.mark.processes
 def test_after_a_killed_launcher_no_worker_lives_long_and_nothing_runs_twice(whole, sweeps):
     launcher = sweeps.start_held(*SMALL)
     until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))
@@ -78,6 +82,7 @@ def test_after_a_killed_launcher_no_worker_lives_long_and_nothing_runs_twice(who
     assert {state["state"] for state in sweeps.states().values()} == {"done"}
 
 
+@pytest.mark.processes
 def test_an_orphan_saves_a_checkpoint_and_says_why(sweeps):
     launcher = sweeps.start_held(*SMALL)
     until(lambda: len(sweeps.logging()) == 2)
@@ -88,6 +93,7 @@ def test_an_orphan_saves_a_checkpoint_and_says_why(sweeps):
     assert {state["cause"] for state in preempted} == {"launcher gone"}
 
 
+@pytest.mark.processes
 def test_two_launchers_never_run_one_run_twice(whole, sweeps):
     first = sweeps.start(*SMALL, STEPS_SECONDS="0.05")
     second = sweeps.start(*SMALL, STEPS_SECONDS="0.05")
@@ -98,6 +104,7 @@ def test_two_launchers_never_run_one_run_twice(whole, sweeps):
     assert {state["attempt"] for state in sweeps.states().values()} == {1}
 
 
+@pytest.mark.processes
 def test_interrupted_once_the_runs_checkpoint_and_the_command_goes_on_later(whole, sweeps):
     launcher = sweeps.start_held(*SMALL)
     until(lambda: len(sweeps.logging()) == 2)
@@ -110,7 +117,7 @@ def test_interrupted_once_the_runs_checkpoint_and_the_command_goes_on_later(whol
     assert sweeps.values() == whole.values()
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_failures_say_what_happened_and_are_not_taken_up_again(sweeps):
     ends = json.dumps({"1": "raise", "2": "diverge", "3": "exit"})
     code, output = sweeps.run(*SMALL, STEPS_END=ends)
@@ -126,6 +133,7 @@ def test_failures_say_what_happened_and_are_not_taken_up_again(sweeps):
     assert "RAN \n" in output
 
 
+@pytest.mark.processes
 def test_a_rule_says_how_often_a_failure_is_tried_again(whole, sweeps):
     ends = json.dumps({"1": "raise"})
     code, _ = sweeps.run(*SMALL, "cluster.retry.exception=1", STEPS_END=ends)
@@ -134,7 +142,7 @@ def test_a_rule_says_how_often_a_failure_is_tried_again(whole, sweeps):
     assert (failed["state"], failed["attempt"], failed["ends"]) == ("failed", 2, {"exception": 2})
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_rule_counts_over_launches(whole, sweeps):
     """A run that was lost in the launch before has only the rest of its tries."""
     sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
@@ -147,7 +155,7 @@ def test_a_rule_counts_over_launches(whole, sweeps):
     assert sweeps.states()[lost["id"]]["attempt"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_over_its_time_a_run_saves_a_checkpoint_and_goes_on_while_it_gets_further(whole, sweeps):
     code, output = sweeps.run(*SMALL, "seed=0,1", "cluster.limit_s=1", STEPS_SECONDS="0.2")
     assert code == 0, output
@@ -155,7 +163,7 @@ def test_over_its_time_a_run_saves_a_checkpoint_and_goes_on_while_it_gets_furthe
     assert [set(state["ends"]) for state in sweeps.states().values()] == [{"time_out"}] * 2, output
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
     limits = ("cluster.limit_s=1", "cluster.grace_s=0.5", "seed=0")
     code, _ = sweeps.run(*SMALL, *limits, STEPS_END=json.dumps({"0": "hang"}))
@@ -164,7 +172,7 @@ def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
     assert state["cause"] == "over the limit of 1 s an attempt; signal 9 (SIGKILL)"
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_interrupted_twice_the_runs_are_killed_and_the_command_goes_on_later(whole, sweeps):
     launcher = sweeps.start(*SMALL, STEPS_END=json.dumps({"0": "hang", "1": "hang"}))
     until(lambda: len(sweeps.logging()) == 2)
@@ -182,12 +190,14 @@ def test_interrupted_twice_the_runs_are_killed_and_the_command_goes_on_later(who
     assert sweeps.values() == whole.values()
 
 
+@pytest.mark.processes
 def test_what_a_worker_started_ends_with_it(sweeps):
     sweeps.run(*SMALL, "seed=3", "cluster.retry.lost=0", STEPS_END=json.dumps({"3": "orphan"}))
     (pid,) = (int(path.read_text()) for path in sweeps.multirun.glob("runs/*/child"))
     until(lambda: claim.process_start(pid) is None)
 
 
+@pytest.mark.processes
 def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
     ends = json.dumps({str(seed): "raise" for seed in range(12)})
     seeds = f"seed={','.join(map(str, range(12)))}"
@@ -198,7 +208,7 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
     assert (kinds.count("failed"), kinds.count("planned")) == (5, 7)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_folder_that_is_removed_meanwhile_ends_no_other_run(sweeps):
     launcher = sweeps.start_held(*SMALL, "cluster.slots=1")
     until(sweeps.logging)

@@ -192,7 +192,7 @@ def test_sync_sends_every_step_once_with_its_labels_and_configuration(folder: Pa
     assert json.loads(run.variables["config"])["method"]["value"] == {"name": "grpo"}
 
 
-@pytest.mark.slow  # five processes, one after another
+@pytest.mark.processes  # five processes, one after another
 def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServer) -> None:
     multirun = folders.multirun_of(folder)
     failed = make_run(multirun, "fedcba9876543210", steps=4, state=folders.FAILED)
@@ -212,7 +212,7 @@ def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServ
     assert server.runs[RUN].column("value") == squares(3)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, server: WandbServer) -> None:
     folder = make_run(tmp_path, RUN, steps=3, state=folders.PREEMPTED)
     log(folder, range(4, 6), offset=0.5)  # steps that the resume supersedes
@@ -230,7 +230,7 @@ def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, serv
     assert server.runs[RUN].exit_code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path, server: WandbServer) -> None:
     make_run(tmp_path, RUN, steps=400)
     server.break_after = 100
@@ -242,7 +242,7 @@ def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path,
     assert server.runs[RUN].column("value") == squares(400)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, server: WandbServer) -> None:
     make_run(tmp_path, RUN, steps=400)
     server.stall = True
@@ -267,7 +267,7 @@ def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, se
     assert server.runs[RUN].column("value") == squares(400)
 
 
-@pytest.mark.slow  # waits for answers that do not come
+@pytest.mark.processes  # waits for answers that do not come
 def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
     multirun = folders.multirun_of(folder)
     nobody = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40, "WANDB_HTTP_TIMEOUT": "2"}
@@ -279,7 +279,7 @@ def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
     assert [row.step for row in logs.rows(folder)] == [1, 2, 3]
 
 
-@pytest.mark.slow  # as long as the service is given
+@pytest.mark.processes  # as long as the service is given
 def test_a_service_of_wandb_that_does_not_end_holds_up_nobody(tmp_path: Path, server: WandbServer) -> None:
     program = """
 import psutil
@@ -315,7 +315,7 @@ def live(folder: Path, environment: dict[str, str], *arguments: str) -> subproce
     )
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("end", [folders.PREEMPTED, "killed"])
 def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: WandbServer, end: str) -> None:
     folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)

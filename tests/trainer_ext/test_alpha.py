@@ -35,7 +35,7 @@ def test_alpha_is_the_root_over_a_whole_vocabulary(name):
     check(theta, target, solve(theta, target))
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 @BOTH
 @pytest.mark.parametrize("name", WHOLE + MASKED)
 def test_alpha_is_the_root_of_thousands_of_rows(name, kind):
@@ -45,7 +45,7 @@ def test_alpha_is_the_root_of_thousands_of_rows(name, kind):
         check(theta, target, solve(theta, target, initial=starts))
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 @pytest.mark.parametrize("name", WHOLE)
 def test_hundreds_of_starts_lead_to_the_same_alpha(name):
     for size, rows in ((3, 1500), (5, 1500), (50, 200)):

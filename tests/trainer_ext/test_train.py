@@ -28,7 +28,7 @@ TOWARDS_TARGET = {"q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "of
 
 def each(methods: list[str]) -> list[Any]:
     """A law that holds for all methods: q* has most to keep, the others are slow tests."""
-    return [name if name == "q_star" else pytest.param(name, marks=pytest.mark.slow) for name in methods]
+    return [name if name == "q_star" else pytest.param(name, marks=pytest.mark.train) for name in methods]
 
 
 def folder_of(run: MemoryRun, step: int) -> Path:
@@ -122,7 +122,7 @@ def test_micro_batches_change_nothing_but_the_rounding(method, cache):
         assert line == {key: pytest.approx(expected[key], rel=1e-4, abs=1e-6) for key in line}
 
 
-@pytest.mark.slow
+@pytest.mark.train
 def test_every_metric_of_the_vocabulary_is_written(new_run):
     documented = {
         line.split("`")[1] for line in (ROOT / "docs" / "metrics.md").read_text().splitlines() if line.startswith("| `")
@@ -183,7 +183,7 @@ def test_weights_that_blow_up_end_the_run_as_diverged(new_run):
     assert len(run.lines) == diverged.value.step - 1
 
 
-@pytest.mark.slow
+@pytest.mark.train
 @pytest.mark.parametrize("task", ["expression", "sorting"])
 def test_the_embedded_tasks_start_low_and_are_learned(task, new_run):
     run = new_run()
@@ -212,7 +212,7 @@ def test_the_learning_rate_written_is_the_one_used(new_run):
     assert [line["actor/lr"] for line in run.lines] == pytest.approx([0, 1e-4, 2e-4, 3e-4])
 
 
-@pytest.mark.slow
+@pytest.mark.train
 def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_under_sft_too(cache):
     own = ["method=sft", "method.target_steps=5", "method.loss_agg_mode=seq-mean-token-sum-norm"]
     own += [f"verl.actor_rollout_ref.actor.{key}" for key in ("ppo_mini_batch_size=32", "loss_scale_factor=24")]

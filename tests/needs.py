@@ -1,0 +1,150 @@
+"""What a test needs beyond Python, the installed packages and a POSIX shell: markers, reasons to skip, tiers to demand.
+
+A marker names a need. In a plain run, a test is skipped with the reason if its need is missing, or if the need is only
+met on request because the test starts programs for minutes. `--require latex,browser` runs the tests of these markers
+and nothing else: a missing need is then an error before the first test, and a marker of which no test passed fails the
+run. A gate can therefore not pass because a program is absent.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.cluster.rays import missing_ray
+from tests.cluster.slurm import missing_slurm
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True)
+class Need:
+    """One marker."""
+
+    description: str
+    missing: Callable[[], str | None] = lambda: None  # why this machine does not meet the need, and what would
+    command: str | None = None  # what runs these tests, if a plain run leaves them out
+
+
+def chromium() -> str | None:
+    """The path of a Chromium."""
+    return next(filter(None, map(shutil.which, CHROMIUM)), None)
+
+
+def missing_browser() -> str | None:
+    return None if chromium() else "no Chromium was found: apt-get install chromium"
+
+
+def missing_program(name: str, packages: str) -> str | None:
+    """A reason if a program is not on PATH; `packages` are Debian's packages that bring it."""
+    return None if shutil.which(name) else f"{name} was not found: apt-get install {packages}"
+
+
+def missing_root() -> str | None:
+    for name in ("unshare", "mount", "umount"):
+        if absent := missing_program(name, "mount util-linux"):
+            return absent
+    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode:
+        return "this user may not mount a file system or make a process namespace: run as root"
+    return None
+
+
+NEEDS = {
+    "browser": Need("opens the report in a Chromium", missing_browser),
+    "latex": Need(
+        "compiles LaTeX",
+        lambda: missing_program("pdflatex", "texlive-latex-recommended texlive-fonts-recommended"),
+    ),
+    "bash": Need("types in a bash", lambda: missing_program("bash", "bash")),
+    "compiler": Need("compiles a C library", lambda: missing_program("cc", "gcc libc6-dev")),
+    "root": Need("mounts a file system or makes a process namespace", missing_root),
+    "processes": Need("starts launchers with their worker processes, and kills them", command="make test-runs"),
+    "train": Need("trains with verl for minutes", command="make test-runs"),
+    "peer": Need("compares with a slower implementation by others", command="make test-runs"),
+    "network": Need("asks a package registry", command="make test-network"),
+    "slurm": Need("starts a real SLURM", missing_slurm, "make test-cluster"),
+    "ray": Need("starts a real Ray", missing_ray, "make test-cluster"),
+}
+
+
+def needs_of(item: pytest.Item) -> set[str]:
+    return {name for name in NEEDS if item.get_closest_marker(name)}
+
+
+def reason_to_skip(needs: set[str], required: frozenset[str]) -> str | None:
+    """Why a test with these needs does not run, or None if it does."""
+    for name in sorted(needs - required):
+        need = NEEDS[name]
+        reason = f"`{need.command}` runs it" if need.command else need.missing()
+        if reason:
+            return f"{need.description}: {reason}"
+    return None
+
+
+@dataclass
+class Required:
+    """Counts the tests of each required marker that passed."""
+
+    names: frozenset[str]
+    passed: Counter[str] = field(default_factory=Counter)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.passed.update(self.names & set(report.keywords))
+
+    def _empty(self) -> list[str]:
+        return sorted(self.names - set(self.passed))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._empty():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for name in self._empty():
+            terminalreporter.write_line(f"--require {name}: no test with this marker passed", red=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require",
+        default="",
+        metavar="MARKERS",
+        help=f"run the tests of these markers only, and fail if one of them cannot run ({', '.join(NEEDS)})",
+    )
+
+
+def required_names(config: pytest.Config) -> frozenset[str]:
+    return frozenset(filter(None, config.getoption("--require").split(",")))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, need in NEEDS.items():
+        config.addinivalue_line("markers", f"{name}: {need.description}")
+    required = required_names(config)
+    if not required or hasattr(config, "workerinput"):  # a worker of xdist does what its controller decided
+        return
+    if unknown := sorted(required - set(NEEDS)):
+        raise pytest.UsageError(f"--require {unknown[0]}: no marker has this name; the markers are {', '.join(NEEDS)}")
+    for name in sorted(required):
+        if reason := NEEDS[name].missing():
+            raise pytest.UsageError(f"--require {name}: {reason}")
+    config.pluginmanager.register(Required(required), "required-needs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    required = required_names(config)
+    left_out = []
+    for item in list(items):
+        needs = needs_of(item)
+        if required and not needs & required:
+            items.remove(item)
+            left_out.append(item)
+        elif reason := reason_to_skip(needs, required):
+            item.add_marker(pytest.mark.skip(reason=reason))
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
