@@ -25,7 +25,7 @@ from unittest import mock
 
 from launcher import plan, sweep
 from tests.cluster import leftovers
-from tests.cluster.slurm import Lab, installed
+from tests.cluster.slurm import Lab, missing_slurm
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 5.0
@@ -151,8 +151,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000)
     runs: int = parser.parse_args().runs
-    if not installed():
-        print("not measured: needs root and SLURM's packages (make cluster-up installs them)")
+    if why := missing_slurm():
+        print(f"not measured: {why}")
         return 0
     leftovers.clear((ROOT / "build", "slurm-*"))
     with tempfile.TemporaryDirectory() as folder, queue():

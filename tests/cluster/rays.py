@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import shutil
@@ -13,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.cluster import leftovers
 from tests.waiting import DEADLINE, until
@@ -22,6 +22,27 @@ ROOT = Path(__file__).parents[2]
 # Below Ray's own range of workers' ports. `ray start` refuses an address that any process of the host names, in
 # whatever namespace: test processes keep apart.
 PORT = 6400 + os.getpid() % 3000
+
+
+_LOOPBACK = "ip link set lo up && echo up"
+
+
+def _namespace(*then: str) -> list[str]:
+    """A command that makes a network namespace with a loopback device, says so, and does something more."""
+    user = [] if os.geteuid() == 0 else ["-r"]
+    return ["unshare", "-n", *user, "sh", "-c", " && ".join((_LOOPBACK, *then))]
+
+
+@functools.cache
+def missing_ray() -> str | None:
+    """Why no Ray can be started in a network namespace here; None where one can."""
+    absent = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not found on PATH (Debian: util-linux, iproute2)"
+    done = subprocess.run(_namespace(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return f"a network namespace with a loopback device cannot be made here: {' '.join(done.stderr.split())}"
+    return None
 
 
 class Rays:
@@ -39,25 +60,17 @@ class Rays:
         self.address = f"127.0.0.1:{PORT}"
         self.folder = leftovers.folder(Path(tempfile.gettempdir()), "rl-")
         self._started: list[subprocess.Popen[str]] = []
-        user = [] if os.geteuid() == 0 else ["-r"]
         self._holder = subprocess.Popen(
-            ["unshare", "-n", *user, "sh", "-c", "ip link set lo up && echo up && exec sleep infinity"],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            _namespace("exec sleep infinity"), env=self.environment, stdout=subprocess.PIPE, text=True
         )
-        assert self._holder.stdout is not None
-        if self._holder.stdout.readline() != "up\n":
-            _, why = self._holder.communicate()
-            raise OSError(f"a network namespace with a loopback device cannot be made here: {why.strip()}")
+        assert self._holder.stdout is not None and self._holder.stdout.readline() == "up\n"
         self._space = os.readlink(f"/proc/{self._holder.pid}/ns/net")
         self._enter = [
             "nsenter",
             "-t",
             str(self._holder.pid),
             "-n",
-            *(["-U", "--preserve-credentials"] if user else []),
+            *([] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]),
         ]
 
     def run(self, *command: str, **environment: str) -> subprocess.Popen[str]:
@@ -143,16 +156,3 @@ def ray_worker(node: subprocess.Popen[str], run_id: str) -> psutil.Process:
     """The Ray worker of a node that has a run as its task."""
     (found,) = [one for one in tree(node.pid) if one.cmdline() and one.cmdline()[0] == f"ray::{run_id}"]
     return found
-
-
-def made() -> Rays:
-    """A namespace, or the reason why the test is skipped; with CI set that is a failure."""
-    missing = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
-    try:
-        if missing:
-            raise OSError(f"not installed: {', '.join(missing)} (Debian: util-linux, iproute2)")
-        return Rays()
-    except OSError as error:
-        if "CI" in os.environ:
-            raise
-        pytest.skip(str(error))

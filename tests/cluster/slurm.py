@@ -25,8 +25,12 @@ ON_SLURM = ("cluster=slurm", "cluster.poll_s=0.5", "cluster.signal_delay_s=30")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd")
 
 
-def installed() -> bool:
-    return all(shutil.which(name) for name in PROGRAMS) and os.geteuid() == 0
+def missing_slurm() -> str | None:
+    """Why no SLURM can be started here; None where one can."""
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not found on PATH: tests/cluster/lab/install.sh installs SLURM"
+    return None if os.geteuid() == 0 else "starting a SLURM needs root"
 
 
 def free_base() -> int:
