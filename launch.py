@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _main() -> int:
-    from launcher.problem import not_installed
+    from launcher.errors import not_installed
 
     if said := not_installed():
         print(said, file=sys.stderr)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from launcher.masking import mask
-from launcher.problem import Usage, nearest, not_installed, shown
+from launcher.errors import Usage, nearest, not_installed, shown
 from launcher.run import BadRunFolder
+from launcher.secrets import mask
 from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 
 COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "reproduce", "sync", "gc", "completion")

@@ -11,8 +11,8 @@ from hydra.errors import HydraException
 
 from launcher import methods
 from launcher.compose import Composer
+from launcher.errors import Problem, nearest, one_line
 from launcher.hypotheses import HYPOTHESIS
-from launcher.problem import Problem, nearest, one_line
 
 COMMAND_LINE = "command line"
 # What is one for the whole experiment: it can be set, not swept.

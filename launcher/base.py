@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import identity
-from launcher.problem import nearest, shown
+from launcher.errors import nearest, shown
 from launcher.run import BadRunFolder, base_path, load_yaml, mark_used, write_atomic
 from launcher.validate import Validator, words
 

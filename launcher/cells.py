@@ -14,7 +14,7 @@ from launcher.arguments import COMMAND_LINE
 from launcher.compose import Composer
 from launcher.declared import Declared, Group
 from launcher.design import Cell, Choices
-from launcher.problem import Problem, nearest
+from launcher.errors import Problem, nearest
 from launcher.workshop import SECTIONS, Shape, Workshop, does_not_compose
 
 

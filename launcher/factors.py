@@ -14,8 +14,8 @@ from launcher import arguments as command_line
 from launcher import methods, validate
 from launcher.declared import Declared
 from launcher.design import Exclusion, Factor, distinct, equal
+from launcher.errors import Problem, nearest
 from launcher.identity import SECTIONS
-from launcher.problem import Problem, nearest
 from launcher.workshop import Workshop
 
 _BESIDE = ("group", "seed")  # what an exclusion may name beside factors

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher import run as folders
-from launcher.problem import one_line
+from launcher.errors import one_line
 from launcher.run import State
 
 EXCEPTION = "exception"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.compose import Composed, lookup
-from launcher.problem import Problem
+from launcher.errors import Problem
 from launcher.tables import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.problem import Problem, nearest
+from launcher.errors import Problem, nearest
 
 EXPERIMENT = ("groups", "factors", "zip", "scales")
 ANALYSIS = ("hypotheses",)

@@ -15,7 +15,7 @@ from typing import Any
 
 from launcher import claim
 from launcher import run as folders
-from launcher.problem import Usage, nearest, shown
+from launcher.errors import Usage, nearest, shown
 from launcher.sweeper import ROOT
 
 NEW = "new"

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from launcher import validate
 from launcher.compose import ERRORS, Composed, Composer
-from launcher.problem import Problem, shown
+from launcher.errors import Problem, shown
 
 BASELINE = "c0_grpo"
 

@@ -17,24 +17,14 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import base as bases
-from launcher import (
-    compose,
-    design,
-    hypotheses,
-    identity,
-    inheritance,
-    masking,
-    methods,
-    preregistration,
-    validate,
-)
+from launcher import compose, design, hypotheses, identity, inheritance, methods, preregistration, secrets, validate
 from launcher import run as folders
 from launcher.arguments import COMMAND_LINE
 from launcher.base import Base
 from launcher.cells import Cells, Entry, PlannedRun
 from launcher.compose import Composed, Composer
 from launcher.declared import Declared, declared
-from launcher.problem import InvalidPlan, Problem, nearest, one_line
+from launcher.errors import InvalidPlan, Problem, nearest, one_line
 from launcher.run import State
 from launcher.workshop import SECTIONS, Workshop, does_not_compose
 
@@ -121,7 +111,7 @@ class _Planner:
         self._arguments = self._workshop.arguments
         self._runs: dict[str, PlannedRun] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
-        self._command = " ".join(["python launch.py -m", *(shlex.quote(masking.mask(word)) for word in arguments)])
+        self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in arguments)])
 
     def plan(self) -> Plan:
         experiments: list[Experiment] = []
@@ -148,16 +138,16 @@ class _Planner:
 
     def _refuse_secrets(self, experiments: Sequence[Experiment], sections: Mapping[str, Any]) -> None:
         """What is frozen is kept and shown; an API key has no place in it."""
-        if not masking.of_environment():
+        if not secrets.of_environment():
             return
         written = [sections, *(run.config for run in self._runs.values())]
         for experiment in experiments:
             document = experiment.document()
             written.append({key: document[key] for key in ("experiment", "groups", "factors", "analysis")})
-        for key, variable in (found for tree in written for found in masking.within(tree)):
+        for key, variable in (found for tree in written for found in secrets.within(tree)):
             rule = f"this is the environment's {variable}, and a plan is kept and shown"
             fix = "leave it in the environment, and read it there where it is used"
-            self._problems.append(Problem(COMMAND_LINE, key, masking.MASK, rule, fix))
+            self._problems.append(Problem(COMMAND_LINE, key, secrets.MASK, rule, fix))
 
     # ------------------------------------------------------------ one experiment
 

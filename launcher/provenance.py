@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.masking import mask, mask_patch
+from launcher.secrets import mask, mask_patch
 
 __all__ = ["Provenance", "collect", "here", "mask", "packages"]
 

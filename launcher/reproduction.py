@@ -17,7 +17,7 @@ from typing import Any
 
 from launcher import identity, provenance
 from launcher import run as folders
-from launcher.problem import Usage
+from launcher.errors import Usage
 from launcher.run import State
 
 # What a clock or the machine's load decides.

@@ -16,9 +16,9 @@ from typing import Any
 from launcher import failure, hypotheses, launches, lookup, observe, progress, worker
 from launcher import plan as plans
 from launcher import run as folders
+from launcher.errors import InvalidPlan, Problem
 from launcher.launches import Launch
 from launcher.plan import Plan
-from launcher.problem import InvalidPlan, Problem
 from launcher.reconciler import Outcome, Reconciler, interruptible
 from launcher.run import State
 from launcher.schedulers import SchedulerError, clusters

@@ -62,7 +62,7 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
     """
     from launcher import plan, sweep
     from launcher.compose import Composer
-    from launcher.problem import InvalidPlan
+    from launcher.errors import InvalidPlan
     from launcher.run import BadRunFolder
 
     try:
@@ -72,7 +72,7 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
         print_problems(invalid)
         return EXIT_USAGE
     except (BadRunFolder, OSError) as error:
-        from launcher.masking import mask
+        from launcher.secrets import mask
 
         print(mask(f"error: {error}"), file=sys.stderr, flush=True)
         return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
@@ -80,7 +80,7 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
 
 def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:
     """One line a problem, on standard error, without secrets; `otherwise`: what became of all else."""
-    from launcher.masking import mask
+    from launcher.secrets import mask
 
     lines = mask(str(invalid)).splitlines()
     many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"

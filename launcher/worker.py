@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 from launcher import cancel, claim, failure, identity, launches, stop, tracking
 from launcher import run as folders
 from launcher.attempt import Attempt, prepare
+from launcher.errors import one_line
 from launcher.launches import Launch
-from launcher.problem import one_line
 from launcher.run import State
 
 TRAIN = "trainer_ext.train:train"

@@ -18,7 +18,7 @@ from typing import Any
 
 from launcher import completion, lookup, tables
 from launcher import run as folders
-from launcher.problem import Usage
+from launcher.errors import Usage
 from launcher.run import State
 from launcher.sweeper import EXIT_FINE
 

@@ -34,8 +34,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher import plan as plans
+    from launcher.errors import InvalidPlan
     from launcher.estimate import History
-    from launcher.problem import InvalidPlan
 
     try:
         planned = plans.make(ROOT, given.overrides)

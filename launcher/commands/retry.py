@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from launcher import claim, completion, failure, lookup
 from launcher import run as folders
-from launcher.masking import MASK
-from launcher.problem import InvalidPlan, Usage
+from launcher.errors import InvalidPlan, Usage
 from launcher.run import State
+from launcher.secrets import MASK
 from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, print_problems
 from launcher.tables import counted
 

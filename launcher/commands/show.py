@@ -10,7 +10,7 @@ import json
 
 from launcher import completion, lookup
 from launcher import run as folders
-from launcher.problem import Usage
+from launcher.errors import Usage
 from launcher.sweeper import EXIT_FINE
 
 HELP = "print a run's frozen configuration"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
+from launcher.errors import InvalidPlan, Problem
 from launcher.launches import Launch
 from launcher.plan import Plan
-from launcher.problem import InvalidPlan, Problem
 from launcher.schedulers import Scheduler
 
 #: conf/cluster/<file>.yaml: name -> the module that fulfils Cluster.

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import claim, failure, stop
-from launcher.problem import one_line
+from launcher.errors import one_line
 from launcher.schedulers import ray_job
 from launcher.schedulers.ray_fit import OBJECTS, bundle
 from launcher.schedulers.resources import Shape

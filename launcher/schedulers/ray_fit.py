@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from launcher.errors import InvalidPlan, Problem, shown
 from launcher.plan import Plan
-from launcher.problem import InvalidPlan, Problem, shown
 from launcher.schedulers import resources
 from launcher.schedulers.memory import GB
 from launcher.schedulers.resources import Shape

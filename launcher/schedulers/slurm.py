@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.errors import InvalidPlan, Problem
 from launcher.plan import Plan
-from launcher.problem import InvalidPlan, Problem
 from launcher.schedulers import SchedulerError, slurm_arrays, slurm_queue, snapshot
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.resources import Shape

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from launcher import run as folders
-from launcher.problem import one_line
+from launcher.errors import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.rows import Histogram, Row
 

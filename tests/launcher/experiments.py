@@ -11,8 +11,8 @@ import yaml
 
 from launcher import plan
 from launcher.compose import Composer
+from launcher.errors import InvalidPlan
 from launcher.plan import Plan
-from launcher.problem import InvalidPlan
 from tests.launcher.conftest import ROOT
 
 SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test serves the others

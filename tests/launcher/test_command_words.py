@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from launcher import __main__ as program
 from launcher import lookup, run
-from launcher.problem import Usage
+from launcher.errors import Usage
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 

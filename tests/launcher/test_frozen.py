@@ -11,7 +11,7 @@ import yaml
 
 from launcher import identity, plan
 from launcher import run as folders
-from launcher.problem import InvalidPlan
+from launcher.errors import InvalidPlan
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, shipped
 

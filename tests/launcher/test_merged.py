@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 from launcher import identity, plan, validate
 from launcher import run as folders
 from launcher.base import merged
+from launcher.errors import InvalidPlan
 from launcher.identity import SECTIONS
-from launcher.problem import InvalidPlan
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, shipped
 

@@ -10,7 +10,7 @@ import pytest
 
 from launcher import plan, preregistration
 from launcher import run as folders
-from launcher.problem import InvalidPlan
+from launcher.errors import InvalidPlan
 from tests.launcher.experiments import make
 
 ARGUMENTS = ("experiment=qstar_main", "seed=0", "scale=tiny")

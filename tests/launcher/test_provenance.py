@@ -16,7 +16,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher import identity, masking, provenance, reproduction
+from launcher import identity, provenance, reproduction, secrets
 from launcher import run as folders
 from launcher.run import State
 
@@ -126,10 +126,10 @@ def test_no_secret_of_the_environment_survives(secret: str, name: str, around: t
     environment = {name: secret, "HOME": "/home/me"}
     text = secret.join(around)
     lines = f"+{text}\n-{text}\n {text}\n@@ {text}\n"
-    if secret not in masking.MASK * 20:
-        assert secret not in masking.mask(text, environment)
-        assert secret not in masking.mask_patch(lines, environment)
-    assert [variable for _, variable in masking.within({"a": [{"b": secret}]}, environment)] == [name]
+    if secret not in secrets.MASK * 20:
+        assert secret not in secrets.mask(text, environment)
+        assert secret not in secrets.mask_patch(lines, environment)
+    assert [variable for _, variable in secrets.within({"a": [{"b": secret}]}, environment)] == [name]
 
 
 @pytest.mark.parametrize(
@@ -143,25 +143,25 @@ def test_no_secret_of_the_environment_survives(secret: str, name: str, around: t
     ],
 )
 def test_shapes_of_secrets_are_masked_without_the_environment(text: str) -> None:
-    assert "SECRETVALUE1" not in masking.mask(text, {})
+    assert "SECRETVALUE1" not in secrets.mask(text, {})
 
 
 def test_source_code_is_masked_only_where_a_literal_is_added() -> None:
     code = "+eos_token=tokenizer.eos_token\n+max_token = 5\n+replace(mine, token='another')\n"
-    assert masking.mask_patch(code, {}) == code
+    assert secrets.mask_patch(code, {}) == code
     old = "-api_key = 'abcdef123456'\n api_key = 'abcdef123456'\n"
-    assert masking.mask_patch(old, {}) == old  # in the commit already, and the patch must apply
+    assert secrets.mask_patch(old, {}) == old  # in the commit already, and the patch must apply
     added = "+api_key = 'abcdef123456'\n+export HF_TOKEN=abcdef123456\n+u = 'https://me:abcdef123456@host'\n"
-    assert "abcdef" not in masking.mask_patch(added, {})
+    assert "abcdef" not in secrets.mask_patch(added, {})
     key = "+-----BEGIN RSA PRIVATE KEY-----\n+c2VjcmV0\n+c2VjcmV1\n+-----END RSA PRIVATE KEY-----\n+after = 1\n"
-    masked = masking.mask_patch(key, {})
+    masked = secrets.mask_patch(key, {})
     assert "c2Vj" not in masked and masked.count("\n") == key.count("\n") and "+after = 1" in masked
 
 
 def test_a_folder_in_a_variable_called_key_does_not_forbid_paths_below_it() -> None:
     environment = {"SSH_KEY_FOLDER": "/home/me/data1"}
-    assert not list(masking.within({"path": "/home/me/data1/model"}, environment))
-    assert list(masking.within({"url": "https://x/?k=abcdef123456"}, {"A_KEY": "abcdef123456"})) == [("url", "A_KEY")]
+    assert not list(secrets.within({"path": "/home/me/data1/model"}, environment))
+    assert list(secrets.within({"url": "https://x/?k=abcdef123456"}, {"A_KEY": "abcdef123456"})) == [("url", "A_KEY")]
 
 
 # ---------------------------------------------------------------- the same run again

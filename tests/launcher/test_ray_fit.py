@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.problem import InvalidPlan
+from launcher.errors import InvalidPlan
 from launcher.schedulers import ray_fit
 from launcher.schedulers.resources import Shape
 from tests.launcher.experiments import make

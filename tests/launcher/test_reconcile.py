@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from launcher import plan, run, sweep, sweeper
-from launcher.problem import InvalidPlan
+from launcher.errors import InvalidPlan
 from launcher.progress import Plain
 from launcher.reconciler import interruptible
 from tests.launcher.conftest import ROOT

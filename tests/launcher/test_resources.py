@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher import estimate
-from launcher.problem import InvalidPlan
+from launcher.errors import InvalidPlan
 from launcher.schedulers import ray_fit, slurm, slurm_arrays
 from launcher.schedulers.resources import Shape, seconds, shape
 from tests.launcher.experiments import make
