@@ -30,7 +30,7 @@ def hand_over(words: list[str]) -> list[str]:
 
 def main() -> int:
     """Run Hydra's application around our sweeper, and return the exit code."""
-    from launcher.sweeper import EXIT_INTERRUPTED
+    from launcher.project import EXIT_INTERRUPTED
 
     try:
         return _main()
@@ -47,7 +47,8 @@ def _main() -> int:
         return 2
     import hydra
 
-    from launcher.sweeper import EXIT_USAGE, SweepExit
+    from launcher.project import EXIT_USAGE
+    from launcher.sweeper import SweepExit
 
     application = hydra.main(version_base="1.3", config_path="conf", config_name="config")(job)
     sys.argv[1:] = hand_over(sys.argv[1:])

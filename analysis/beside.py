@@ -17,6 +17,7 @@ from analysis.log import Curves
 from analysis.read import Run, Sweep
 from analysis.settings import Settings
 from analysis.study import Block, Measure, Study, range_of, time_to, versus
+from launcher import files
 from launcher import run as folders
 
 SIDES = ("A", "B")
@@ -158,8 +159,8 @@ def _frozen(multirun: Path, run_id: str, bases: dict[str, Any]) -> dict[str, Any
         name = str(config.get("base"))
         path = multirun / "bases" / f"{name}.yaml"
         if name not in bases:
-            bases[name] = folders.load_yaml(path) if path.is_file() else name
-    except (OSError, ValueError, folders.BadRunFolder, yaml.YAMLError):
+            bases[name] = files.load_yaml(path) if path.is_file() else name
+    except (OSError, ValueError, files.BadRunFolder, yaml.YAMLError):
         return {}
     return {**{key: value for key, value in config.items() if key not in _OWN}, "base": bases[name]}
 

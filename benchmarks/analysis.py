@@ -26,6 +26,7 @@ import pandas.util._decorators
 
 from analysis import resample
 from analysis.read import read_sweep
+from launcher import files
 from launcher import run as folders
 from launcher.run import State
 
@@ -109,8 +110,8 @@ def make(multirun: Path, runs: int) -> Path:
             for step, row in enumerate(curves.tolist(), start=1)
         )
         folders.metrics_path(folder).write_text("\n".join(lines) + "\n")
-        folders.write_json(folder / "summary.json", {"steps": STEPS, "train_seconds": 1.0, "samples": 1, "tokens": 1})
-        folders.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
+        files.write_json(folder / "summary.json", {"steps": STEPS, "train_seconds": 1.0, "samples": 1, "tokens": 1})
+        files.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
         folders.write_state(folder, State(run_id, folders.DONE, attempt=1, started=1e9, finished=1e9 + 1))
         entries.append({"id": run_id, "group": group, "seed": seed, "factors": {}})
     plan = {
@@ -120,7 +121,7 @@ def make(multirun: Path, runs: int) -> Path:
     }  # fmt: skip
     experiment = multirun / "many"
     experiment.mkdir()
-    folders.write_json(experiment / "plan.json", plan)
+    files.write_json(experiment / "plan.json", plan)
     return experiment
 
 

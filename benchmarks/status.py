@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import claim, index
+from launcher import claim, files, index
 from launcher import run as folders
 from launcher.run import State
 
@@ -43,7 +43,7 @@ def make(multirun: Path, runs: int) -> list[Path]:
         folder.mkdir(parents=True)
         state = STATES[number % len(STATES)] if number % RUNNING_EVERY else folders.RUNNING
         config = {"format": folders.FORMAT, "id": run_id, "seed": number, "trainer": {"steps": STEPS}}
-        (folder / "config.yaml").write_text(folders.dump_yaml(config))
+        (folder / "config.yaml").write_text(files.dump_yaml(config))
         if state != folders.PLANNED:
             others = {f"actor/metric_{one}": one / 7 for one in range(METRICS)}
             lines = (
@@ -62,7 +62,7 @@ def make(multirun: Path, runs: int) -> list[Path]:
     ]
     plan = {"experiment": "many", "command": "", "steps": STEPS, "analysis": {"primary": {"metric": METRIC}}}
     (multirun / "many").mkdir()
-    folders.write_json(multirun / "many" / "plan.json", {"format": 1, **plan, "runs": entries})
+    files.write_json(multirun / "many" / "plan.json", {"format": 1, **plan, "runs": entries})
     return made
 
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from launcher.errors import Usage, nearest, not_installed, shown
-from launcher.run import BadRunFolder
+from launcher.errors import Usage, not_installed
+from launcher.files import BadRunFolder
+from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 from launcher.secrets import mask
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
+from launcher.text import nearest, shown
 
 COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "reproduce", "sync", "gc", "completion")
 # The overrides of `plan` say where its runs are (multirun=FOLDER); `completion` asks no run.

@@ -11,8 +11,9 @@ from hydra.errors import HydraException
 
 from launcher import methods
 from launcher.compose import Composer
-from launcher.errors import Problem, nearest, one_line
+from launcher.errors import Problem
 from launcher.hypotheses import HYPOTHESIS
+from launcher.text import nearest, one_line
 
 COMMAND_LINE = "command line"
 # What is one for the whole experiment: it can be set, not swept.

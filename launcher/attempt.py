@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from launcher import failure, identity, stop
+from launcher import failure, files, identity, stop
 from launcher import run as folders
 from launcher.claim import Heartbeat
 from launcher.tracking import Tracker
@@ -71,7 +71,7 @@ class Attempt:
         parent = folders.checkpoints_folder(self.folder)
         parent.mkdir(parents=True, exist_ok=True)
         name = folders.checkpoint_name(step)
-        aside = parent / f"{folders.ASIDE}{name}-{os.getpid()}"
+        aside = parent / f"{files.ASIDE}{name}-{os.getpid()}"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         try:
@@ -84,11 +84,11 @@ class Attempt:
                 aside.rename(parent / name)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-        folders.fsync_folder(parent)
+        files.fsync_folder(parent)
         for old_step, path in folders.checkpoints(self.folder):
             if old_step != step:
                 # Away in one step: a crash must not leave half of it under a checkpoint's name.
-                gone = parent / f"{folders.ASIDE}old-{path.name}-{os.getpid()}"
+                gone = parent / f"{files.ASIDE}old-{path.name}-{os.getpid()}"
                 path.rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
 
@@ -169,7 +169,7 @@ def _fsync_tree(folder: Path) -> None:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        folders.fsync_folder(Path(root))
+        files.fsync_folder(Path(root))
 
 
 def prepare(folder: Path, attempt: int) -> None:
@@ -187,9 +187,9 @@ def prepare(folder: Path, attempt: int) -> None:
     moved.mkdir(parents=True, exist_ok=True)
     for path in (folders.metrics_path(folder), folders.histograms_path(folder), folders.responses_path(folder)):
         _supersede(path, resumed_from, moved / "superseded.jsonl")
-    for leftover in folder.glob(f"{folders.ASIDE}*"):
+    for leftover in folder.glob(f"{files.ASIDE}*"):
         leftover.unlink()
-    for leftover in folders.checkpoints_folder(folder).glob(f"{folders.ASIDE}*"):
+    for leftover in folders.checkpoints_folder(folder).glob(f"{files.ASIDE}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -201,7 +201,7 @@ def _supersede(path: Path, resumed_from: int, moved: Path) -> None:
     kept: list[bytes] = []
     gone: list[bytes] = []
     for line in lines:
-        (record,) = list(folders.parse_lines([line])) or [None]
+        (record,) = list(files.parse_lines([line])) or [None]
         step = record.get("step") if record else None
         (kept if isinstance(step, int) and step <= resumed_from else gone).append(line)
     if gone:
@@ -209,4 +209,4 @@ def _supersede(path: Path, resumed_from: int, moved: Path) -> None:
             file.write(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in gone))
             file.flush()
             os.fsync(file.fileno())
-    folders.write_atomic(path, b"".join(kept).decode("utf-8"))
+    files.write_atomic(path, b"".join(kept).decode("utf-8"))

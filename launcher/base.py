@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import identity
-from launcher.errors import nearest, shown
-from launcher.run import BadRunFolder, base_path, load_yaml, mark_used, write_atomic
+from launcher.files import BadRunFolder, load_yaml, mark_used, write_atomic
+from launcher.run import base_path
+from launcher.text import nearest, shown
 from launcher.validate import Validator, words
 
 if TYPE_CHECKING:

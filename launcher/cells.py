@@ -14,7 +14,8 @@ from launcher.arguments import COMMAND_LINE
 from launcher.compose import Composer
 from launcher.declared import Declared, Group
 from launcher.design import Cell, Choices
-from launcher.errors import Problem, nearest
+from launcher.errors import Problem
+from launcher.text import nearest
 from launcher.workshop import SECTIONS, Shape, Workshop, does_not_compose
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launcher.run import create_atomic
+from launcher.files import create_atomic
 
 HEARTBEAT_S = 5.0
 SILENCE_S = 3 * HEARTBEAT_S

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import lookup
-from launcher.sweeper import ROOT
+from launcher.project import ROOT
 
 _Completer = Callable[..., Iterable[str]]
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from launcher.arguments import Arguments
 from launcher.design import distinct
-from launcher.errors import Problem, nearest, shown
+from launcher.errors import Problem
+from launcher.text import nearest, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 _KEYS = ("name", "groups", "baseline", "factors", "zip", "exclude", "seeds", "scales")

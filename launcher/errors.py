@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-_LONGEST = 80
+from launcher.text import printable
 
 
 @dataclass(frozen=True)
@@ -46,23 +44,10 @@ def not_installed() -> str | None:
     return f"error: hydra is not installed for {sys.executable}. Fix: make setup, then source .venv/bin/activate"
 
 
-def shown(value: Any) -> str:
-    """A value on one line, shortened."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:
+    """One line a problem, on standard error, without secrets; `otherwise`: what became of all else."""
+    from launcher.secrets import mask
 
-
-def printable(text: str) -> str:
-    """The text on one line, with what a terminal would obey (line breaks, escape sequences) written out."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def one_line(text: str) -> str:
-    """A message without its line breaks."""
-    return " ".join(text.split())
-
-
-def nearest(name: str, names: Sequence[str]) -> str | None:
-    """The name that was probably meant."""
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return close[0] if close else None
+    lines = mask(str(invalid)).splitlines()
+    many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
+    print("\n".join([*lines, f"invalid plan: {many}; {otherwise}"]), file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import identity
+from launcher import files, identity
 from launcher import run as folders
 from launcher.cells import PlannedRun
 from launcher.schedulers.resources import shape
@@ -99,7 +99,7 @@ class History:
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
         try:
             summary = folders.read_summary(folder) or {}
-        except folders.BadRunFolder:
+        except files.BadRunFolder:
             summary = {}  # it teaches nothing, and is no part of what is planned
         steps, seconds = summary.get("steps"), summary.get("train_seconds")
         self._done[_model(config)].append(folder)

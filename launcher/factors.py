@@ -14,8 +14,9 @@ from launcher import arguments as command_line
 from launcher import methods, validate
 from launcher.declared import Declared
 from launcher.design import Exclusion, Factor, distinct, equal
-from launcher.errors import Problem, nearest
+from launcher.errors import Problem
 from launcher.identity import SECTIONS
+from launcher.text import nearest
 from launcher.workshop import Workshop
 
 _BESIDE = ("group", "seed")  # what an exclusion may name beside factors

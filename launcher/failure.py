@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher import run as folders
-from launcher.errors import one_line
 from launcher.run import State
+from launcher.text import one_line
 
 EXCEPTION = "exception"
 OUT_OF_MEMORY = "out_of_memory"

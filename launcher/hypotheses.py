@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.compose import Composed, lookup
 from launcher.errors import Problem
-from launcher.tables import counted
+from launcher.text import counted
 
 if TYPE_CHECKING:
     from launcher.plan import Experiment

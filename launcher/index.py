@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from launcher import files
 from launcher import run as folders
 
 FORMAT = 1
@@ -74,7 +75,7 @@ class Index:
         with contextlib.suppress(OSError):
             there = set(os.listdir(folders.runs_folder(self._multirun)))
             rows = {run_id: _plain(row) for run_id, row in self._rows.items() if run_id in there}
-            folders.write_atomic(path_of(self._multirun), json.dumps({"format": FORMAT, "runs": rows}))
+            files.write_atomic(path_of(self._multirun), json.dumps({"format": FORMAT, "runs": rows}))
             self._changed = False
 
     def _row(self, runs: str, run_id: str, metrics: Collection[str]) -> Row | None:
@@ -132,7 +133,7 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
     """A run's row, from its state and the end of its metric log."""
     try:
         state = folders.read_state(folder)
-    except folders.BadRunFolder as error:
+    except files.BadRunFolder as error:
         # One such folder must not hide how thousands of others stand.
         return Row(key, UNREADABLE, 0, None, None, None, None, str(error), 0, None, dict.fromkeys(metrics))
     step, step_seconds, values = _log(folders.metrics_path(folder), metrics)
@@ -179,7 +180,7 @@ def _key(name: str) -> bytes:
 
 def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The complete lines that are a step's."""
-    for record in folders.parse_lines(lines):
+    for record in files.parse_lines(lines):
         if record and isinstance(record.get("step"), int) and isinstance(record.get("time"), (int, float)):
             yield record
 

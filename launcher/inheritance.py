@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.errors import Problem, nearest
+from launcher.errors import Problem
+from launcher.text import nearest
 
 EXPERIMENT = ("groups", "factors", "zip", "scales")
 ANALYSIS = ("hypotheses",)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.run import mark_used, write_atomic, write_json
+from launcher.files import mark_used, write_atomic, write_json
 
 
 @dataclass(frozen=True)

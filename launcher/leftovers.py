@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import claim, launches, lookup
+from launcher import claim, files, launches, lookup
 from launcher import run as folders
 
 # What a live process writes aside or freezes is younger.
@@ -95,7 +95,7 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     folder = folders.run_folder(multirun, run_id)
     try:
         state = folders.find_state(folder)
-    except folders.BadRunFolder:
+    except files.BadRunFolder:
         return []
     if state is None or claim.live_claim(folder) is not None:
         return []
@@ -157,7 +157,7 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Leftover]
     for run_id in runs:
         try:
             state = folders.find_state(folders.run_folder(multirun, run_id))
-        except folders.BadRunFolder:
+        except files.BadRunFolder:
             return []
         if state is None:
             continue
@@ -198,7 +198,7 @@ def _named(place: Path, chosen: Callable[[str], bool], policy: Policy) -> Iterat
 
 
 def _is_aside(name: str) -> bool:
-    return name.startswith(folders.ASIDE)
+    return name.startswith(files.ASIDE)
 
 
 def _is_old(path: Path, policy: Policy) -> bool:

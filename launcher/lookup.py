@@ -15,10 +15,11 @@ from typing import Any
 
 from launcher import claim
 from launcher import run as folders
-from launcher.errors import Usage, nearest, shown
-from launcher.sweeper import ROOT
+from launcher.errors import Usage
+from launcher.project import ROOT
+from launcher.run import NEW
+from launcher.text import nearest, shown
 
-NEW = "new"
 _LISTED = 5
 
 

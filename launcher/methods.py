@@ -14,7 +14,8 @@ from jsonschema import Draft202012Validator
 
 from launcher import validate
 from launcher.compose import ERRORS, Composed, Composer
-from launcher.errors import Problem, shown
+from launcher.errors import Problem
+from launcher.text import shown
 
 BASELINE = "c0_grpo"
 

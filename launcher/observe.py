@@ -20,7 +20,7 @@ from launcher.index import UNREADABLE, Index, Row
 # What needs a person: these wait for `retry`. Cancelled runs do too, but somebody wanted that.
 FAILURES = frozenset({folders.FAILED, folders.DIVERGED, UNREADABLE})
 # What the same command takes up, or somebody is at.
-UNFINISHED = frozenset({lookup.NEW, *folders.RESUMABLE})
+UNFINISHED = frozenset({folders.NEW, *folders.RESUMABLE})
 _EXPLAINED = FAILURES | {folders.LOST, folders.CANCELLED}
 
 
@@ -131,7 +131,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
 
 
 def _state(multirun: Path, run_id: str, row: Row | None) -> str:
-    return lookup.NEW if row is None else lookup.true_state(folders.run_folder(multirun, run_id), row.state)
+    return folders.NEW if row is None else lookup.true_state(folders.run_folder(multirun, run_id), row.state)
 
 
 def _steps(multirun: Path, run_id: str, state: str, planned: int) -> int:
@@ -173,7 +173,7 @@ def _failures(entries: Mapping[str, Mapping[str, Any]], runs: Mapping[str, tuple
 
 def _counted(states: Iterable[str]) -> dict[str, int]:
     counts = Counter(states)
-    return {state: counts[state] for state in (lookup.NEW, *folders.STATES, UNREADABLE) if counts[state]}
+    return {state: counts[state] for state in (folders.NEW, *folders.STATES, UNREADABLE) if counts[state]}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -17,15 +17,27 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import base as bases
-from launcher import compose, design, hypotheses, identity, inheritance, methods, preregistration, secrets, validate
+from launcher import (
+    compose,
+    design,
+    files,
+    hypotheses,
+    identity,
+    inheritance,
+    methods,
+    preregistration,
+    secrets,
+    validate,
+)
 from launcher import run as folders
 from launcher.arguments import COMMAND_LINE
 from launcher.base import Base
 from launcher.cells import Cells, Entry, PlannedRun
 from launcher.compose import Composed, Composer
 from launcher.declared import Declared, declared
-from launcher.errors import InvalidPlan, Problem, nearest, one_line
+from launcher.errors import InvalidPlan, Problem
 from launcher.run import State
+from launcher.text import nearest, one_line
 from launcher.workshop import SECTIONS, Workshop, does_not_compose
 
 ROOT_CONFIG = "config"
@@ -294,7 +306,7 @@ def freeze(plan: Plan) -> None:
         path = plan.multirun / experiment.name / "plan.json"
         text = json.dumps(experiment.document(), indent=1) + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            folders.write_atomic(path, text)
+            files.write_atomic(path, text)
 
 
 def _declare(multirun: Path, experiment: Experiment) -> None:
@@ -325,7 +337,7 @@ def _frozen(run: PlannedRun) -> str:
         "base": run.base,
         **{key: run.config[key] for key in SECTIONS},
     }
-    return folders.dump_yaml(frozen)
+    return files.dump_yaml(frozen)
 
 
 def _changed(multirun: Path, run: PlannedRun) -> Problem | None:
@@ -348,8 +360,8 @@ def _changed(multirun: Path, run: PlannedRun) -> Problem | None:
 def _freeze_run(multirun: Path, run: PlannedRun) -> None:
     folder = folders.run_folder(multirun, run.id)
     folder.mkdir(parents=True, exist_ok=True)
-    if not folders.mark_used(folder / "config.yaml"):
-        folders.write_atomic(folder / "config.yaml", _frozen(run))
+    if not files.mark_used(folder / "config.yaml"):
+        files.write_atomic(folder / "config.yaml", _frozen(run))
     if (folder / "state.json").is_file():
         return  # the state is written after the configuration
     folders.create_state(folder, State(run.id, folders.PLANNED, created=time.time()))

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import claim, identity
-from launcher import run as folders
+from launcher import claim, files, identity
 
 FORMAT = 1
 NAME = "hypotheses.json"
@@ -36,7 +35,7 @@ def declare(folder: Path, hypotheses: Mapping[str, Any] | None, planned: int, do
         if any(one.get("hash") == digest for one in kept):
             return
         now = {"hash": digest, "time": time.time(), "planned": planned, "done": list(done), "hypotheses": hypotheses}
-        folders.write_json(path, {"format": FORMAT, "declarations": [*kept, now]})
+        files.write_json(path, {"format": FORMAT, "declarations": [*kept, now]})
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

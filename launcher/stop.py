@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launcher.claim import Claim, is_here
-from launcher.run import write_json
+from launcher.files import write_json
 
 NAME = "stop.json"
 

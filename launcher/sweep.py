@@ -19,13 +19,13 @@ from launcher import run as folders
 from launcher.errors import InvalidPlan, Problem
 from launcher.launches import Launch
 from launcher.plan import Plan
+from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.reconciler import Outcome, Reconciler, interruptible
 from launcher.run import State
 from launcher.schedulers import SchedulerError, clusters
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.hydra_launcher import HydraLauncher
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
-from launcher.tables import counted
+from launcher.text import counted
 
 # Failed runs that are told one by one.
 _LISTED = 5

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.errors import print_problems
+from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
+
 # Hydra's own default launcher, in whose place our pool runs.
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-ROOT = Path(__file__).resolve().parent.parent
-
-EXIT_FINE = 0
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130  # as shells count: 128 and the signal's number
 
 
 class SweepExit(SystemExit):
@@ -63,7 +60,7 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
     from launcher import plan, sweep
     from launcher.compose import Composer
     from launcher.errors import InvalidPlan
-    from launcher.run import BadRunFolder
+    from launcher.files import BadRunFolder
 
     try:
         planned = plan.make(ROOT, arguments, Composer(conf, plan.ROOT_CONFIG))
@@ -76,12 +73,3 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
 
         print(mask(f"error: {error}"), file=sys.stderr, flush=True)
         return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
-
-
-def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:
-    """One line a problem, on standard error, without secrets; `otherwise`: what became of all else."""
-    from launcher.secrets import mask
-
-    lines = mask(str(invalid)).splitlines()
-    many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
-    print("\n".join([*lines, f"invalid plan: {many}; {otherwise}"]), file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, validators
 
-from launcher.errors import nearest, shown
+from launcher.text import nearest, shown
 
 ALLOWED = "allowed"
 VERL_KEYS = "verl_keys"

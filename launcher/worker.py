@@ -20,12 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from launcher import cancel, claim, failure, identity, launches, stop, tracking
+from launcher import cancel, claim, failure, files, identity, launches, stop, tracking
 from launcher import run as folders
 from launcher.attempt import Attempt, prepare
-from launcher.errors import one_line
 from launcher.launches import Launch
 from launcher.run import State
+from launcher.text import one_line
 
 TRAIN = "trainer_ext.train:train"
 TRACEBACK_LINES = 50
@@ -174,7 +174,7 @@ def _attempt(folder: Path, state: State, attempt: Attempt, train: str, launch: L
         summary = function(whole_config(folder, config), attempt)
         attempt.check()
         attempt.sync()
-        folders.write_json(folder / "summary.json", dict(summary))
+        files.write_json(folder / "summary.json", dict(summary))
     except claim.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of foreign code are failures of the run too
@@ -208,7 +208,7 @@ def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
     from launcher.base import merge
 
     if not isinstance(config.get("base"), str) or not isinstance(config.get("verl"), Mapping):
-        raise folders.BadRunFolder(folder / "config.yaml", "`base` must be a string and `verl` a mapping")
+        raise files.BadRunFolder(folder / "config.yaml", "`base` must be a string and `verl` a mapping")
     verl = merge(folders.base_path(folders.multirun_of(folder), config["base"]), config["verl"])
     OmegaConf.resolve(verl)
     whole = OmegaConf.create({key: value for key, value in config.items() if key != "verl"})
@@ -238,7 +238,7 @@ def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, s
     if patch is not None:
         os.link(patch, folder / "dirty.patch")
     own = {"seed": config["seed"], "host": state.host, "attempt": state.attempt, "pid": state.pid}
-    folders.write_json(folder / "provenance.json", {**record, **provenance.here(record), **own})
+    files.write_json(folder / "provenance.json", {**record, **provenance.here(record), **own})
 
 
 def _redirect(folder: Path) -> None:

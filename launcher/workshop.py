@@ -14,8 +14,9 @@ from launcher import base as bases
 from launcher import compose, hypotheses, identity, methods, validate
 from launcher.base import Base
 from launcher.compose import Composed, Composer
-from launcher.errors import Problem, nearest, one_line
+from launcher.errors import Problem
 from launcher.hypotheses import HYPOTHESIS
+from launcher.text import nearest, one_line
 
 SECTIONS = identity.SECTIONS
 # Where the files of a group are merged, if not below the group's own name; a part of a method: in `method`.

@@ -26,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from launcher import files
 from launcher import run as folders
 from launcher.claim import SILENCE_S
 from tests.waiting import DEADLINE, until
@@ -279,7 +280,7 @@ def watch(multirun: Path, end: threading.Event, wrong: list[str]) -> None:
             try:
                 folders.find_state(folder)
                 log = folders.read_log(folders.metrics_path(folder))
-            except folders.BadRunFolder as error:
+            except files.BadRunFolder as error:
                 wrong.append(str(error))
                 continue
             steps = [record["step"] for record in log.records]
@@ -303,7 +304,7 @@ def check(sweep: Sweep) -> None:
         assert attempts[-1] == state.attempt
         checkpoints = [path.name for path in folders.checkpoints_folder(folder).iterdir()]
         assert checkpoints == [folders.checkpoint_name(STEPS)], checkpoints
-        left = [path.name for path in folder.iterdir() if path.name.startswith(folders.ASIDE)]
+        left = [path.name for path in folder.iterdir() if path.name.startswith(files.ASIDE)]
         assert not left and not (folder / "claim.json").exists(), left
     overtaken = defaultdict(int)
     newest: dict[str, int] = {}

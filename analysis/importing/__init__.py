@@ -21,6 +21,7 @@ from analysis.importing import event_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
 from analysis.settings import settings
+from launcher import files
 from launcher import run as folders
 
 __all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
@@ -64,7 +65,7 @@ def import_runs(asked: Asked) -> Done:
     _check_into(asked.into)
     multirun = asked.into.parent
     multirun.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=folders.ASIDE, dir=multirun) as aside:
+    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=multirun) as aside:
         found = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
         if not found:
             raise BadImport(
@@ -85,7 +86,7 @@ def import_runs(asked: Asked) -> Done:
         for place, (one, entry) in enumerate(zip(named, plan["runs"], strict=True)):
             _put(one, folders.run_folder(multirun, entry["id"]), asked.into.name, Path(aside) / f"former-{place}")
     asked.into.mkdir(exist_ok=True)
-    folders.write_json(asked.into / "plan.json", plan)
+    files.write_json(asked.into / "plan.json", plan)
     counts = {group: sum(entry["group"] == group for entry in plan["runs"]) for group in plan["groups"]}
     gaps = tuple(f"{one.place}: {one.found.problem} ({one.found.place})" for one in named if one.found.problem)
     return Done(asked.into / "plan.json", counts, gaps, tuple(left_out))
@@ -225,11 +226,11 @@ def _put(one: Named, folder: Path, experiment: str, former: Path) -> None:
     """Complete the staged logs to a run folder, and put it in its place."""
     run, staged = one.found, one.found.staged
     config = {"format": folders.FORMAT, "id": folder.name, "seed": one.seed, "config": dict(run.config)}
-    folders.write_atomic(staged / "config.yaml", folders.dump_yaml(json.loads(json.dumps(config))))
+    files.write_atomic(staged / "config.yaml", files.dump_yaml(json.loads(json.dumps(config))))
     imported = {"experiment": experiment, "from": run.kind, "run": run.name, "place": run.place}
-    folders.write_json(staged / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
+    files.write_json(staged / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
     if run.problem is None:
-        folders.write_json(staged / "summary.json", {**run.summary, "warnings": {}})
+        files.write_json(staged / "summary.json", {**run.summary, "warnings": {}})
     state = folders.State(
         folder.name,
         folders.DONE if run.problem is None else folders.FAILED,

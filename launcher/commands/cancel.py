@@ -14,8 +14,8 @@ from pathlib import Path
 from launcher import claim, completion, lookup
 from launcher import run as folders
 from launcher.cancel import cancel
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE
-from launcher.tables import counted
+from launcher.project import EXIT_FAILED, EXIT_FINE
+from launcher.text import counted
 
 HELP = "cancel an experiment's runs, or some: waiting ones at once, running ones after a checkpoint"
 _LISTED = 20

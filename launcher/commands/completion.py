@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from launcher.sweeper import EXIT_FINE
+from launcher.project import EXIT_FINE
 
 HELP = "print the script that makes a shell complete `rlsweep`"
 SHELLS = ("bash", "zsh", "fish")

@@ -11,9 +11,9 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 
-from launcher import leftovers, tables
+from launcher import leftovers, text
 from launcher.leftovers import Leftover, Policy
-from launcher.sweeper import EXIT_FINE
+from launcher.project import EXIT_FINE
 
 HELP = "list what nothing needs any more (old checkpoints, leftovers); --delete removes it"
 _LISTED = 12
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
         print(f"{given.multirun}: nothing {'was' if given.delete else 'is'} left over")
         return EXIT_FINE
     _print(found)
-    total = f"{len(found)} files and folders, {tables.byte_size(sum(one.size for one in found))}"
+    total = f"{len(found)} files and folders, {text.byte_size(sum(one.size for one in found))}"
     print(f"{total}: deleted" if given.delete else f"{total}; nothing was deleted: --delete does it")
     return EXIT_FINE
 
@@ -53,8 +53,8 @@ def _print(found: Sequence[Leftover]) -> None:
         kinds[one.what].append(one)
     each = max(1, _LISTED // len(kinds))
     for what, own in kinds.items():
-        print(f"{len(own)} {what}, {tables.byte_size(sum(one.size for one in own))}")
+        print(f"{len(own)} {what}, {text.byte_size(sum(one.size for one in own))}")
         for one in sorted(own, key=lambda one: -one.size)[:each]:
-            print(f"    {tables.byte_size(one.size):>9}  {tables.clean(str(one.path))}")
+            print(f"    {text.byte_size(one.size):>9}  {text.clean(str(one.path))}")
         if len(own) > each:
             print(f"    {'':>9}  and {len(own) - each} more: --json has them all")

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import completion, lookup, tables
+from launcher import completion, lookup, text
 from launcher import run as folders
 from launcher.errors import Usage
+from launcher.project import EXIT_FINE
 from launcher.run import State
-from launcher.sweeper import EXIT_FINE
 
 HELP = "why a run failed, and the end of its output"
 _EVERY_S = 0.3
@@ -58,7 +58,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps({folder.name: _document(folder, name, state, attempt, given)}, indent=1))
         return EXIT_FINE
     for line in _shown(folder, name, state, attempt, given):
-        print(tables.clean(line))
+        print(text.clean(line))
     if given.follow:
         with contextlib.suppress(KeyboardInterrupt):
             _follow(folder, name, attempt, given.stdout)
@@ -176,12 +176,12 @@ def _follow(folder: Path, name: str, attempt: int, stdout: bool) -> None:
             whole = len(new) if ended else new.rfind(b"\n") + 1
             position += whole
             for line in new[:whole].decode("utf-8", errors="replace").splitlines():
-                print(tables.clean(line), flush=True)
+                print(text.clean(line), flush=True)
         if state.attempt > attempt:
             attempt, position = state.attempt, 0
             print(f"--- {_log(folder, attempt, stdout)}", flush=True)
         elif ended:
-            print(f"--- {tables.clean(_title(folder, name, state))}", flush=True)
+            print(f"--- {text.clean(_title(folder, name, state))}", flush=True)
             return
         else:
             time.sleep(_EVERY_S)
@@ -228,7 +228,7 @@ def _of_experiment(multirun: Path, name: str, ids: Sequence[str], given: argpars
             break
         said.add(end)
         shown, used = shown + 1, used + len(lines)
-        print("\n".join(map(tables.clean, lines)))
+        print("\n".join(map(text.clean, lines)))
     more = f"{len(failed) - shown} more failed; " if shown < len(failed) else ""
     print(f"{more}all of one: {lookup.command(multirun, 'logs', failed[0][0].name)}")
     return EXIT_FINE

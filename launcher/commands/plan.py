@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import completion, hypotheses, lookup
 from launcher import run as folders
-from launcher.sweeper import EXIT_FINE, EXIT_USAGE, ROOT, print_problems
-from launcher.tables import byte_size, counted, duration, states_table
+from launcher.errors import print_problems
+from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
+from launcher.tables import states_table
+from launcher.text import byte_size, counted, duration
 
 if TYPE_CHECKING:
     from launcher.estimate import Estimate, History
@@ -99,7 +101,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str,
     total = cost.of(list(planned.runs))
     return {
         "total": len(planned.runs),
-        "new": counts[lookup.NEW],
+        "new": counts[folders.NEW],
         "done": counts[folders.DONE],
         "states": dict(sorted(counts.items())),
         "device_hours": total.device_hours,

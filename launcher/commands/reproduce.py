@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import completion, lookup
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE, ROOT
+from launcher.project import EXIT_FAILED, EXIT_FINE, ROOT
 
 HELP = "print how to do one run again, and verify that it is the same run"
 _LISTED = 10

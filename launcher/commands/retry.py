@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from launcher import claim, completion, failure, lookup
 from launcher import run as folders
-from launcher.errors import InvalidPlan, Usage
+from launcher.errors import InvalidPlan, Usage, print_problems
+from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 from launcher.run import State
 from launcher.secrets import MASK
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, print_problems
-from launcher.tables import counted
+from launcher.text import counted
 
 if TYPE_CHECKING:
     from launcher.plan import Plan

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from launcher import completion, lookup
+from launcher import completion, files, lookup
 from launcher import run as folders
 from launcher.errors import Usage
-from launcher.sweeper import EXIT_FINE
+from launcher.project import EXIT_FINE
 
 HELP = "print a run's frozen configuration"
 
@@ -35,5 +35,5 @@ def run(given: argparse.Namespace) -> int:
         from launcher.worker import whole_config
 
         config = OmegaConf.to_container(whole_config(folder, config), resolve=True)
-    print(json.dumps(config, indent=1) if given.json else folders.dump_yaml(config), end="\n" if given.json else "")
+    print(json.dumps(config, indent=1) if given.json else files.dump_yaml(config), end="\n" if given.json else "")
     return EXIT_FINE

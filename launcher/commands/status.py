@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import completion, lookup, observe, tables
+from launcher import completion, lookup, observe, tables, text
 from launcher.index import Index
 from launcher.observe import Standing
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
+from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -111,9 +111,9 @@ def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index,
 
 def _line(standing: Standing) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in standing.states.items())
-    left = "" if standing.remaining_seconds is None else f"; about {tables.duration(standing.remaining_seconds)} left"
-    size = f"{tables.counted(standing.total, 'run')} of {tables.counted(standing.steps, 'step')}"
-    return tables.clean(f"{standing.experiment}: {size}: {counts}{left}")
+    left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
+    size = f"{text.counted(standing.total, 'run')} of {text.counted(standing.steps, 'step')}"
+    return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
 
 
 def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
@@ -126,7 +126,7 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
         lines = _explained(multirun, standing)
         return Group(Text(_line(standing)), *_groups(standing), *map(Text, lines))
     left = {
-        standing.experiment: tables.duration(standing.remaining_seconds)
+        standing.experiment: text.duration(standing.remaining_seconds)
         for standing in standings
         if standing.remaining_seconds is not None
     }
@@ -149,7 +149,7 @@ def _groups(standing: Standing) -> list[RenderableType]:
             name: "" if group.metric is None else f"{group.metric:.4g}" for name, group in groups.items()
         }
     if not standing.settled:
-        more["work left"] = {name: tables.duration(group.work_seconds) for name, group in groups.items()}
+        more["work left"] = {name: text.duration(group.work_seconds) for name, group in groups.items()}
     shown: list[RenderableType] = [tables.counts_table({name: group.states for name, group in groups.items()}, more)]
     if len(groups) < len(standing.groups):
         shown.append(Text(f"and {len(standing.groups) - len(groups)} more groups: --json has them all"))
@@ -160,10 +160,10 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
     """Each cause with one example and the command that shows more."""
     lines: list[str] = []
     for failure in standing.failures[:_MOST_CAUSES]:
-        runs = tables.counted(failure.runs, "run")
+        runs = text.counted(failure.runs, "run")
         kind = f" ({failure.kind})" if failure.kind and failure.kind != failure.state else ""
-        lines.append(f"{runs} {failure.state}{kind}: {tables.clean(failure.cause)}")
-        lines.append(f"    {lookup.command(multirun, 'logs', failure.example)}    # {tables.clean(failure.title)}")
+        lines.append(f"{runs} {failure.state}{kind}: {text.clean(failure.cause)}")
+        lines.append(f"    {lookup.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
     if len(standing.failures) > _MOST_CAUSES:
         lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes: --json has them all")
     if any(standing.states.get(state) for state in ("failed", "diverged")):

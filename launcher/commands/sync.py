@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import completion, lookup
 from launcher import run as folders
-from launcher.sweeper import EXIT_FAILED, EXIT_FINE
+from launcher.project import EXIT_FAILED, EXIT_FINE
 
 if TYPE_CHECKING:
     from launcher.tracking.sync import Parcel

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher import claim, failure, stop
-from launcher.errors import one_line
 from launcher.schedulers import ray_job
 from launcher.schedulers.ray_fit import OBJECTS, bundle
 from launcher.schedulers.resources import Shape
+from launcher.text import one_line
 
 _NODES_EVERY_S = 5.0
 _REACH_S = 5.0  # for a node to accept a connection

@@ -31,8 +31,7 @@ from submitit.core.utils import (
 from submitit.helpers import clean_env
 from submitit.slurm.slurm import SlurmExecutor
 
-from launcher import launches
-from launcher import run as folders
+from launcher import files, launches
 from launcher.plan import Plan
 from launcher.schedulers import resources
 from launcher.schedulers.resources import Shape
@@ -114,7 +113,7 @@ class Arrays:
         lists = self._place / "arrays"
         lists.mkdir(parents=True, exist_ok=True)
         number = len(list(lists.iterdir()))
-        folders.write_json(lists / f"{number}.json", [folder.name for folder in runs])
+        files.write_json(lists / f"{number}.json", [folder.name for folder in runs])
         executor = _executor(self._place / "jobs")
         name = f"{PREFIX}{self._record.stem}-{number}"
         executor.update_parameters(**given, job_name=name, array_parallelism=throttle)

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from launcher import run as folders
-from launcher.errors import one_line
+from launcher import files
+from launcher.text import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.rows import Histogram, Row
 
@@ -137,7 +137,7 @@ def start(folder: Path, config: Mapping[str, Any], attempt: int, settings: Mappi
     sinks: dict[str, Callable[[], Sink]] = {}
     try:
         wanted = read_settings(settings)
-        folders.write_json(settings_path(folder), asdict(wanted))
+        files.write_json(settings_path(folder), asdict(wanted))
         if wanted.tensorboard:
             sinks["TensorBoard"] = lambda: _tensorboard(folder)
         if wanted.wandb == ONLINE:

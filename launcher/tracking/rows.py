@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher import files
 from launcher import run as folders
 
 # What a line holds besides its metrics.
@@ -70,7 +71,7 @@ def _records(path: Path, size: int) -> Iterator[dict[str, Any]]:
             lines = file.read(size).splitlines(keepends=True)
     except FileNotFoundError:
         return
-    yield from (record for record in folders.parse_lines(lines) if record is not None and "step" in record)
+    yield from (record for record in files.parse_lines(lines) if record is not None and "step" in record)
 
 
 def settled(folder: Path) -> int:

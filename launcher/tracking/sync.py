@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from launcher import files
 from launcher import run as folders
 from launcher.tracking import ONLINE, Settings, read_settings, settings_path
 from launcher.tracking.labels import Labels
@@ -103,7 +104,7 @@ def send_all(parcels: Sequence[Parcel]) -> Iterator[Sent]:
                 return
             continue
         failures = 0
-        folders.write_json(
+        files.write_json(
             one.folder / "synced.json",
             {**_key(one, address), "address": where, "time": time.time()},
         )

@@ -24,7 +24,7 @@ import psutil
 import wandb
 
 from launcher import run as folders
-from launcher.errors import one_line
+from launcher.text import one_line
 from launcher.tracking import Settings
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
+from launcher import files
 from launcher import run as folders
 
 GROUPS = {"C0": "C0 (GRPO)", "C1": "C1 (BNTO minimal)", "asymmetric_clip": "asymmetric clip", "PTRW": "PTRW"}
@@ -60,8 +61,8 @@ def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **
         folders.metrics_path(folder).write_text(text, encoding="utf-8")
     if state == "done":
         summary = {"steps": len(lines), "train_seconds": 12.5, "samples": 256 * len(lines), "tokens": 9 * len(lines)}
-        folders.write_json(folder / "summary.json", {**summary, "warnings": fields.pop("warnings", {})})
-    folders.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
+        files.write_json(folder / "summary.json", {**summary, "warnings": fields.pop("warnings", {})})
+    files.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
     folders.write_state(folder, folders.State(run_id, state, attempt=1, started=1.7e9, finished=1.7e9 + 9, **fields))
     return folder
 
@@ -108,7 +109,7 @@ def sweeps_in(root: Path) -> MakeSweep:
         }
         folder = multirun / name
         folder.mkdir()
-        folders.write_json(folder / "plan.json", plan)
+        files.write_json(folder / "plan.json", plan)
         return folder
 
     return make

@@ -19,6 +19,7 @@ from analysis.report.missing import missing
 from analysis.settings import settings
 from analysis.study import Study, study
 from analysis.tables import main as main_table
+from launcher import files
 from launcher import run as folders
 from tests.analysis.conftest import Lines, MakeSweep
 
@@ -91,7 +92,7 @@ def test_without_a_baseline_nothing_is_compared(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("A", "B"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
     assert said(folder).certainty.startswith("How sure")
     plan = json.loads((folder / "plan.json").read_text())
-    folders.write_json(folder / "plan.json", {**plan, "baseline": None})
+    files.write_json(folder / "plan.json", {**plan, "baseline": None})
     assert said(folder).certainty == (
         "No baseline is declared (experiment.baseline), and so no method is compared with another."
     )

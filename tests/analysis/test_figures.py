@@ -24,6 +24,7 @@ from analysis.series import series
 from analysis.settings import settings
 from analysis.study import Study, block_of, study
 from analysis.tables import tables
+from launcher import files
 from launcher import run as folders
 from launcher.validate import Checker
 from tests.analysis.conftest import Lines, MakeSweep, metrics
@@ -313,7 +314,7 @@ def test_long_labels_stay_inside_figures(make_sweep: MakeSweep, monkeypatch: pyt
     folder = make_sweep(groups, seeds=(0, 1), steps=20, analysis=analysis)
     plan = json.loads((folder / "plan.json").read_text())
     plan["groups"]["C0"]["label"] = "a baseline of many words " * 4
-    folders.write_json(folder / "plan.json", plan)
+    files.write_json(folder / "plan.json", plan)
     found = drawn(monkeypatch, folder, all_of_them=True)
     for name in ("differences", "reach_1", "curve_analysis_wH_per_token"):
         canvas = found[name][1]

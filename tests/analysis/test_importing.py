@@ -21,6 +21,7 @@ from analysis.importing.wandb_files import find, read
 from analysis.read import Sweep, read_sweep
 from analysis.settings import settings
 from analysis.study import Study, study
+from launcher import files
 from launcher import run as folders
 from launcher.__main__ import main as launcher
 from launcher.tracking.rows import Row, rows
@@ -41,7 +42,7 @@ def events(folder: Path, values: dict[int, float], config: dict[str, Any] | None
         file.rename(folder / file.name)
     (folder / "tensorboard").rmdir()
     if config is not None:
-        (folder / "config.yaml").write_text(folders.dump_yaml(config))
+        (folder / "config.yaml").write_text(files.dump_yaml(config))
 
 
 def config(name: str, seed: object, **more: object) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
     runs = folders.runs_folder(folder.parent)
     for run in runs.iterdir():
         group, seed = run.name.split("-")
-        (run / "config.yaml").write_text(folders.dump_yaml(config(group, int(seed))))
+        (run / "config.yaml").write_text(files.dump_yaml(config(group, int(seed))))
         line = {"step": 60, "attempt": 1, "name": "entropy", "edges": [0, 0.5, 2], "counts": [1, 3]}
         folders.histograms_path(run).write_text(json.dumps(line) + "\n")
         writer = EventFiles(run)
@@ -149,7 +150,7 @@ def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_wri
     logs: Path, naming: Naming, more: dict[str, Any], said: str
 ) -> None:
     if "metrics" in more:
-        (logs / "y" / "config.yaml").write_text(folders.dump_yaml(config("dpo", 1)))
+        (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
     with pytest.raises(BadImport) as caught:
         import_runs(asked(logs, logs.parent / "multirun" / "theirs", naming, **more))
     assert said in str(caught.value)
@@ -198,13 +199,13 @@ def test_two_runs_of_one_name_and_folders_of_others_are_refused(logs: Path) -> N
     events(logs / "y", {1: 0.5}, config("dpo", 1))
     import_runs(asked(logs, into))
     run = found(into)[0].runs[0]
-    folders.write_json(folders.run_folder(into.parent, run.id) / "provenance.json", {"commit": "abc"})
+    files.write_json(folders.run_folder(into.parent, run.id) / "provenance.json", {"commit": "abc"})
     with pytest.raises(BadImport, match=rf"runs/{run.id} belongs to another experiment; fix: choose another --into"):
         import_runs(asked(logs, into))
 
 
 def test_command_says_what_came_and_what_comes_next(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (logs / "y" / "config.yaml").write_text(folders.dump_yaml(config("dpo", 1)))
+    (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
     into = logs.parent / "multirun" / "theirs"
     words = ["import", str(logs), "--into", str(into), "--group", "method.name", "--seed", "seed"]
     assert main([*words, "--metric", "rewart"]) == 2
@@ -226,7 +227,7 @@ def test_command_says_what_came_and_what_comes_next(logs: Path, capsys: pytest.C
 
 
 def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (logs / "y" / "config.yaml").write_text(folders.dump_yaml(config("dpo", 1)))
+    (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
     into = logs.parent / "multirun" / "theirs"
     import_runs(asked(logs, into, command="python -m analysis import logs"))
     (first, second) = found(into)[0].runs

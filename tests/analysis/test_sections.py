@@ -22,6 +22,7 @@ from analysis.study import block_of
 from analysis.summarize import restricted_mean
 from analysis.unpaired import unpaired_table
 from analysis.waiting import waiting
+from launcher import files
 from launcher import run as folders
 from tests.analysis.conftest import Lines, MakeSweep
 from tests.analysis.test_figures import lines_of, studied
@@ -51,7 +52,7 @@ def sized(make_sweep: MakeSweep, told: bool = True) -> Path:
     for run in sorted((folder.parent / "runs").iterdir()) if told else []:
         summary = json.loads((run / "summary.json").read_text())
         size = list(MODELS.values())[int(run.name.rpartition("-")[2])]
-        folders.write_json(run / "summary.json", {**summary, "parameters": size})
+        files.write_json(run / "summary.json", {**summary, "parameters": size})
     return folder
 
 
@@ -97,7 +98,7 @@ def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
     folder = sized(make_sweep)
     for run in sorted((folder.parent / "runs").iterdir()):
         summary = json.loads((run / "summary.json").read_text())
-        folders.write_json(run / "summary.json", {**summary, "parameters": 1e5 + len(run.name) + int(run.name[-1])})
+        files.write_json(run / "summary.json", {**summary, "parameters": 1e5 + len(run.name) + int(run.name[-1])})
     assert sizes(studied(folder)) is None
 
 

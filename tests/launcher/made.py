@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from launcher import files
 from launcher import run as folders
 from launcher.run import State
 
@@ -19,7 +20,7 @@ def make_run(multirun: Path, run_id: str, state: str, steps: int = 4, value: flo
     folder = folders.run_folder(multirun, run_id)
     folder.mkdir(parents=True)
     config = {"format": folders.FORMAT, "id": run_id, "base": "b0", "seed": 0, "trainer": {"steps": 10}}
-    folders.write_atomic(folder / "config.yaml", folders.dump_yaml(config))
+    files.write_atomic(folder / "config.yaml", files.dump_yaml(config))
     if steps:
         lines = [{"step": step, "attempt": 1, "time": 1e9 + 2 * step, METRIC: value} for step in range(1, steps + 1)]
         folders.metrics_path(folder).write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -38,7 +39,7 @@ def make_plan(multirun: Path, name: str, groups: dict[str, list[str]], command: 
     analysis = {"primary": {"metric": METRIC, "summary": "final"}}
     document = {"format": 1, "experiment": name, "command": command, "steps": 10, "analysis": analysis, "runs": entries}
     (multirun / name).mkdir(parents=True, exist_ok=True)
-    folders.write_json(multirun / name / "plan.json", document)
+    files.write_json(multirun / name / "plan.json", document)
 
 
 def make_checkpoint(folder: Path, step: int, size: int = 1000) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from launcher import cancel, claim, failure, plan, run, worker
+from launcher import cancel, claim, failure, files, plan, run, worker
 from launcher.run import State
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
@@ -146,7 +146,7 @@ def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     dead = claim.Claim(claim.hostname(), 2**30, 1, claim.boot_id(), "dead", 1)
     cancel.stop.ask(folder, dead, failure.CANCELLED, "nobody wants it")
     for state in (run.RUNNING, run.PREEMPTED):
-        run.create_atomic(folder / "claim.json", json.dumps(vars(dead)))
+        files.create_atomic(folder / "claim.json", json.dumps(vars(dead)))
         run.write_state(folder, State(folder.name, state, attempt=1))
         assert sweeps.run(*SMALL, "seed=0")[0] == 1
         assert (sweeps.states()[folder.name]["state"], sweeps.states()[folder.name]["attempt"]) == ("cancelled", 1)

@@ -13,7 +13,7 @@ import pytest
 
 from launcher import claim, run
 from launcher.__main__ import main
-from launcher.tables import clean, duration
+from launcher.text import clean, duration
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import METRIC, make_plan, make_run
 from tests.waiting import until

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher import estimate, plan
+from launcher import estimate, files, plan
 from launcher import run as folders
 from launcher.__main__ import main
 from launcher.estimate import FILE, KIND, METHOD, History, makespan
@@ -20,7 +20,7 @@ SMALL = ("method=c0_grpo,ptrw", "seed=0,1", "trainer.steps=10")
 def finish(planned, run_id, seconds, steps=10):
     """Make a frozen run done, with a summary that says how long its steps took."""
     folder = folders.run_folder(planned.multirun, run_id)
-    folders.write_json(folder / "summary.json", {"steps": steps, "train_seconds": seconds * steps})
+    files.write_json(folder / "summary.json", {"steps": steps, "train_seconds": seconds * steps})
     folders.write_state(folder, folders.read_state(folder).but(state=folders.DONE))
 
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from launcher import index, run
+from launcher import files, index, run
 from launcher.index import Index
 from tests.launcher.made import METRIC, make_run
 
@@ -53,7 +53,7 @@ def test_a_state_of_the_same_size_and_time_in_another_file_is_read_again(multiru
     rows(multirun)
     path = run.run_folder(multirun, "aa") / "state.json"
     before = path.stat()
-    run.write_atomic(path, path.read_text().replace('"done"', '"lost"'))
+    files.write_atomic(path, path.read_text().replace('"done"', '"lost"'))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size and rows(multirun)["aa"].state == "lost"
 

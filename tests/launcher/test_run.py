@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import attempt, claim, failure, run, stop
+from launcher import attempt, claim, failure, files, run, stop
 from launcher.attempt import Attempt
 from launcher.claim import Heartbeat
 from launcher.run import State
@@ -66,13 +66,13 @@ def test_an_unknown_state_is_refused(folder):
 
 def test_another_format_is_refused_with_the_file_and_both_versions(folder):
     (folder / "state.json").write_text('{"format": 2}')
-    with pytest.raises(run.BadRunFolder, match=r"state\.json: format 2; this version reads format 1"):
+    with pytest.raises(files.BadRunFolder, match=r"state\.json: format 2; this version reads format 1"):
         run.read_state(folder)
 
 
 def test_a_failed_replacement_leaves_the_old_file(folder):
     with pytest.raises(TypeError):
-        run.write_json(folder / "state.json", {"value": object()})
+        files.write_json(folder / "state.json", {"value": object()})
     assert run.read_state(folder).state == run.PLANNED
 
 
@@ -169,7 +169,7 @@ def test_a_run_has_one_owner(folder, mine):
 
 @pytest.mark.parametrize("change", [{"pid": 2**22 + 1}, {"process_start": 1}])
 def test_a_claim_of_a_process_that_is_gone_is_taken_over_at_once(folder, mine, change):
-    run.write_json(folder / "claim.json", asdict(replace(mine, **change)))
+    files.write_json(folder / "claim.json", asdict(replace(mine, **change)))
     with claim.locked(folder):
         taken = claim.acquire(folder, 2)
     assert taken is not None and claim.owns(folder, taken)
@@ -178,7 +178,7 @@ def test_a_claim_of_a_process_that_is_gone_is_taken_over_at_once(folder, mine, c
 @pytest.fixture
 def elsewhere(folder, mine):
     """A claim of another host's process."""
-    run.write_json(folder / "claim.json", asdict(replace(mine, host="elsewhere", pid=2**22 + 1)))
+    files.write_json(folder / "claim.json", asdict(replace(mine, host="elsewhere", pid=2**22 + 1)))
     return folder / "claim.json"
 
 
@@ -221,7 +221,7 @@ def test_who_may_not_write_still_learns_of_an_owner_on_another_host(mine, age):
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders let nobody else in
         place = Path(name)
         other = replace(mine, host="elsewhere")
-        run.write_json(place / "claim.json", asdict(other))
+        files.write_json(place / "claim.json", asdict(other))
         os.utime(place / "claim.json", (time.time() - age,) * 2)
         place.chmod(0o555)
         user = os.geteuid()
@@ -244,7 +244,7 @@ def test_a_zombie_is_gone():
 
 def test_who_lost_the_claim_stops_writing(folder, mine, owned):
     owned.log(1, {"value": 1.0})
-    run.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
+    files.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
     assert owned._heartbeat.lost.wait(10)
     assert owned.stop_requested()
     with pytest.raises(claim.ClaimLost):
@@ -259,7 +259,7 @@ def test_who_was_stopped_looks_before_it_writes(folder, mine):
     beat = Heartbeat(folder, mine, interval=3600)
     late = Attempt(folder, 1, beat)
     late.log(1, {"value": 1.0})
-    run.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
+    files.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
     beat._confirmed -= 3 * 3600
     with pytest.raises(claim.ClaimLost):
         late.log(2, {"value": 1.0})
@@ -302,7 +302,7 @@ def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(
     log = run.read_log(run.metrics_path(place))
     assert (len(log.records), log.torn) == (written, 0)
     with pytest.raises(OSError):
-        run.write_json(place / "state.json", {"format": 1, "text": "x" * 30_000})
+        files.write_json(place / "state.json", {"format": 1, "text": "x" * 30_000})
     assert not list(place.glob(".tmp-*"))
     (small_disk / "ballast").unlink()
     attempt_.log(written + 1, {"value": 1.0})

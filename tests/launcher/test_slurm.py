@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from launcher import claim, launches, run, worker
+from launcher import claim, files, launches, run, worker
 from launcher.launches import Launch
 from launcher.schedulers import slurm_arrays
 from launcher.schedulers.resources import Shape
@@ -63,7 +63,7 @@ def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, monk
     kept = earlier.write(tmp_path).with_suffix("")
     (kept / "arrays").mkdir(parents=True)
     (kept / "jobs").mkdir()
-    run.write_json(kept / "arrays" / "0.json", ["waits"])
+    files.write_json(kept / "arrays" / "0.json", ["waits"])
     folder = make_run(tmp_path, "waits", run.SUBMITTED, steps=0)
     settings = {"poll_s": 0, "max_running": None, "signal_delay_s": 5}
     shapes = {"waits": Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)}

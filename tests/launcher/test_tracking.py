@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from launcher import attempt as attempts
+from launcher import files, tracking
 from launcher import run as folders
-from launcher import tracking
 from launcher.run import State
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
@@ -45,7 +45,7 @@ def make_run(multirun: Path, run_id: str, steps: int, state: str = folders.DONE)
     folder = folders.run_folder(multirun, run_id)
     folder.mkdir(parents=True)
     config = {"format": 1, "id": run_id, "seed": 7, "method": {"name": "grpo"}, "base": "b", "verl": {}}
-    (folder / "config.yaml").write_text(folders.dump_yaml(config))
+    (folder / "config.yaml").write_text(files.dump_yaml(config))
     log(folder, range(1, steps + 1))
     folders.write_state(folder, State(run_id, state, attempt=1))
     entry = {"id": run_id, "group": "grpo", "seed": 7, "factors": {"lr": 0.1}}

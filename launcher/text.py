@@ -1,0 +1,74 @@
+"""Text for people: counts, durations and sizes in words, names that were meant, foreign text made safe to print."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time as people say it, in two units at most; `?` when it is unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    if seconds < _DAY_S:
+        hours, rest = divmod(round(seconds / _MINUTE_S), 60)
+        return f"{hours} h {rest} min"
+    days, rest = divmod(round(seconds / _HOUR_S), 24)
+    return f"{days} d {rest} h"
+
+
+def clean(text: str) -> str:
+    """One line of foreign text (a log, a cause, a name) without what a terminal would obey.
+
+    Escape sequences go; of a line that was overwritten (a progress bar), the last writing stays.
+    """
+    line = _ESCAPES.sub("", text).rstrip("\r\n").rsplit("\r", 1)[-1]
+    return "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in line)
+
+
+def byte_size(count: float) -> str:
+    """A number of bytes in decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+_LONGEST = 80
+
+
+def shown(value: Any) -> str:
+    """A value on one line, shortened."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """The text on one line, with what a terminal would obey (line breaks, escape sequences) written out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def one_line(text: str) -> str:
+    """A message without its line breaks."""
+    return " ".join(text.split())
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """The name that was probably meant."""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return close[0] if close else None
