@@ -31,7 +31,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from launcher import base as bases
-from launcher import plan, validate
+from launcher import planner, validate
 from launcher import run as folders
 
 ROOT = Path(__file__).parents[1]
@@ -55,12 +55,12 @@ def overrides(count: int) -> list[str]:
 def own(count: int, multirun: Path) -> None:
     """Plan, then freeze, and print the times in seconds and the planning's peak of memory in MB, as JSON."""
     started = time.perf_counter()
-    planned = plan.make(ROOT, [*overrides(count), f"multirun={multirun}"])
+    planned = planner.make(ROOT, [*overrides(count), f"multirun={multirun}"])
     seconds = time.perf_counter() - started
     assert len(planned.runs) == count
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started = time.perf_counter()
-    plan.freeze(planned)
+    planner.freeze(planned)
     print(json.dumps({"plan": seconds, "megabytes": megabytes, "freeze": time.perf_counter() - started}))
 
 
@@ -131,7 +131,7 @@ def compare(peers: list[dict[str, Any]], multirun: Path) -> None:
         runs[key({**config, "verl": bases.merged(tree, config["verl"])})] = folder
     for theirs in peers:
         ours, stripped = frozen(runs[key(theirs)]), validate.strip(theirs)
-        for section in plan.SECTIONS:
+        for section in planner.SECTIONS:
             wanted = theirs["verl"] if section == "verl" else stripped[section]
             if ours[section] != wanted:
                 raise SystemExit(f"NOT MET: {key(theirs)}: {section} is not what Hydra composes")

@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from launcher import plan, run, sweep, worker
+from launcher import planner, run, sweep, worker
 from launcher.schedulers.pool import without_main
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +47,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         seeds = ",".join(map(str, range(RUNS)))
-        planned = plan.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster.slots=1", f"multirun={folder}"])
+        planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster.slots=1", f"multirun={folder}"])
         with contextlib.redirect_stdout(io.StringIO()):
             outcome = sweep.launch(ROOT, planned, list(planned.runs), "benchmarks.pool:nothing")
         assert {state.state for state in outcome.states.values()} == {run.DONE}

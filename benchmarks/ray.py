@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import claim, plan, progress, run, worker
+from launcher import claim, planner, progress, run, worker
 from launcher.launches import Launch
 from launcher.reconciler import Interruption, Reconciler
 from launcher.schedulers import ray_driver, resources
@@ -51,8 +51,8 @@ def ours(multirun: str) -> float:
     """The seconds of 1000 runs."""
     first = cores()
     seeds = ",".join(map(str, range(first + RUNS)))
-    planned = plan.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster=ray", f"multirun={multirun}"])
-    plan.freeze(planned)
+    planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster=ray", f"multirun={multirun}"])
+    planner.freeze(planned)
     ids, launch = list(planned.runs), Launch()
     order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch.write(planned.multirun))
     shapes = {run_id: resources.shape(planned.runs[run_id].config) for run_id in ids}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launcher import plan, sweep
+from launcher import planner, sweep
 from tests.cluster import leftovers
 from tests.cluster.slurm import Lab, missing_slurm
 
@@ -88,10 +88,10 @@ def parts(multirun: Path, runs: int) -> Parts:
     """Where the time of a launch goes."""
     found = Parts()
     began = time.perf_counter()
-    planned = plan.make(ROOT, words(multirun, runs))
+    planned = planner.make(ROOT, words(multirun, runs))
     between, computed = time.perf_counter(), time.process_time()
     with timed(found), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        outcome = sweep.launch(ROOT, planned, plan.missing(planned))
+        outcome = sweep.launch(ROOT, planned, planner.missing(planned))
     assert outcome.detached
     found.planning, found.submitting = between - began, time.perf_counter() - between
     found.computing = time.process_time() - computed

@@ -16,7 +16,7 @@ from launcher.errors import Problem
 from launcher.text import counted
 
 if TYPE_CHECKING:
-    from launcher.plan import Experiment
+    from launcher.planner import Experiment
 
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
 AT = "analysis.hypotheses"

@@ -57,13 +57,13 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
 
     plugin: the launcher that Hydra has set up, in place of the pool on this machine.
     """
-    from launcher import plan, sweep
+    from launcher import planner, sweep
     from launcher.compose import Composer
     from launcher.errors import InvalidPlan
     from launcher.files import BadRunFolder
 
     try:
-        planned = plan.make(ROOT, arguments, Composer(conf, plan.ROOT_CONFIG))
+        planned = planner.make(ROOT, arguments, Composer(conf, planner.ROOT_CONFIG))
         return sweep.reconcile(ROOT, planned, plugin=plugin)
     except InvalidPlan as invalid:
         print_problems(invalid)

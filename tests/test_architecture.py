@@ -64,7 +64,9 @@ def test_rooms_import_only_what_they_may(path):
         if other not in ROOMS or other == room:
             continue
         if room == "analysis":
-            assert module.startswith(("launcher.run", "launcher.files")) or module == "launcher", f"{name} imports {module}"
+            assert module.startswith(("launcher.run", "launcher.files")) or module == "launcher", (
+                f"{name} imports {module}"
+            )
         elif room == "launcher":
             assert other == "trainer_ext" and name in {"launcher/worker.py", "launcher/warm.py"} and not top, (
                 f"{name} imports {module}: only a worker, when it runs, may"

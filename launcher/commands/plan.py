@@ -20,7 +20,7 @@ from launcher.text import byte_size, counted, duration
 
 if TYPE_CHECKING:
     from launcher.estimate import Estimate, History
-    from launcher.plan import Experiment, Plan
+    from launcher.planner import Experiment, Plan
 
 HELP = "print the runs that launch.py would do with these overrides; writes nothing"
 
@@ -35,12 +35,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
-    from launcher import plan as plans
+    from launcher import planner
     from launcher.errors import InvalidPlan
     from launcher.estimate import History
 
     try:
-        planned = plans.make(ROOT, given.overrides)
+        planned = planner.make(ROOT, given.overrides)
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE

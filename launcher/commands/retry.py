@@ -27,7 +27,7 @@ from launcher.secrets import MASK
 from launcher.text import counted
 
 if TYPE_CHECKING:
-    from launcher.plan import Plan
+    from launcher.planner import Plan
 
 HELP = "take failed, diverged and cancelled runs again, then run the experiment's own command"
 
@@ -66,9 +66,9 @@ def run(given: argparse.Namespace) -> int:
 
 def _plans(commands: Sequence[Sequence[str]]) -> list[Plan]:
     """What the commands plan today. Raises InvalidPlan before any run was touched."""
-    from launcher import plan
+    from launcher import planner
 
-    return [plan.make(ROOT, words) for words in commands]
+    return [planner.make(ROOT, words) for words in commands]
 
 
 def _reset_planned(multirun: Path, ids: Sequence[str], plans: Sequence[Plan], kind: str | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from launcher.errors import InvalidPlan, Problem
 from launcher.launches import Launch
-from launcher.plan import Plan
+from launcher.planner import Plan
 from launcher.schedulers import Scheduler
 
 #: conf/cluster/<file>.yaml: name -> the module that fulfils Cluster.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Plan
+from launcher.planner import Plan
 from launcher.schedulers import SchedulerError, slurm_arrays, slurm_queue, snapshot
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.resources import Shape

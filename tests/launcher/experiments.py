@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import plan
+from launcher import planner
 from launcher.compose import Composer
 from launcher.errors import InvalidPlan
-from launcher.plan import Plan
+from launcher.planner import Plan
 from tests.launcher.conftest import ROOT
 
 SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test serves the others
@@ -20,7 +20,7 @@ SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test ser
 
 def make(*arguments: str, conf: Path | None = None, root: Path = ROOT) -> Plan:
     """A plan; of the shipped configuration unless `conf` is given."""
-    return plan.make(root, arguments, Composer(conf, "config") if conf is not None else SHIPPED)
+    return planner.make(root, arguments, Composer(conf, "config") if conf is not None else SHIPPED)
 
 
 def refused(*arguments: str, conf: Path | None = None) -> list[str]:

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from launcher import hypotheses, plan
+from launcher import hypotheses, planner
 from launcher.__main__ import main
 from launcher.compose import Composer
 from tests.launcher.conftest import ROOT
@@ -22,7 +22,7 @@ def write(conf, name, content, header="# @package analysis.hypotheses\n"):
 
 
 def declared(composer, *arguments):
-    return list(plan.make(ROOT, arguments, composer).experiments[0].analysis["hypotheses"] or {})
+    return list(planner.make(ROOT, arguments, composer).experiments[0].analysis["hypotheses"] or {})
 
 
 @pytest.mark.parametrize("name", shipped("hypothesis"))

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from launcher import plan, run, sweep, sweeper
+from launcher import planner, run, sweep, sweeper
 from launcher.errors import InvalidPlan
 from launcher.progress import Plain
 from launcher.reconciler import interruptible
@@ -21,8 +21,8 @@ from tests.waiting import DEADLINE
 def settled(multirun, **states):
     """A frozen plan of as many seeds as there are states, in these."""
     seeds = ",".join(map(str, range(len(states))))
-    planned = plan.make(ROOT, ["method=c0_grpo", f"seed={seeds}", f"multirun={multirun}"])
-    plan.freeze(planned)
+    planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", f"multirun={multirun}"])
+    planner.freeze(planned)
     for run_id, (cause, state) in zip(planned.runs, states.items(), strict=True):
         folder = run.run_folder(multirun, run_id)
         run.write_state(folder, run.read_state(folder).but(state=state, cause=cause))
@@ -55,7 +55,7 @@ def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
 
 @pytest.mark.parametrize("place", ["/proc/none", __file__])
 def test_a_folder_that_cannot_be_made_is_a_problem_of_the_plan(place):
-    planned = plan.make(ROOT, ["method=c0_grpo", "seed=0", f"multirun='{place}'"])
+    planned = planner.make(ROOT, ["method=c0_grpo", "seed=0", f"multirun='{place}'"])
     with pytest.raises(InvalidPlan, match="this folder cannot be made"):
         sweep.reconcile(ROOT, planned)
 
@@ -74,7 +74,7 @@ def test_a_configuration_that_was_lost_is_written_again(tmp_path):
     (path,) = tmp_path.glob("runs/*/config.yaml")
     before = path.read_bytes()
     path.unlink()
-    plan.freeze(planned)
+    planner.freeze(planned)
     assert path.read_bytes() == before
 
 
@@ -112,7 +112,7 @@ def test_an_interruption_while_it_plans_leaves_no_traceback():
 import runpy, signal, sys
 class Now:
     def find_spec(self, name, path=None, target=None):
-        if name == "launcher.plan":
+        if name == "launcher.planner":
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Now())
 sys.argv = ["launch.py", "-m", "experiment=quickstart"]
