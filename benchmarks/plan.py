@@ -31,7 +31,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from launcher import base as bases
-from launcher import planner, validate
+from launcher import freeze, planner, validate
 from launcher import run as folders
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ def own(count: int, multirun: Path) -> None:
     assert len(planned.runs) == count
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started = time.perf_counter()
-    planner.freeze(planned)
+    freeze.freeze(planned)
     print(json.dumps({"plan": seconds, "megabytes": megabytes, "freeze": time.perf_counter() - started}))
 
 

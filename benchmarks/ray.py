@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import claim, planner, progress, run, worker
+from launcher import claim, freeze, planner, progress, run, worker
 from launcher.launches import Launch
 from launcher.reconciler import Interruption, Reconciler
 from launcher.schedulers import ray_driver, resources
@@ -52,7 +52,7 @@ def ours(multirun: str) -> float:
     first = cores()
     seeds = ",".join(map(str, range(first + RUNS)))
     planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster=ray", f"multirun={multirun}"])
-    planner.freeze(planned)
+    freeze.freeze(planned)
     ids, launch = list(planned.runs), Launch()
     order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch.write(planned.multirun))
     shapes = {run_id: resources.shape(planned.runs[run_id].config) for run_id in ids}

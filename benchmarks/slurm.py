@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launcher import planner, sweep
+from launcher import freeze, planner, sweep
 from tests.cluster import leftovers
 from tests.cluster.slurm import Lab, missing_slurm
 
@@ -91,7 +91,7 @@ def parts(multirun: Path, runs: int) -> Parts:
     planned = planner.make(ROOT, words(multirun, runs))
     between, computed = time.perf_counter(), time.process_time()
     with timed(found), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        outcome = sweep.launch(ROOT, planned, planner.missing(planned))
+        outcome = sweep.launch(ROOT, planned, freeze.missing(planned))
     assert outcome.detached
     found.planning, found.submitting = between - began, time.perf_counter() - between
     found.computing = time.process_time() - computed

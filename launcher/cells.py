@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
@@ -15,28 +14,9 @@ from launcher.compose import Composer
 from launcher.declared import Declared, Group
 from launcher.design import Cell, Choices
 from launcher.errors import Problem
+from launcher.plan import Entry, PlannedRun
 from launcher.text import nearest
 from launcher.workshop import SECTIONS, Shape, Workshop, does_not_compose
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run: the first 16 hex digits of its identity, the whole hash, and its resolved configuration."""
-
-    id: str
-    hash: str
-    base: str
-    config: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A run's place in an experiment; several entries may share one run. `factors` by label."""
-
-    id: str
-    group: str
-    seed: int
-    factors: Mapping[str, Any]
 
 
 class Cells:

@@ -18,7 +18,7 @@ from typing import Any
 
 from launcher import files, identity
 from launcher import run as folders
-from launcher.cells import PlannedRun
+from launcher.plan import PlannedRun
 from launcher.schedulers.resources import shape
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"

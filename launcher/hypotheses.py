@@ -16,7 +16,7 @@ from launcher.errors import Problem
 from launcher.text import counted
 
 if TYPE_CHECKING:
-    from launcher.planner import Experiment
+    from launcher.plan import Experiment
 
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
 AT = "analysis.hypotheses"

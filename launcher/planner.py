@@ -6,102 +6,35 @@ problem.
 
 from __future__ import annotations
 
-import json
 import shlex
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher import base as bases
 from launcher import (
     compose,
     design,
-    files,
     hypotheses,
-    identity,
     inheritance,
     methods,
-    preregistration,
     secrets,
     validate,
 )
-from launcher import run as folders
 from launcher.arguments import COMMAND_LINE
-from launcher.base import Base
-from launcher.cells import Cells, Entry, PlannedRun
+from launcher.cells import Cells
 from launcher.compose import Composed, Composer
 from launcher.declared import Declared, declared
 from launcher.errors import InvalidPlan, Problem
-from launcher.run import State
-from launcher.text import nearest, one_line
+from launcher.plan import Experiment, Plan, PlannedRun, seeds_of
+from launcher.text import nearest
 from launcher.workshop import SECTIONS, Workshop, does_not_compose
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are no part of its runs.
 CHECKED = ("analysis", "cluster", "tracking")
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment's plan: what multirun/<name>/plan.json holds."""
-
-    name: str
-    command: str
-    baseline: str | None
-    steps: int
-    seeds: tuple[int, ...]
-    groups: Mapping[str, Mapping[str, Any]]
-    factors: Mapping[str, Mapping[str, Any]]
-    analysis: Mapping[str, Any]
-    entries: tuple[Entry, ...]
-
-    def seeds_of(self) -> dict[str, list[int]]:
-        """The seeds of each group, in the order of the plan."""
-        return seeds_of(self.groups, self.entries)
-
-    def document(self) -> dict[str, Any]:
-        """The content of plan.json: deterministic, without times."""
-        return {
-            "format": folders.PLAN_FORMAT,
-            "experiment": self.name,
-            "command": self.command,
-            "baseline": self.baseline,
-            "steps": self.steps,
-            "seeds": list(self.seeds),
-            "groups": self.groups,
-            "factors": self.factors,
-            "analysis": self.analysis,
-            "runs": [
-                {"id": entry.id, "group": entry.group, "seed": entry.seed, "factors": entry.factors}
-                for entry in self.entries
-            ],
-        }
-
-
-def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[int]]:
-    """The seeds of each group's entries."""
-    found: dict[str, dict[int, None]] = {group: {} for group in groups}
-    for entry in entries:
-        found[entry.group][entry.seed] = None
-    return {group: list(seeds) for group, seeds in found.items()}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
-    that hold for the whole launch.
-    """
-
-    experiments: tuple[Experiment, ...]
-    runs: Mapping[str, PlannedRun]
-    bases: Mapping[str, Base]
-    cluster: Mapping[str, Any]
-    tracking: Mapping[str, Any]
-    multirun: Path
 
 
 def make(root: Path, arguments: Sequence[str], composer: Composer | None = None) -> Plan:
@@ -285,93 +218,3 @@ def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[st
 
 
 # ---------------------------------------------------------------- freezing
-
-
-def freeze(plan: Plan) -> None:
-    """Write what the plan needs and is not there yet: verl's trees, run folders, and for each experiment its
-    hypotheses and plan.json.
-
-    Raises InvalidPlan, before it writes anything, when the frozen configuration of a run that is not done was changed.
-    """
-    changed = [_changed(plan.multirun, run) for run in plan.runs.values()]
-    if any(changed):
-        raise InvalidPlan([problem for problem in changed if problem is not None])
-    for experiment in plan.experiments:
-        _declare(plan.multirun, experiment)
-    for base in plan.bases.values():
-        bases.freeze(plan.multirun, base)
-    for run in plan.runs.values():
-        _freeze_run(plan.multirun, run)
-    for experiment in plan.experiments:
-        path = plan.multirun / experiment.name / "plan.json"
-        text = json.dumps(experiment.document(), indent=1) + "\n"
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            files.write_atomic(path, text)
-
-
-def _declare(multirun: Path, experiment: Experiment) -> None:
-    folder = multirun / experiment.name
-    folder.mkdir(parents=True, exist_ok=True)
-    ids = dict.fromkeys(entry.id for entry in experiment.entries)
-    done = [run_id for run_id in ids if _state(multirun, run_id) == folders.DONE]
-    try:
-        preregistration.declare(folder, experiment.analysis.get("hypotheses"), len(ids), done)
-    except ValueError as error:
-        fix = "move the file away to begin a new record"
-        raise InvalidPlan(
-            [Problem(str(folder / preregistration.NAME), "declarations", None, str(error), fix)]
-        ) from error
-
-
-def _state(multirun: Path, run_id: str) -> str | None:
-    state = folders.find_state(folders.run_folder(multirun, run_id))
-    return state.state if state is not None else None
-
-
-def _frozen(run: PlannedRun) -> str:
-    """What a run's config.yaml says."""
-    frozen = {
-        "format": folders.FORMAT,
-        "id": run.id,
-        "identity": {"version": identity.VERSION, "hash": run.hash},
-        "base": run.base,
-        **{key: run.config[key] for key in SECTIONS},
-    }
-    return files.dump_yaml(frozen)
-
-
-def _changed(multirun: Path, run: PlannedRun) -> Problem | None:
-    """The problem of a run whose frozen configuration is another run's by now."""
-    folder = folders.run_folder(multirun, run.id)
-    path = folder / "config.yaml"
-    state = folders.find_state(folder)
-    if state is None or state.state == folders.DONE or not path.is_file():
-        return None
-    if path.read_bytes() == _frozen(run).encode("utf-8"):
-        return None
-    try:
-        identity.verify(folders.read_config(folder), run.id)  # labels and resources may differ
-    except (ValueError, *compose.ERRORS) as error:
-        fix = f"restore the file, or move the folder {folder.name} away to run it anew"
-        return Problem(str(path), "identity", None, one_line(str(error)), fix)
-    return None
-
-
-def _freeze_run(multirun: Path, run: PlannedRun) -> None:
-    folder = folders.run_folder(multirun, run.id)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not files.mark_used(folder / "config.yaml"):
-        files.write_atomic(folder / "config.yaml", _frozen(run))
-    if (folder / "state.json").is_file():
-        return  # the state is written after the configuration
-    folders.create_state(folder, State(run.id, folders.PLANNED, created=time.time()))
-
-
-def missing(plan: Plan) -> list[str]:
-    """The runs that the same command takes up: all but what is done or waits for `retry`, in the plan's order."""
-    found: list[str] = []
-    for run_id in plan.runs:
-        state = _state(plan.multirun, run_id)
-        if state is None or state in folders.RESUMABLE:
-            found.append(run_id)
-    return found

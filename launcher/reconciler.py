@@ -17,8 +17,8 @@ from launcher import run as folders
 from launcher.launches import Launch
 from launcher.progress import Display
 from launcher.run import State
-from launcher.schedulers import Ended, Scheduler, SchedulerError
 from launcher.schedulers.memory import oom_kills
+from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 
 _POLL_S = 0.2
 _WAITING_EVERY_S = 1.0

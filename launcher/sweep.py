@@ -13,17 +13,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher import failure, hypotheses, launches, lookup, observe, planner, progress, worker
+from launcher import failure, freeze, hypotheses, launches, lookup, observe, progress, worker
 from launcher import run as folders
 from launcher.errors import InvalidPlan, Problem
 from launcher.launches import Launch
-from launcher.planner import Plan
+from launcher.plan import Plan
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.reconciler import Outcome, Reconciler, interruptible
 from launcher.run import State
-from launcher.schedulers import SchedulerError, clusters
+from launcher.schedulers import clusters
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.hydra_launcher import HydraLauncher
+from launcher.schedulers.protocol import SchedulerError
 from launcher.text import counted
 
 # Failed runs that are told one by one.
@@ -37,7 +38,7 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
     InvalidPlan, before it submits anything, when the cluster cannot run them or multirun cannot be written.
     """
     _check_writable(plan.multirun)
-    outcome = launch(root, plan, planner.missing(plan), train, plugin)
+    outcome = launch(root, plan, freeze.missing(plan), train, plugin)
     if outcome.detached:
         return EXIT_FINE
     states = {run_id: folders.find_state(folders.run_folder(plan.multirun, run_id)) for run_id in plan.runs}
@@ -71,7 +72,7 @@ def launch(root: Path, plan: Plan, wanted: Sequence[str], train: str = worker.TR
     try:
         if wanted:
             return _launch(root, plan, wanted, train, plugin)
-        planner.freeze(plan)
+        freeze.freeze(plan)
         return Outcome()
     except KeyboardInterrupt:  # while nothing runs yet; later the reconciler counts it
         print("interrupted before the first run started", file=sys.stderr, flush=True)
@@ -118,7 +119,7 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
     try:
         for warning in filter(None, map(hypotheses.warning, plan.experiments)):
             print(warning, flush=True)
-        planner.freeze(plan)
+        freeze.freeze(plan)
         with progress.display(len(wanted)) as display, interruptible(display.say) as interruption:
             breaker = plan.cluster.get("breaker")
             reconciler = Reconciler(plan.multirun, place.scheduler, display, describe, launched, breaker)

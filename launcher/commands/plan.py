@@ -20,7 +20,7 @@ from launcher.text import byte_size, counted, duration
 
 if TYPE_CHECKING:
     from launcher.estimate import Estimate, History
-    from launcher.planner import Experiment, Plan
+    from launcher.plan import Experiment, Plan
 
 HELP = "print the runs that launch.py would do with these overrides; writes nothing"
 

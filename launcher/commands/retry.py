@@ -27,7 +27,7 @@ from launcher.secrets import MASK
 from launcher.text import counted
 
 if TYPE_CHECKING:
-    from launcher.planner import Plan
+    from launcher.plan import Plan
 
 HELP = "take failed, diverged and cancelled runs again, then run the experiment's own command"
 

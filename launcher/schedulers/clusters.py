@@ -10,8 +10,8 @@ from typing import Protocol, cast
 
 from launcher.errors import InvalidPlan, Problem
 from launcher.launches import Launch
-from launcher.planner import Plan
-from launcher.schedulers import Scheduler
+from launcher.plan import Plan
+from launcher.schedulers.protocol import Scheduler
 
 #: conf/cluster/<file>.yaml: name -> the module that fulfils Cluster.
 CLUSTERS: Mapping[str, str] = {

@@ -22,7 +22,8 @@ from typing import Any
 
 from launcher import claim, failure, launches, stop
 from launcher import run as folders
-from launcher.schedulers import Ended, SchedulerError, child
+from launcher.schedulers import child
+from launcher.schedulers.protocol import Ended, SchedulerError
 
 #: The key under which a job finds what it is to do; no key of the root configuration.
 KEY = "rlsweep_job"

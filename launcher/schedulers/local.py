@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.planner import Plan
+from launcher.plan import Plan
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.guard import limits
 from launcher.schedulers.pool import Pool, slots, visible_devices

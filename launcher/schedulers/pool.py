@@ -22,8 +22,9 @@ from types import ModuleType
 
 from launcher import claim, stop, warm, worker
 from launcher.launches import Launch
-from launcher.schedulers import Ended, SchedulerError, memory
+from launcher.schedulers import memory
 from launcher.schedulers.guard import Job, Limits, has_room, judge
+from launcher.schedulers.protocol import Ended, SchedulerError
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _DEVICES = "CUDA_VISIBLE_DEVICES"

@@ -19,10 +19,11 @@ from typing import Any
 from launcher import claim, failure
 from launcher import run as folders
 from launcher.errors import InvalidPlan, Problem
-from launcher.planner import Plan
-from launcher.schedulers import Ended, SchedulerError, memory, ray_fit, resources
+from launcher.plan import Plan
+from launcher.schedulers import memory, ray_fit, resources
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.pool import cores, visible_devices
+from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.schedulers.ray_fit import Node
 from launcher.schedulers.resources import Shape
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.planner import Plan
+from launcher.plan import Plan
 from launcher.schedulers import resources
 from launcher.schedulers.memory import GB
 from launcher.schedulers.resources import Shape

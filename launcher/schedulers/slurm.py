@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.planner import Plan
-from launcher.schedulers import SchedulerError, slurm_arrays, slurm_queue, snapshot
+from launcher.plan import Plan
+from launcher.schedulers import slurm_arrays, slurm_queue, snapshot
 from launcher.schedulers.clusters import Order, Place
+from launcher.schedulers.protocol import SchedulerError
 from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_arrays import OURS, REFUSED, Arrays
 from launcher.schedulers.slurm_scheduler import Slurm

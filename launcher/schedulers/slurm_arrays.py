@@ -32,7 +32,7 @@ from submitit.helpers import clean_env
 from submitit.slurm.slurm import SlurmExecutor
 
 from launcher import files, launches
-from launcher.planner import Plan
+from launcher.plan import Plan
 from launcher.schedulers import resources
 from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_task import Report, Task

@@ -19,7 +19,8 @@ from typing import Any
 
 from launcher import claim, failure, launches, stop
 from launcher import run as folders
-from launcher.schedulers import Ended, SchedulerError, slurm_arrays, slurm_queue
+from launcher.schedulers import slurm_arrays, slurm_queue
+from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_arrays import Arrays
 from launcher.schedulers.slurm_queue import Job

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,21 +20,10 @@ from launcher import files
 from launcher.text import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.rows import Histogram, Row
+from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
 
-OFFLINE = "offline"
-ONLINE = "online"
 # How long the end of a run waits for its trackers; what W&B has not got by then, `sync` sends.
 CLOSE_S = 30.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The section `tracking` of a configuration. An entity of None is the W&B user's own default."""
-
-    wandb: str = OFFLINE
-    project: str = "rlsweep"
-    entity: str | None = None
-    tensorboard: bool = False
 
 
 class Sink(Protocol):
@@ -116,17 +105,6 @@ class _Follower:
 def _say(name: str, what: str) -> None:
     fix = "; `python -m launcher sync` sends the run" if name == "W&B" else ""
     print(f"tracking: {name}: {what}; the local files are whole{fix}", file=sys.stderr, flush=True)
-
-
-def read_settings(values: Mapping[str, Any]) -> Settings:
-    """The settings that a plan's section `tracking` names; those it does not name have their defaults."""
-    known = {key: values[key] for key in Settings.__dataclass_fields__ if key in values}
-    return Settings(**known)
-
-
-def settings_path(folder: Path) -> Path:
-    """Where a run keeps the settings that it was tracked with, for `sync`."""
-    return folder / "tracking.json"
 
 
 def start(folder: Path, config: Mapping[str, Any], attempt: int, settings: Mapping[str, Any]) -> Tracker:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from launcher import files
 from launcher import run as folders
-from launcher.tracking import ONLINE, Settings, read_settings, settings_path
 from launcher.tracking.labels import Labels
 from launcher.tracking.rows import extent, settled
+from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
 
 # A run that the server does not take may be a special one; several in a row are not.
 GIVE_UP_AFTER = 3

@@ -25,10 +25,10 @@ import wandb
 
 from launcher import run as folders
 from launcher.text import one_line
-from launcher.tracking import Settings
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
 from launcher.tracking.rows import Row, settled
+from launcher.tracking.settings import Settings
 
 INIT_S = 30.0
 FINISH_S = 120.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from launcher import planner, sweep
+from launcher import freeze, planner, sweep
 
 ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
     planned = planner.make(ROOT, [*sys.argv[2:], f"multirun={sys.argv[1]}"])
-    wanted = planner.missing(planned)
+    wanted = freeze.missing(planned)
     outcome = sweep.launch(ROOT, planned, wanted, "tests.launcher.steps:train")
     print(f"RAN {' '.join(sorted(outcome.ran))}")
     return 1 if outcome.tripped or any(state.state != "done" for state in outcome.states.values()) else 0

@@ -12,7 +12,7 @@ import yaml
 from launcher import planner
 from launcher.compose import Composer
 from launcher.errors import InvalidPlan
-from launcher.planner import Plan
+from launcher.plan import Plan
 from tests.launcher.conftest import ROOT
 
 SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test serves the others

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from launcher import cancel, claim, failure, files, planner, run, worker
+from launcher import cancel, claim, failure, files, freeze, run, worker
 from launcher.run import State
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
@@ -96,7 +96,7 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
 )
 def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, code):
     planned = make("method=c0_grpo", "seed=0", "trainer.steps=10000", f"multirun={tmp_path}")
-    planner.freeze(planned)
+    freeze.freeze(planned)
     folder = run.run_folder(tmp_path, next(iter(planned.runs)))
     command = [sys.executable, "-m", "launcher.worker", str(folder), "--train", "tests.launcher.steps:train"]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "STEPS_SECONDS": "0.05"})

@@ -62,15 +62,15 @@ def test_plan_counts_and_prints_an_object():
 
 
 def test_status_and_retry_know_what_stands(tmp_path, capsys):
-    from launcher import planner
+    from launcher import freeze, planner
 
     planned = planner.make(ROOT, ["experiment=quickstart", "seed=0", f"multirun={tmp_path}"])
-    planner.freeze(planned)
+    freeze.freeze(planned)
     c0, c1, clip, *_ = planned.runs
     for run_id, state in ((c0, run.DONE), (c1, run.FAILED), (clip, run.RUNNING)):
         cause = "ValueError: x" if state == run.FAILED else None
         run.write_state(run.run_folder(tmp_path, run_id), State(run_id, state, attempt=1, cause=cause))
-    assert planner.missing(planned) == list(planned.runs)[2:]
+    assert freeze.missing(planned) == list(planned.runs)[2:]
     assert main(["status", "quickstart", "--json", "--multirun", str(tmp_path)]) == 1
     groups = json.loads(capsys.readouterr().out)["quickstart"]["groups"]
     # It says running, but no process has it.
@@ -84,10 +84,10 @@ def test_status_and_retry_know_what_stands(tmp_path, capsys):
 
 
 def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):
-    from launcher import planner
+    from launcher import freeze, planner
 
     planned = planner.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
-    planner.freeze(planned)
+    freeze.freeze(planned)
     (run_id,) = planned.runs
     assert main(["show", run_id[:5], "--multirun", str(tmp_path), "--full", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

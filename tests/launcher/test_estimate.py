@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher import estimate, files, planner
+from launcher import estimate, files, freeze
 from launcher import run as folders
 from launcher.__main__ import main
 from launcher.estimate import FILE, KIND, METHOD, History, makespan
@@ -26,7 +26,7 @@ def finish(planned, run_id, seconds, steps=10):
 
 def frozen(tmp_path, *arguments):
     planned = make(*SMALL, *arguments, f"multirun={tmp_path}")
-    planner.freeze(planned)
+    freeze.freeze(planned)
     return planned
 
 

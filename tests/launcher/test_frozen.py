@@ -9,7 +9,7 @@ import sys
 import pytest
 import yaml
 
-from launcher import identity, planner
+from launcher import freeze, identity
 from launcher import run as folders
 from launcher.errors import InvalidPlan
 from tests.launcher.conftest import ROOT
@@ -33,7 +33,7 @@ def ids(*arguments, conf=None):
 @pytest.mark.parametrize("name", shipped("experiment"))
 def test_what_is_frozen_gives_the_identity_it_was_planned_with(name, tmp_path):
     planned = make(f"experiment={name}", "seed=0", f"multirun={tmp_path}")
-    planner.freeze(planned)
+    freeze.freeze(planned)
     for run in planned.runs.values():
         identity.verify(folders.read_config(folders.run_folder(tmp_path, run.id)), run.id)
 
@@ -43,7 +43,7 @@ def test_editing_every_file_after_a_plan_changes_no_frozen_run(conf, tmp_path):
     multirun = tmp_path / "multirun"
     arguments = ("experiment=grpo_variants,qstar_mvp", "scale=tiny", f"multirun={multirun}")
     planned = make(*arguments, conf=conf)
-    planner.freeze(planned)
+    freeze.freeze(planned)
     before = snapshot(multirun / "runs") | snapshot(multirun / "bases")
     edited = 0
     for path in conf.rglob("*.yaml"):
@@ -59,7 +59,7 @@ def test_editing_every_file_after_a_plan_changes_no_frozen_run(conf, tmp_path):
         pass  # some of it makes no sense any more
     else:
         assert not set(planned.runs) & set(again.runs)
-        planner.freeze(again)
+        freeze.freeze(again)
     after = snapshot(multirun / "runs") | snapshot(multirun / "bases")
     assert {path: after[path] for path in before} == before
     for run_id in planned.runs:
@@ -123,14 +123,14 @@ def test_changing_a_path_a_label_or_the_cluster_makes_the_same_run(conf, path, o
 def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tmp_path, change, said):
     arguments = (*ONE, f"multirun={tmp_path}")
     (run,) = make(*arguments).runs.values()
-    planner.freeze(make(*arguments))
+    freeze.freeze(make(*arguments))
     path = folders.run_folder(tmp_path, run.id) / "config.yaml"
     frozen = yaml.safe_load(path.read_text())
     change(frozen)
     path.write_text(yaml.safe_dump(frozen))
     before = snapshot(tmp_path)
     with pytest.raises(InvalidPlan) as raised:
-        planner.freeze(make("method=bnto_minimal,ptrw", "trainer.steps=3", f"multirun={tmp_path}"))
+        freeze.freeze(make("method=bnto_minimal,ptrw", "trainer.steps=3", f"multirun={tmp_path}"))
     (line,) = str(raised.value).splitlines()
     assert line.startswith(f"{path}: identity: {said}") and ". Fix: restore the file, or move the folder" in line
     assert snapshot(tmp_path) == before
@@ -139,10 +139,10 @@ def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tm
 def test_a_frozen_run_with_other_labels_and_resources_is_the_same_run(tmp_path):
     arguments = (*ONE, f"multirun={tmp_path}")
     (run,) = make(*arguments).runs.values()
-    planner.freeze(make(*arguments))
+    freeze.freeze(make(*arguments))
     path = folders.run_folder(tmp_path, run.id) / "config.yaml"
     before = path.read_bytes()
-    planner.freeze(make(*arguments, "trainer.checkpoint_every=2", "model.seconds_per_step=3.0"))
+    freeze.freeze(make(*arguments, "trainer.checkpoint_every=2", "model.seconds_per_step=3.0"))
     assert path.read_bytes() == before
 
 
@@ -161,7 +161,7 @@ def test_one_runs_configuration_in_anothers_folder_is_refused():
 def test_the_worker_refuses_a_folder_with_another_identity(tmp_path):
     arguments = (*ONE, f"multirun={tmp_path}")
     (run,) = make(*arguments).runs.values()
-    planner.freeze(make(*arguments))
+    freeze.freeze(make(*arguments))
     folder = folders.run_folder(tmp_path, run.id)
     path = folder / "config.yaml"
     path.write_text(path.read_text().replace("steps: 3", "steps: 4"))

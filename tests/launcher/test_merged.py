@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from launcher import identity, planner, validate
+from launcher import freeze, identity, validate
 from launcher import run as folders
 from launcher.base import merged
 from launcher.errors import InvalidPlan
@@ -127,7 +127,7 @@ def test_any_text_as_a_value_is_frozen_as_it_is_or_refused(text):
         except InvalidPlan as refusal:
             assert all(". Fix: " in line for line in str(refusal).splitlines())
             return
-        planner.freeze(planned)
+        freeze.freeze(planned)
         (run,) = planned.runs.values()
         frozen = folders.read_config(folders.run_folder(Path(multirun), run.id))
     assert frozen["model"]["path"] == run.config["model"]["path"]

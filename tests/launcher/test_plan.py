@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from analysis import settings
-from launcher import planner, worker
+from launcher import freeze, worker
 from launcher import run as folders
 from launcher.base import merged
 from launcher.identity import SECTIONS
@@ -156,9 +156,9 @@ def test_freezing_writes_the_same_bytes_again_and_never_rewrites_a_run(tmp_path)
     arguments = ("experiment=quickstart", "seed=0", f"multirun={tmp_path / 'multirun'}")
     planned = make(*arguments)
     assert not (tmp_path / "multirun").exists()
-    planner.freeze(planned)
+    freeze.freeze(planned)
     before = {path: (path.read_bytes(), path.stat().st_ino) for path in tmp_path.rglob("*") if path.is_file()}
-    planner.freeze(make(*arguments))
+    freeze.freeze(make(*arguments))
     assert before == {p: (p.read_bytes(), p.stat().st_ino) for p in tmp_path.rglob("*") if p.is_file()}
 
 
@@ -361,7 +361,7 @@ def test_a_scale_is_no_part_of_a_runs_identity():
 
 def test_a_frozen_run_is_whole(tmp_path):
     planned = make("method=bnto_minimal", f"multirun={tmp_path}")
-    planner.freeze(planned)
+    freeze.freeze(planned)
     (run,) = planned.runs.values()
     folder = folders.run_folder(tmp_path, run.id)
     config = folders.read_config(folder)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from launcher import planner, preregistration
+from launcher import freeze, preregistration
 from launcher import run as folders
 from launcher.errors import InvalidPlan
 from tests.launcher.experiments import make
@@ -28,24 +28,24 @@ def finish(planned, run_id):
 def test_the_first_declaration_stays_and_others_are_amendments(tmp_path):
     planned = make(*ARGUMENTS, f"multirun={tmp_path}")
     folder = tmp_path / "qstar_main"
-    planner.freeze(planned)
+    freeze.freeze(planned)
     (first,) = kept(folder)
     assert list(first["hypotheses"]) == ["H1", "H2", "H3", "H4", "H5", "best", "reliable", "success"]
     assert (first["planned"], first["done"]) == (8, [])
     before = (folder / "hypotheses.json").read_bytes()
     finish(planned, next(iter(planned.runs)))
-    planner.freeze(planned)
+    freeze.freeze(planned)
     assert (folder / "hypotheses.json").read_bytes() == before
-    planner.freeze(make(*ARGUMENTS, "analysis.hypotheses.H1.low=0.8", f"multirun={tmp_path}"))
+    freeze.freeze(make(*ARGUMENTS, "analysis.hypotheses.H1.low=0.8", f"multirun={tmp_path}"))
     again, amended = kept(folder)
     assert again == first and amended["hypotheses"]["H1"]["low"] == 0.8
     assert amended["hash"] != first["hash"] and amended["done"] == [next(iter(planned.runs))]
-    planner.freeze(planned)  # back to the first ones: they are kept already
+    freeze.freeze(planned)  # back to the first ones: they are kept already
     assert len(kept(folder)) == 2
 
 
 def test_an_experiment_without_hypotheses_keeps_none(tmp_path):
-    planner.freeze(make("method=ptrw", f"multirun={tmp_path}"))
+    freeze.freeze(make("method=ptrw", f"multirun={tmp_path}"))
     assert not (tmp_path / "adhoc/hypotheses.json").exists()
 
 
@@ -61,7 +61,7 @@ def test_a_file_of_another_kind_is_never_overwritten(tmp_path):
     path.write_text('{"format": 2, "declarations": []}')
     planned = make(*ARGUMENTS, f"multirun={tmp_path}")
     with pytest.raises(InvalidPlan, match=r"hypotheses\.json: declarations: not a record .* Fix: move the file away"):
-        planner.freeze(planned)
+        freeze.freeze(planned)
     assert json.loads(path.read_text())["format"] == 2 and not (tmp_path / "runs").exists()
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from launcher import planner, run, sweep, sweeper
+from launcher import freeze, planner, run, sweep, sweeper
 from launcher.errors import InvalidPlan
 from launcher.progress import Plain
 from launcher.reconciler import interruptible
@@ -22,7 +22,7 @@ def settled(multirun, **states):
     """A frozen plan of as many seeds as there are states, in these."""
     seeds = ",".join(map(str, range(len(states))))
     planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", f"multirun={multirun}"])
-    planner.freeze(planned)
+    freeze.freeze(planned)
     for run_id, (cause, state) in zip(planned.runs, states.items(), strict=True):
         folder = run.run_folder(multirun, run_id)
         run.write_state(folder, run.read_state(folder).but(state=state, cause=cause))
@@ -74,7 +74,7 @@ def test_a_configuration_that_was_lost_is_written_again(tmp_path):
     (path,) = tmp_path.glob("runs/*/config.yaml")
     before = path.read_bytes()
     path.unlink()
-    planner.freeze(planned)
+    freeze.freeze(planned)
     assert path.read_bytes() == before
 
 
