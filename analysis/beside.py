@@ -18,7 +18,7 @@ from analysis.read import Run, Sweep
 from analysis.settings import Settings
 from analysis.study import Block, Measure, Study, range_of, time_to, versus
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder
 
 SIDES = ("A", "B")
 SAME = "the same run in both"
@@ -155,7 +155,7 @@ def _settings(sweep: Sweep, group: str) -> dict[str, str]:
 def _frozen(multirun: Path, run_id: str, bases: dict[str, Any]) -> dict[str, Any]:
     """A run's own configuration beside the base that it names; nothing where the run has not been started."""
     try:
-        config = folders.read_config(folders.run_folder(multirun, run_id))
+        config = folder.read_config(folder.run_folder(multirun, run_id))
         name = str(config.get("base"))
         path = multirun / "bases" / f"{name}.yaml"
         if name not in bases:

@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from analysis.attempts import standing
-from launcher import run as folders
+from launcher.run import folder as folders
 
 Array = NDArray[np.float64]
 

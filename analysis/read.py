@@ -15,7 +15,7 @@ from typing import Any
 from analysis import cache
 from analysis.checks import BadPlan as BadPlan
 from analysis.log import EMPTY, Array, Curves
-from launcher import run as folders
+from launcher.run import folder as folders
 
 Cell = tuple[tuple[str, Any], ...]
 

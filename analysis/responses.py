@@ -19,7 +19,7 @@ import orjson
 
 from analysis.attempts import standing
 from analysis.read import Cell, Sweep
-from launcher import run as folders
+from launcher.run import folder as folders
 
 MOST = 3  # wins, and losses, shown of a method
 

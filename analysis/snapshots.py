@@ -11,7 +11,7 @@ from analysis.histograms import Array, Histograms, read_histograms
 from analysis.metrics import capital, distribution
 from analysis.picture import Picture
 from analysis.study import Study
-from launcher import run as folders
+from launcher.run import folder
 
 _MOST_BINS = 64
 
@@ -23,7 +23,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     about = distribution(name, bool(sweep.plan.get("imported")))
     multirun = sweep.folder.parent
     ended = [run for run in sweep.runs if run.problem is None]
-    read = {run.id: read_histograms(folders.run_folder(multirun, run.id), name) for run in ended}
+    read = {run.id: read_histograms(folder.run_folder(multirun, run.id), name) for run in ended}
     having = [run for run in ended if read[run.id].by_step]
     if not having:
         return None

@@ -27,8 +27,8 @@ import pandas.util._decorators
 from analysis import resample
 from analysis.read import read_sweep
 from launcher import files
-from launcher import run as folders
-from launcher.run import State
+from launcher.run import folder as folders
+from launcher.run.folder import State
 
 TASKS, RUNS, ALGORITHMS = 26, 5, 5
 RESAMPLES, PEER_RESAMPLES, PROFILE_RESAMPLES, PEER_PROFILES = 50_000, 1000, 2000, 100

@@ -32,7 +32,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from launcher import base as bases
 from launcher import freeze, planner, validate
-from launcher import run as folders
+from launcher.run import folder as folders
 
 ROOT = Path(__file__).parents[1]
 COUNTS, PEER, SAMPLE = (1000, 10000), 100, 50

@@ -19,9 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import claim, freeze, planner, progress, run, worker
-from launcher.launches import Launch
+from launcher import freeze, planner, progress, worker
 from launcher.reconciler import Interruption, Reconciler
+from launcher.run import claim
+from launcher.run import folder as folders
+from launcher.run.launch_record import Launch
 from launcher.schedulers import ray_driver, resources
 from launcher.schedulers.clusters import Order
 from launcher.schedulers.pool import cores
@@ -39,10 +41,12 @@ def nothing(name: str, job: str, work: Work) -> int:
     with claim.locked(folder):
         mine = claim.acquire(folder, 1)
         assert mine is not None
-        state = run.read_state(folder).but(state=run.RUNNING, attempt=1, started=time.time(), pid=os.getpid(), job=job)
-        run.write_state(folder, state)
+        state = folders.read_state(folder).but(
+            state=folders.RUNNING, attempt=1, started=time.time(), pid=os.getpid(), job=job
+        )
+        folders.write_state(folder, state)
     with claim.locked(folder):
-        run.write_state(folder, state.but(state=run.DONE, finished=time.time()))
+        folders.write_state(folder, state.but(state=folders.DONE, finished=time.time()))
         claim.release(folder, mine)
     return worker.EXIT_DONE
 
@@ -67,7 +71,7 @@ def ours(multirun: str) -> float:
             seconds = time.perf_counter() - began
     finally:
         scheduler.close()
-    assert [outcome.states[run_id].state for run_id in ids] == [run.DONE] * len(ids)
+    assert [outcome.states[run_id].state for run_id in ids] == [folders.DONE] * len(ids)
     return seconds
 
 

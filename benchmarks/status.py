@@ -15,9 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import claim, files, index
-from launcher import run as folders
-from launcher.run import State
+from launcher import files, index
+from launcher.run import claim
+from launcher.run import folder as folders
+from launcher.run.folder import State
 
 WARM_S, COLD_S = 2.0, 10.0
 ROOT = Path(__file__).parents[1]

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from launcher import failure, files, identity, stop
-from launcher import run as folders
-from launcher.claim import Heartbeat
+from launcher import files, identity
+from launcher.run import folder as folders
+from launcher.run import lifecycle, stop_request
+from launcher.run.claim import Heartbeat
 from launcher.tracking import Tracker
 
 
@@ -24,7 +25,7 @@ class Attempt:
         self.folder = folder
         self.attempt = attempt
         self.cache = folders.cache_folder(folders.multirun_of(folder))
-        self.stop_kind = failure.PREEMPTED
+        self.stop_kind = lifecycle.PREEMPTED
         self.stop_cause: str | None = None
         self.tracker: Tracker | None = None
         # No Event: a second signal in the middle of the first one's `set` would wait for it forever.
@@ -102,16 +103,16 @@ class Attempt:
 
     def heed(self) -> None:
         """Stop if another process left a request in the run's folder."""
-        asked = stop.asked(self.folder, self._heartbeat.claim.token)
+        asked = stop_request.asked(self.folder, self._heartbeat.claim.token)
         if asked is not None:
             self.request_stop(asked.cause, asked.kind, asked=True)
 
-    def request_stop(self, cause: str, kind: str = failure.PREEMPTED, asked: bool = False) -> None:
+    def request_stop(self, cause: str, kind: str = lifecycle.PREEMPTED, asked: bool = False) -> None:
         """Ask the trainer to stop after its current step; the first cause counts, and a user's over any other.
 
         `asked`: it says why, as a signal that came earlier, perhaps with it, could not.
         """
-        if self.stop_cause is None or kind == failure.CANCELLED or (asked and not self._asked):
+        if self.stop_cause is None or kind == lifecycle.CANCELLED or (asked and not self._asked):
             self.stop_kind, self.stop_cause = kind, cause
         self._asked |= asked
         self._stop = True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import identity
 from launcher.files import BadRunFolder, load_yaml, mark_used, write_atomic
-from launcher.run import base_path
+from launcher.run.folder import base_path
 from launcher.text import nearest, shown
 from launcher.validate import Validator, words
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher import claim, failure, stop
-from launcher import run as folders
-from launcher.run import State
+from launcher.run import claim, lifecycle, stop_request
+from launcher.run import folder as folders
+from launcher.run.folder import State
 
 ASKED = "asked"
 
@@ -29,9 +29,9 @@ def cancel(multirun: Path, run_id: str) -> str:
         owner = claim.live_claim(folder)
         if owner is None:
             claim.discard(folder)
-            folders.write_state(folder, failure.ended(state, failure.CANCELLED, cause, {}, progressed=False))
+            folders.write_state(folder, lifecycle.ended(state, lifecycle.CANCELLED, cause, {}, progressed=False))
             return folders.CANCELLED
-        stop.send(folder, owner, failure.CANCELLED, cause)
+        stop_request.send(folder, owner, lifecycle.CANCELLED, cause)
     return ASKED
 
 
@@ -41,7 +41,7 @@ def unheeded(folder: Path, state: State) -> State | None:
     None: nobody asked for it. The caller holds the folder's lock, and has not removed the claim.
     """
     owner = claim.read_claim(folder)
-    asked = stop.asked(folder, owner.token) if owner is not None else None
-    if asked is None or asked.kind != failure.CANCELLED or state.state not in folders.RESUMABLE:
+    asked = stop_request.asked(folder, owner.token) if owner is not None else None
+    if asked is None or asked.kind != lifecycle.CANCELLED or state.state not in folders.RESUMABLE:
         return None
-    return failure.ended(state, failure.CANCELLED, asked.cause, {}, progressed=False, error=state.error)
+    return lifecycle.ended(state, lifecycle.CANCELLED, asked.cause, {}, progressed=False, error=state.error)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from launcher import lookup
 from launcher.project import ROOT
+from launcher.run import catalog
 
 _Completer = Callable[..., Iterable[str]]
 
@@ -20,23 +20,23 @@ def completes(word: argparse.Action, completer: _Completer) -> None:
 
 def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The planned experiments."""
-    return lookup.experiments(_multirun(parsed_args))
+    return catalog.experiments(_multirun(parsed_args))
 
 
 def runs(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The runs."""
-    return lookup.run_ids(_multirun(parsed_args))
+    return catalog.run_ids(_multirun(parsed_args))
 
 
 def experiments_and_runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The planned experiments; runs too once a letter of an id is there, for there may be thousands."""
     multirun = _multirun(parsed_args)
-    return [*lookup.experiments(multirun), *(lookup.run_ids(multirun) if prefix else ())]
+    return [*catalog.experiments(multirun), *(catalog.run_ids(multirun) if prefix else ())]
 
 
 def overrides(**_: Any) -> list[str]:
     """`experiment=NAME` for each file of conf/experiment."""
-    return [f"experiment={name}" for name in lookup.declared()]
+    return [f"experiment={name}" for name in catalog.declared()]
 
 
 def _multirun(parsed_args: argparse.Namespace) -> Path:

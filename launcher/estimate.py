@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files, identity
-from launcher import run as folders
 from launcher.plan import PlannedRun
+from launcher.run import folder as folders
 from launcher.schedulers.resources import shape
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from launcher import base as bases
 from launcher import compose, files, identity, preregistration
-from launcher import run as folders
 from launcher.errors import InvalidPlan, Problem
 from launcher.plan import Experiment, Plan, PlannedRun
-from launcher.run import State
+from launcher.run import folder as folders
+from launcher.run.folder import State
 from launcher.text import one_line
 from launcher.workshop import SECTIONS
 

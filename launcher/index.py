@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 
 FORMAT = 1
 UNREADABLE = "unreadable"
@@ -29,7 +29,7 @@ _TAIL, _LONG_TAIL = 2**14, 2**18
 class Row:
     """One run as it stood when `key` was read. Times are unix seconds.
 
-    `state` is one of launcher.run.STATES, or UNREADABLE with the reason in `cause`. `step` is the last step of the
+    `state` is one of folder.STATES, or UNREADABLE with the reason in `cause`. `step` is the last step of the
     metric log (0 without one), `step_seconds` the measured time of a step (None with fewer than two lines), `metrics`
     the last finite values by name: None where the log's last 256 KiB have none.
     """

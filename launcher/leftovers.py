@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import claim, files, launches, lookup
-from launcher import run as folders
+from launcher import files
+from launcher.run import catalog, claim, launch_record
+from launcher.run import folder as folders
 
 # What a live process writes aside or freezes is younger.
 OLD_S = 3600.0
@@ -30,7 +31,7 @@ LAUNCH = "records of launches that no run names"
 KEPT = "code, lists and logs of launches whose runs are done"
 
 _AT_WORK = (folders.SUBMITTED, folders.RUNNING)
-# What a scheduler keeps of a launch (launches.py), by its token.
+# What a scheduler keeps of a launch (run/launch_record.py), by its token.
 _KEPT = re.compile(r"([0-9a-f]+)(\.closed|\.ray\.log)?")
 _BASE = re.compile(r"^base: *['\"]?([0-9A-Za-z_-]+)", re.MULTILINE)
 
@@ -56,7 +57,7 @@ class Policy:
 def find(multirun: Path, policy: Policy) -> list[Leftover]:
     """Everything that may go, runs first. Writes nothing."""
     planned = planned_ids(multirun)
-    runs = lookup.run_ids(multirun)
+    runs = catalog.run_ids(multirun)
     found = [one for run_id in runs for one in of_run(multirun, run_id, planned, policy)]
     never_run = {one.run for one in found if one.what == NEVER_RUN}
     found += _asides(multirun, policy)
@@ -76,15 +77,15 @@ def delete(multirun: Path, found: list[Leftover], policy: Policy) -> list[Leftov
             now = [one for one in of_run(multirun, run_id, planned, policy) if one.path in wanted]
             gone += [one for one in now if _remove(one.path)]
     shared = {one.path for one in found if one.run is None}
-    runs = lookup.run_ids(multirun)
+    runs = catalog.run_ids(multirun)
     again = [*_asides(multirun, policy), *_bases(multirun, runs, policy), *_launches(multirun, runs, policy)]
     return gone + [one for one in again if one.path in shared and _remove(one.path)]
 
 
 def planned_ids(multirun: Path) -> set[str]:
     """The runs that some plan names. Raises Usage for a plan that cannot be read: nothing is known to be unneeded."""
-    plans = (lookup.read_plan(multirun, name) for name in lookup.experiments(multirun))
-    return {run_id for plan in plans for run_id in lookup.entries(plan)}
+    plans = (catalog.read_plan(multirun, name) for name in catalog.experiments(multirun))
+    return {run_id for plan in plans for run_id in catalog.entries(plan)}
 
 
 # ---------------------------------------------------------------- one run
@@ -123,8 +124,8 @@ def _has_run(folder: Path) -> bool:
 
 
 def _asides(multirun: Path, policy: Policy) -> list[Leftover]:
-    experiments = [multirun / name for name in lookup.experiments(multirun)]
-    places = (multirun, multirun / "bases", launches.launches_folder(multirun), *experiments)
+    experiments = [multirun / name for name in catalog.experiments(multirun)]
+    places = (multirun, multirun / "bases", launch_record.launches_folder(multirun), *experiments)
     return [
         Leftover(path, UNFINISHED_WRITE, size_of(path)) for place in places for path in _named(place, _is_aside, policy)
     ]
@@ -166,10 +167,10 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Leftover]
         named.add(state.job or "")
         if state.state != folders.DONE or time.time() - (state.finished or 0.0) < policy.old:
             needed.add(state.job or "")
-    place = launches.launches_folder(multirun)
+    place = launch_record.launches_folder(multirun)
     records = set(_named(place, lambda name: name.endswith(".json"), policy))
     kept = {path for path in records if path.stem in named}
-    patches = {launches.read(path).patch for path in kept}
+    patches = {launch_record.read(path).patch for path in kept}
     # A run's dirty.patch is the same file under another name.
     free = [
         path

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import lookup
-from launcher import run as folders
 from launcher.index import UNREADABLE, Index, Row
+from launcher.run import catalog, folder
 
 # What needs a person: these wait for `retry`. Cancelled runs do too, but somebody wanted that.
-FAILURES = frozenset({folders.FAILED, folders.DIVERGED, UNREADABLE})
+FAILURES = frozenset({folder.FAILED, folder.DIVERGED, UNREADABLE})
 # What the same command takes up, or somebody is at.
-UNFINISHED = frozenset({folders.NEW, *folders.RESUMABLE})
-_EXPLAINED = FAILURES | {folders.LOST, folders.CANCELLED}
+UNFINISHED = frozenset({folder.NEW, *folder.RESUMABLE})
+_EXPLAINED = FAILURES | {folder.LOST, folder.CANCELLED}
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     groups: dict[str, dict[str, None]] = defaultdict(dict)
     for entry in plan["runs"]:
         groups[entry["group"]][entry["id"]] = None
-    ids = lookup.entries(plan)
+    ids = catalog.entries(plan)
     rows = index.refresh(ids, [metric] if metric else [])
     states = {run_id: _state(multirun, run_id, rows.get(run_id)) for run_id in ids}
     steps = {run_id: _steps(multirun, run_id, states[run_id], plan["steps"]) for run_id in ids}
@@ -107,7 +106,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         for run_id in own:
             if states[run_id] in UNFINISHED:
                 left[run_id] = _left(rows.get(run_id), steps[run_id], own_pace)
-    running = [run_id for run_id in ids if states[run_id] == folders.RUNNING]
+    running = [run_id for run_id in ids if states[run_id] == folder.RUNNING]
     work = _total(left.values())
     return Standing(
         experiment=plan["experiment"],
@@ -131,14 +130,14 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
 
 
 def _state(multirun: Path, run_id: str, row: Row | None) -> str:
-    return folders.NEW if row is None else lookup.true_state(folders.run_folder(multirun, run_id), row.state)
+    return folder.NEW if row is None else catalog.true_state(folder.run_folder(multirun, run_id), row.state)
 
 
 def _steps(multirun: Path, run_id: str, state: str, planned: int) -> int:
     """A running run's own number of steps; of the others, too many to read, the most that the experiment has."""
-    if state != folders.RUNNING:
+    if state != folder.RUNNING:
         return planned
-    steps: int = folders.read_config(folders.run_folder(multirun, run_id))["trainer"]["steps"]
+    steps: int = folder.read_config(folder.run_folder(multirun, run_id))["trainer"]["steps"]
     return steps
 
 
@@ -160,20 +159,20 @@ def _failures(entries: Mapping[str, Mapping[str, Any]], runs: Mapping[str, tuple
     found: dict[tuple[str, str | None, str], list[str]] = defaultdict(list)
     for run_id, (state, row) in runs.items():
         if state in _EXPLAINED:
-            cause = row.cause or ("its process is gone" if state == folders.LOST else "no cause was recorded")
+            cause = row.cause or ("its process is gone" if state == folder.LOST else "no cause was recorded")
             # Numbers (addresses, sizes, steps, seeds) do not make another cause.
             found[state, row.kind, re.sub(r"0x[0-9a-f]+|\d+", "#", cause)].append(run_id)
     failures: list[Failure] = []
     for (state, kind, _), ids in found.items():
         newest = max(ids, key=lambda run_id: runs[run_id][1].finished or 0.0)
-        cause = runs[newest][1].cause or ("its process is gone" if state == folders.LOST else "no cause was recorded")
-        failures.append(Failure(state, kind, cause, len(ids), newest, lookup.title(entries[newest])))
+        cause = runs[newest][1].cause or ("its process is gone" if state == folder.LOST else "no cause was recorded")
+        failures.append(Failure(state, kind, cause, len(ids), newest, catalog.title(entries[newest])))
     return sorted(failures, key=lambda failure: -failure.runs)
 
 
 def _counted(states: Iterable[str]) -> dict[str, int]:
     counts = Counter(states)
-    return {state: counts[state] for state in (folders.NEW, *folders.STATES, UNREADABLE) if counts[state]}
+    return {state: counts[state] for state in (folder.NEW, *folder.STATES, UNREADABLE) if counts[state]}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import run as folders
 from launcher.base import Base
+from launcher.run import folder
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Experiment:
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
         return {
-            "format": folders.PLAN_FORMAT,
+            "format": folder.PLAN_FORMAT,
             "experiment": self.name,
             "command": self.command,
             "baseline": self.baseline,

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from launcher import run as folders
+from launcher.run import folder as folders
 
 _PLAIN_EVERY_S = 30.0
 _READ_EVERY_S = 1.0

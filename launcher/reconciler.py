@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from launcher import cancel, claim, failure, stop, worker
-from launcher import run as folders
-from launcher.launches import Launch
+from launcher import cancel, worker
 from launcher.progress import Display
-from launcher.run import State
+from launcher.run import claim, lifecycle, stop_request
+from launcher.run import folder as folders
+from launcher.run.folder import State
+from launcher.run.launch_record import Launch
 from launcher.schedulers.memory import oom_kills
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 
@@ -26,7 +27,7 @@ _STOPPING = "stopping: running runs save a checkpoint; once more kills them"
 # How long all runs wait for the lock of one; its holder may be stopped.
 _PATIENCE_S = 2.0
 # What says something about a whole sweep when it happens again and again.
-_FAILURES = frozenset({failure.EXCEPTION, failure.OUT_OF_MEMORY, failure.LOST})
+_FAILURES = frozenset({lifecycle.EXCEPTION, lifecycle.OUT_OF_MEMORY, lifecycle.LOST})
 
 
 @dataclass
@@ -152,10 +153,10 @@ class Reconciler:
             self._display.released(run_id)
             self._display.say(f"{folder} was removed; the same command makes it again")
         except OSError as error:
-            if not failure.is_disk_full(error):
+            if not lifecycle.is_disk_full(error):
                 raise
             self._display.released(run_id)
-            self._trip(f"{self._folder(run_id)}: {failure.described(error)}")
+            self._trip(f"{self._folder(run_id)}: {lifecycle.described(error)}")
         except claim.Locked as error:
             self._display.released(run_id)
             self._display.say(f"{error}; waiting for it")
@@ -247,12 +248,12 @@ class Reconciler:
             return
         if ours and run_id not in self.outcome.ran:
             self.outcome.ran.append(run_id)
-        if state.kind == failure.DISK_FULL:
+        if state.kind == lifecycle.DISK_FULL:
             self._end(run_id, state)
             self._trip(f"{run_id}: {state.cause}")
         elif (
             state.state in folders.RESUMABLE
-            and failure.REVOKED not in (state.kind, ended.kind)
+            and lifecycle.REVOKED not in (state.kind, ended.kind)
             and not self._stopping()
         ):
             self.outcome.states[run_id] = state
@@ -267,19 +268,19 @@ class Reconciler:
     def _without_a_word(self, folder: Path, state: State, ended: Ended) -> State:
         """The state of a run whose worker died before it could write one."""
         killed, self._oom_kills = self._oom_kills, oom_kills()
-        kind, cause = failure.of_exit(ended.exit_code, self._oom_kills > killed)
+        kind, cause = lifecycle.of_exit(ended.exit_code, self._oom_kills > killed)
         if ended.kind is not None:
             kind, cause = ended.kind, ended.cause or cause
         owner = claim.read_claim(folder)
-        asked = stop.asked(folder, owner.token) if owner else None
+        asked = stop_request.asked(folder, owner.token) if owner else None
         if asked is not None:
             kind, cause = asked.kind, f"{asked.cause}; {cause}"
         elif ended.exit_code == worker.EXIT_DISK_FULL:
-            kind, cause = failure.DISK_FULL, "no space left, not even for the run's state"
+            kind, cause = lifecycle.DISK_FULL, "no space left, not even for the run's state"
         elif self._interruption.count:
             often = "twice" if self._interruption.count > 1 else "once, and did not stop in time"
-            kind, cause = failure.PREEMPTED, f"interrupted {often}; {cause}"
-        return failure.ended(state, kind, cause, self._launch.retry, failure.progressed(folder, state))
+            kind, cause = lifecycle.PREEMPTED, f"interrupted {often}; {cause}"
+        return lifecycle.ended(state, kind, cause, self._launch.retry, lifecycle.progressed(folder, state))
 
     def _end(self, run_id: str, state: State) -> None:
         self.outcome.states[run_id] = state

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher import identity, provenance
-from launcher import run as folders
 from launcher.errors import Usage
-from launcher.run import State
+from launcher.run import folder as folders
+from launcher.run.folder import State
 
 # What a clock or the machine's load decides.
 _CLOCK = ("time", "attempt")

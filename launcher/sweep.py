@@ -13,14 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher import failure, freeze, hypotheses, launches, lookup, observe, progress, worker
-from launcher import run as folders
+from launcher import freeze, hypotheses, observe, progress, worker
 from launcher.errors import InvalidPlan, Problem
-from launcher.launches import Launch
 from launcher.plan import Plan
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.reconciler import Outcome, Reconciler, interruptible
-from launcher.run import State
+from launcher.run import catalog, folder, launch_record, lifecycle
+from launcher.run.folder import State
+from launcher.run.launch_record import Launch
 from launcher.schedulers import clusters
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.hydra_launcher import HydraLauncher
@@ -41,8 +41,8 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
     outcome = launch(root, plan, freeze.missing(plan), train, plugin)
     if outcome.detached:
         return EXIT_FINE
-    states = {run_id: folders.find_state(folders.run_folder(plan.multirun, run_id)) for run_id in plan.runs}
-    not_done = [run_id for run_id, state in states.items() if state is None or state.state != folders.DONE]
+    states = {run_id: folder.find_state(folder.run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+    not_done = [run_id for run_id, state in states.items() if state is None or state.state != folder.DONE]
     _explain(plan, states, not_done)
     if outcome.interrupted:
         return EXIT_INTERRUPTED
@@ -59,7 +59,7 @@ def _check_writable(multirun: Path) -> None:
         if os.access(multirun, os.W_OK | os.X_OK):
             return
     except OSError as error:
-        if failure.is_disk_full(error):
+        if lifecycle.is_disk_full(error):
             return  # the launch says so
         why = f"cannot be made ({error.strerror})"
     raise InvalidPlan(
@@ -80,9 +80,9 @@ def launch(root: Path, plan: Plan, wanted: Sequence[str], train: str = worker.TR
     except SchedulerError as error:
         why = str(error)
     except OSError as error:
-        if not failure.is_disk_full(error):
+        if not lifecycle.is_disk_full(error):
             raise
-        why = f"{plan.multirun}: {failure.described(error)}"
+        why = f"{plan.multirun}: {lifecycle.described(error)}"
     print(f"error: {why}", file=sys.stderr, flush=True)
     return Outcome(tripped=why)
 
@@ -96,7 +96,7 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
         cluster.check(plan, wanted)
     command = plan.experiments[0].command
     collected = provenance.collect(root, command, plan.multirun)
-    patch = launches.keep_patch(plan.multirun, collected.patch) if collected.patch else None
+    patch = launch_record.keep_patch(plan.multirun, collected.patch) if collected.patch else None
     launched = Launch(collected.record, plan.tracking, plan.cluster.get("retry") or {}, patch)
     record = launched.write(plan.multirun)
     if cluster is not None:
@@ -114,7 +114,7 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
 
     def describe(run_id: str) -> tuple[str, int]:
         entry, run = entries[run_id], plan.runs[run_id]
-        return lookup.title(asdict(entry)), int(run.config["trainer"]["steps"])
+        return catalog.title(asdict(entry)), int(run.config["trainer"]["steps"])
 
     try:
         for warning in filter(None, map(hypotheses.warning, plan.experiments)):
@@ -159,7 +159,7 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
             file.write(json.dumps(line) + "\n")
         said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         used = ""
-        if workers and set(counts) == {folders.DONE}:  # what an interrupted run trained is in no summary yet
+        if workers and set(counts) == {folder.DONE}:  # what an interrupted run trained is in no summary yet
             share = f"{line['efficiency']:.2f} ({seconds:.1f} s of training / ({workers} workers x {wall:.1f} s))"
             used = f"; pool efficiency {share}"
         print(f"{experiment.name}: {said} in {wall:.1f} s{used}", flush=True)
@@ -167,7 +167,7 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
 
 def _train_seconds(multirun: Path, state: State) -> float:
     """The seconds that a done run trained in this launch; those of earlier attempts do not count."""
-    summary = folders.read_summary(folders.run_folder(multirun, state.id)) if state.state == folders.DONE else None
+    summary = folder.read_summary(folder.run_folder(multirun, state.id)) if state.state == folder.DONE else None
     if summary is None or state.started is None or state.finished is None:
         return 0.0
     # A clock that was set back meanwhile must not make the time negative.
@@ -189,15 +189,15 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
             if run_id in own and (state := states[run_id]) is not None and state.state in observe.FAILURES
         ]
         for state in failed[:_LISTED]:
-            stderr = folders.attempt_folder(folders.run_folder(plan.multirun, state.id), state.attempt) / "stderr.log"
+            stderr = folder.attempt_folder(folder.run_folder(plan.multirun, state.id), state.attempt) / "stderr.log"
             print(f"  {state.id} {state.state}: {state.cause}; see {stderr}", file=sys.stderr)
         if len(failed) > _LISTED:
-            logs = lookup.command(plan.multirun, "logs", experiment.name)
+            logs = catalog.command(plan.multirun, "logs", experiment.name)
             print(f"  and {len(failed) - _LISTED} more: {logs}", file=sys.stderr)
-        if set(kinds) & folders.RETRYABLE:
-            retry = lookup.command(plan.multirun, "retry", experiment.name)
+        if set(kinds) & folder.RETRYABLE:
+            retry = catalog.command(plan.multirun, "retry", experiment.name)
             print(f"to take failed runs again: {retry}", file=sys.stderr)
-        if set(kinds) & folders.RESUMABLE:
+        if set(kinds) & folder.RESUMABLE:
             print("to take up the others: the same command", file=sys.stderr)
         sys.stderr.flush()
 

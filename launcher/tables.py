@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from launcher import run as folders
 from launcher.index import UNREADABLE
-from launcher.run import NEW
+from launcher.run import folder
+from launcher.run.folder import NEW
 from launcher.text import clean
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def counts_table(
     from rich.table import Table
     from rich.text import Text
 
-    kinds = [kind for kind in (NEW, *folders.STATES, UNREADABLE) if any(own.get(kind) for own in counts.values())]
+    kinds = [kind for kind in (NEW, *folder.STATES, UNREADABLE) if any(own.get(kind) for own in counts.values())]
     table = Table(box=None, pad_edge=False)
     for heading in (first, "runs", *kinds, *more):
         table.add_column(heading, justify="left" if heading == first else "right")

@@ -20,11 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from launcher import cancel, claim, failure, files, identity, launches, stop, tracking
-from launcher import run as folders
+from launcher import cancel, files, identity, tracking
 from launcher.attempt import Attempt, prepare
-from launcher.launches import Launch
-from launcher.run import State
+from launcher.run import claim, launch_record, lifecycle, stop_request
+from launcher.run import folder as folders
+from launcher.run.folder import State
+from launcher.run.launch_record import Launch
 from launcher.text import one_line
 
 TRAIN = "trainer_ext.train:train"
@@ -57,7 +58,7 @@ _EXITS = {
 
 def launcher_gone() -> tuple[str, str]:
     """The kind and cause of a stop because the process that started this one ended before it."""
-    return failure.PREEMPTED, "launcher gone"
+    return lifecycle.PREEMPTED, "launcher gone"
 
 
 def execute(
@@ -85,9 +86,9 @@ def execute(
         _say(str(error))
         return EXIT_BUSY
     except OSError as error:
-        if not failure.is_disk_full(error):
+        if not lifecycle.is_disk_full(error):
             raise
-        _say(f"{folder}: the state could not be written: {failure.described(error)}")
+        _say(f"{folder}: the state could not be written: {lifecycle.described(error)}")
         return EXIT_DISK_FULL
 
 
@@ -135,7 +136,7 @@ def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
         if mine is None:
             return None
         try:
-            stop.clear(folder)
+            stop_request.clear(folder)
             prepare(folder, mine.attempt)
             newest = folders.latest_checkpoint(folder)
             state = state.but(
@@ -159,7 +160,7 @@ def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
 
 
 def _closed(folder: Path, job: str) -> bool:
-    return launches.closed(launches.launches_folder(folders.multirun_of(folder)) / f"{job}.json").exists()
+    return launch_record.closed(launch_record.launches_folder(folders.multirun_of(folder)) / f"{job}.json").exists()
 
 
 def _attempt(folder: Path, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
@@ -184,15 +185,15 @@ def _attempt(folder: Path, state: State, attempt: Attempt, train: str, launch: L
 
 
 def _ending(folder: Path, state: State, error: BaseException, attempt: Attempt, launch: Launch) -> State:
-    kind = failure.kind_of(error)
-    further = failure.progressed(folder, state)
-    if kind == failure.PREEMPTED:
+    kind = lifecycle.kind_of(error)
+    further = lifecycle.progressed(folder, state)
+    if kind == lifecycle.PREEMPTED:
         attempt.heed()
         cause = attempt.stop_cause or one_line(str(error))
-        return failure.ended(state, attempt.stop_kind, cause, launch.retry, further)
+        return lifecycle.ended(state, attempt.stop_kind, cause, launch.retry, further)
     text = "\n".join("".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:])
     record = {"type": type(error).__name__, "message": str(error), "traceback": text}
-    return failure.ended(state, kind, failure.described(error), launch.retry, further, record)
+    return lifecycle.ended(state, kind, lifecycle.described(error), launch.retry, further, record)
 
 
 def _say(text: str) -> None:
@@ -228,12 +229,12 @@ def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, s
     from launcher import provenance
 
     record, multirun = launch.record, folders.multirun_of(folder)
-    patch = launches.launches_folder(multirun) / launch.patch if launch.patch else None
+    patch = launch_record.launches_folder(multirun) / launch.patch if launch.patch else None
     if not record:
         collected = provenance.collect(Path(__file__).resolve().parent.parent, " ".join(sys.argv), multirun)
         record = collected.record
         if collected.patch:
-            patch = launches.launches_folder(multirun) / launches.keep_patch(multirun, collected.patch)
+            patch = launch_record.launches_folder(multirun) / launch_record.keep_patch(multirun, collected.patch)
     (folder / "dirty.patch").unlink(missing_ok=True)
     if patch is not None:
         os.link(patch, folder / "dirty.patch")
@@ -295,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = parser.parse_args(arguments)
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: a run's folder has a config.yaml")
-    leave(execute(given.run, given.train, launches.read(given.launch) if given.launch else None, given.job))
+    leave(execute(given.run, given.train, launch_record.read(given.launch) if given.launch else None, given.job))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from launcher import files
-from launcher import run as folders
-from launcher.claim import SILENCE_S
+from launcher.run import folder as folders
+from launcher.run.claim import SILENCE_S
 from tests.waiting import DEADLINE, until
 
 ROOT = Path(__file__).parents[1]

@@ -22,7 +22,7 @@ from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
 from analysis.settings import settings
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 
 __all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
 

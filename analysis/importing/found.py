@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import run as folders
+from launcher.run import folder as folders
 
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}

@@ -11,10 +11,10 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from launcher import claim, completion, lookup
-from launcher import run as folders
+from launcher import completion
 from launcher.cancel import cancel
 from launcher.project import EXIT_FAILED, EXIT_FINE
+from launcher.run import catalog, claim, folder
 from launcher.text import counted
 
 HELP = "cancel an experiment's runs, or some: waiting ones at once, running ones after a checkpoint"
@@ -35,14 +35,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: by run id `cancelled`, `asked`, `locked`, or the state in which the run had ended before."""
     # Every word is looked up, and every state read, before the first run is touched.
-    ids = dict.fromkeys(run_id for word in given.names for run_id in lookup.named(given.multirun, word).ids)
-    there = [one for one in ids if folders.find_state(folders.run_folder(given.multirun, one)) is not None]
+    ids = dict.fromkeys(run_id for word in given.names for run_id in catalog.named(given.multirun, word).ids)
+    there = [one for one in ids if folder.find_state(folder.run_folder(given.multirun, one)) is not None]
     answers = {run_id: _cancel(given.multirun, run_id) for run_id in there}
     code = EXIT_FAILED if _LOCKED in answers.values() else EXIT_FINE
     if given.json:
         print(json.dumps(answers, indent=1))
         return code
-    changed = {run_id: answer for run_id, answer in answers.items() if answer in (folders.CANCELLED, *_SAID)}
+    changed = {run_id: answer for run_id, answer in answers.items() if answer in (folder.CANCELLED, *_SAID)}
     for run_id, answer in list(changed.items() if len(answers) > _LISTED else answers.items())[:_LISTED]:
         print(f"{run_id} {_SAID.get(answer, answer)}")
     counts = Counter(_SAID.get(answer, answer) for answer in answers.values())

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import completion, lookup, text
-from launcher import run as folders
+from launcher import completion, text
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
-from launcher.run import State
+from launcher.run import catalog
+from launcher.run import folder as folders
+from launcher.run.folder import State
 
 HELP = "why a run failed, and the end of its output"
 _EVERY_S = 0.3
@@ -43,7 +44,7 @@ def run(given: argparse.Namespace) -> int:
     """JSON: by run id name, state, attempt, attempts, kind, cause, error, log (its path), lines."""
     if given.lines < 0:
         raise Usage(f"-n = {given.lines}: a number of lines, 0 or more")
-    named = lookup.named(given.multirun, given.run)
+    named = catalog.named(given.multirun, given.run)
     if named.experiment is not None:
         if given.follow or given.attempt is not None:
             raise Usage(f"--follow and --attempt are for one run, and {given.run} is an experiment; give a run's id")
@@ -51,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
     folder = folders.run_folder(given.multirun, named.ids[0])
     state = folders.read_state(folder)
     attempt = _attempt(folder, state, given.attempt)
-    name = lookup.titles(given.multirun).get(folder.name, "")
+    name = catalog.titles(given.multirun).get(folder.name, "")
     if given.json:
         if given.follow:
             raise Usage("--follow prints lines as they come, and no object: leave out --json")
@@ -93,7 +94,7 @@ def _document(folder: Path, name: str, state: State, attempt: int, given: argpar
     log = _log(folder, attempt, given.stdout)
     return {
         "name": name,
-        "state": lookup.true_state(folder, state.state),
+        "state": catalog.true_state(folder, state.state),
         "attempt": attempt,
         "attempts": attempts(folder),
         "kind": state.kind,
@@ -119,7 +120,7 @@ def _shown(folder: Path, name: str, state: State, attempt: int, given: argparse.
 
 def _title(folder: Path, name: str, state: State, brief: bool = False) -> str:
     """The run's id and name, its present state, and why; `brief` leaves out its attempt and host."""
-    present = lookup.true_state(folder, state.state)
+    present = catalog.true_state(folder, state.state)
     kind = f" ({state.kind})" if state.kind and state.kind != present else ""
     cause = f": {state.cause}" if state.cause else ""
     attempt = "" if brief else f", attempt {state.attempt}{f' on {state.host}' if state.host else ''}"
@@ -167,7 +168,7 @@ def _follow(folder: Path, name: str, attempt: int, stdout: bool) -> None:
     position = _size(_log(folder, attempt, stdout))
     while True:
         state = folders.read_state(folder)
-        ended = lookup.true_state(folder, state.state) not in (folders.RUNNING, folders.SUBMITTED)
+        ended = catalog.true_state(folder, state.state) not in (folders.RUNNING, folders.SUBMITTED)
         log = _log(folder, attempt, stdout)
         if _size(log) > position:
             with open(log, "rb") as file:
@@ -199,17 +200,17 @@ def _size(path: Path) -> int:
 
 def _of_experiment(multirun: Path, name: str, ids: Sequence[str], given: argparse.Namespace) -> int:
     """The failed runs, the newest first."""
-    entries = lookup.entries(lookup.read_plan(multirun, name))
+    entries = catalog.entries(catalog.read_plan(multirun, name))
     failed: list[tuple[Path, State]] = []
     for run_id in ids:
         folder = folders.run_folder(multirun, run_id)
         state = folders.find_state(folder)
-        if state is not None and lookup.true_state(folder, state.state) in (*folders.RETRYABLE, folders.LOST):
+        if state is not None and catalog.true_state(folder, state.state) in (*folders.RETRYABLE, folders.LOST):
             failed.append((folder, state))
     failed.sort(key=lambda one: -(one[1].finished or 0.0))
     if given.json:
         documents = {
-            folder.name: _document(folder, lookup.title(entries[folder.name]), state, state.attempt, given)
+            folder.name: _document(folder, catalog.title(entries[folder.name]), state, state.attempt, given)
             for folder, state in failed
         }
         print(json.dumps(documents, indent=1))
@@ -222,7 +223,7 @@ def _of_experiment(multirun: Path, name: str, ids: Sequence[str], given: argpars
     said: set[tuple[str, ...]] = set()
     for folder, state in failed:
         end = tuple(_end(folder, state, given.stdout))
-        lines = [_title(folder, lookup.title(entries[folder.name]), state, brief=True)]
+        lines = [_title(folder, catalog.title(entries[folder.name]), state, brief=True)]
         lines += [f"    {line}" for line in end if end not in said]
         if shown and used + len(lines) > screen:
             break
@@ -230,7 +231,7 @@ def _of_experiment(multirun: Path, name: str, ids: Sequence[str], given: argpars
         shown, used = shown + 1, used + len(lines)
         print("\n".join(map(text.clean, lines)))
     more = f"{len(failed) - shown} more failed; " if shown < len(failed) else ""
-    print(f"{more}all of one: {lookup.command(multirun, 'logs', failed[0][0].name)}")
+    print(f"{more}all of one: {catalog.command(multirun, 'logs', failed[0][0].name)}")
     return EXIT_FINE
 
 

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher import completion, hypotheses, lookup
-from launcher import run as folders
+from launcher import completion, hypotheses
 from launcher.errors import print_problems
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
+from launcher.run import catalog, folder
 from launcher.tables import states_table
 from launcher.text import byte_size, counted, duration
 
@@ -44,8 +44,8 @@ def run(given: argparse.Namespace) -> int:
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE
-    states = {run_id: lookup.present_state(folders.run_folder(planned.multirun, run_id)) for run_id in planned.runs}
-    done = [run_id for run_id, state in states.items() if state == folders.DONE]
+    states = {run_id: catalog.present_state(folder.run_folder(planned.multirun, run_id)) for run_id in planned.runs}
+    done = [run_id for run_id, state in states.items() if state == folder.DONE]
     cost = _Cost(planned, states, History(planned.multirun, planned.runs, done))
     if given.json:
         print(json.dumps(document(planned, states, cost), indent=1))
@@ -61,7 +61,7 @@ class _Cost:
 
     def __init__(self, planned: Plan, states: Mapping[str, str], history: History) -> None:
         self._history = history
-        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != folders.DONE}
+        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != folder.DONE}
         self.slots = _slots(planned)
 
     def of(self, ids: Sequence[str]) -> Estimate:
@@ -101,8 +101,8 @@ def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str,
     total = cost.of(list(planned.runs))
     return {
         "total": len(planned.runs),
-        "new": counts[folders.NEW],
-        "done": counts[folders.DONE],
+        "new": counts[folder.NEW],
+        "done": counts[folder.DONE],
         "states": dict(sorted(counts.items())),
         "device_hours": total.device_hours,
         "wall_seconds": total.wall_seconds,
@@ -169,7 +169,7 @@ def _print(experiment: Experiment, states: Mapping[str, str], cost: _Cost) -> No
 
 
 def _print_total(planned: Plan, states: Mapping[str, str], cost: _Cost) -> None:
-    done, total = sum(state == folders.DONE for state in states.values()), cost.of(list(planned.runs))
+    done, total = sum(state == folder.DONE for state in states.values()), cost.of(list(planned.runs))
     print(f"{counted(len(planned.runs), 'run')}, {done} done")
     if done == len(planned.runs):
         return

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher import completion, lookup
+from launcher import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE, ROOT
+from launcher.run import catalog
 
 HELP = "print how to do one run again, and verify that it is the same run"
 _LISTED = 10
@@ -33,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
     """JSON: id, identity {recorded, computed, wrong}, differences, steps, run {folder, state, ...} or null."""
     from launcher import reproduction
 
-    folder = lookup.find_run(given.multirun.resolve(), given.run)
+    folder = catalog.find_run(given.multirun.resolve(), given.run)
     wrong = reproduction.check_identity(folder).wrong
     again = None
     if given.again and not wrong:

@@ -18,11 +18,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher import claim, completion, failure, lookup
-from launcher import run as folders
+from launcher import completion
 from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
-from launcher.run import State
+from launcher.run import catalog, claim, lifecycle
+from launcher.run import folder as folders
+from launcher.run.folder import State
 from launcher.secrets import MASK
 from launcher.text import counted
 
@@ -36,12 +37,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The experiments and runs, and the cause."""
     words = parser.add_argument("names", nargs="+", metavar="EXPERIMENT|RUN", help="an experiment, or a run's id")
     completion.completes(words, completion.experiments_and_runs)
-    parser.add_argument("--kind", choices=failure.CAUSES, metavar="CAUSE", help=f"only: {', '.join(failure.CAUSES)}")
+    parser.add_argument(
+        "--kind", choices=lifecycle.CAUSES, metavar="CAUSE", help=f"only: {', '.join(lifecycle.CAUSES)}"
+    )
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON, after the sweep, whose own output then goes to standard error: retried (ids), commands, exit_code."""
-    found = [lookup.named(given.multirun, word) for word in given.names]
+    found = [catalog.named(given.multirun, word) for word in given.names]
     ids = list(dict.fromkeys(run_id for named in found for run_id in named.ids))
     commands = _commands(given.multirun, [named.experiment for named in found if named.experiment], ids)
     wanted = [run_id for run_id in ids if _is_wanted(given.multirun, run_id, given.kind)]
@@ -108,10 +111,10 @@ def _sweep(words: Sequence[str], plan: Plan) -> int:
 
 def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) -> list[list[str]]:
     """The overrides of the named experiments' commands, and of one that plans each run of no named experiment."""
-    plans = {name: lookup.read_plan(multirun, name) for name in lookup.experiments(multirun)}
+    plans = {name: catalog.read_plan(multirun, name) for name in catalog.experiments(multirun)}
     chosen = list(dict.fromkeys(experiments))
     for run_id in ids:
-        planning = [name for name, plan in plans.items() if run_id in lookup.entries(plan)]
+        planning = [name for name, plan in plans.items() if run_id in catalog.entries(plan)]
         if not planning:
             raise Usage(f"run {run_id}: no plan in {multirun} names it, so no command would run it")
         if not set(planning) & set(chosen):
@@ -163,7 +166,7 @@ def reset(multirun: Path, run_id: str, kind: str | None = None) -> bool:
         state = folders.find_state(folder)
         if state is None or not _is_over(state, kind):
             return False
-        folders.write_state(folder, failure.planned_again(state))
+        folders.write_state(folder, lifecycle.planned_again(state))
     return True
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from launcher import completion, files, lookup
-from launcher import run as folders
+from launcher import completion, files
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
+from launcher.run import catalog
+from launcher.run import folder as folders
 
 HELP = "print a run's frozen configuration"
 
@@ -25,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print YAML, or JSON: the content of config.yaml, with `--full` merged with its base."""
-    folder = lookup.find_run(given.multirun, given.run)
+    folder = catalog.find_run(given.multirun, given.run)
     config = folders.read_config(folder)
     if given.full and folders.is_imported(folder):
         raise Usage(f"run {folder.name}: it was imported, and has no tree of verl's to merge with; leave out --full")

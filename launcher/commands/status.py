@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import completion, lookup, observe, tables, text
+from launcher import completion, observe, tables, text
 from launcher.index import Index
 from launcher.observe import Standing
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
+from launcher.run import catalog
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,8 +41,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
     plans = {
-        name: lookup.read_plan(given.multirun, name)
-        for name in ([given.experiment] if given.experiment is not None else lookup.experiments(given.multirun))
+        name: catalog.read_plan(given.multirun, name)
+        for name in ([given.experiment] if given.experiment is not None else catalog.experiments(given.multirun))
     }
     index = Index(given.multirun)
     watched = given.watch and bool(plans)
@@ -163,9 +164,9 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
         runs = text.counted(failure.runs, "run")
         kind = f" ({failure.kind})" if failure.kind and failure.kind != failure.state else ""
         lines.append(f"{runs} {failure.state}{kind}: {text.clean(failure.cause)}")
-        lines.append(f"    {lookup.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
+        lines.append(f"    {catalog.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
     if len(standing.failures) > _MOST_CAUSES:
         lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes: --json has them all")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
-        lines.append(f"to take failed runs again: {lookup.command(multirun, 'retry', standing.experiment)}")
+        lines.append(f"to take failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
     return lines

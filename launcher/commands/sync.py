@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import completion, lookup
-from launcher import run as folders
+from launcher import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE
+from launcher.run import catalog
+from launcher.run import folder as folders
 
 if TYPE_CHECKING:
     from launcher.tracking.sync import Parcel
@@ -42,7 +43,7 @@ def run(given: argparse.Namespace) -> int:
     from launcher.tracking.labels import Labels, labels
 
     multirun: Path = given.multirun
-    named = [lookup.named(multirun, word).ids for word in given.runs] if given.runs else [lookup.run_ids(multirun)]
+    named = [catalog.named(multirun, word).ids for word in given.runs] if given.runs else [catalog.run_ids(multirun)]
     known = labels(multirun)
     parcels = [
         sync.parcel(folder, known.get(folder.name, Labels()), given.project, given.entity)

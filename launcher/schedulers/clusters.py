@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.launches import Launch
 from launcher.plan import Plan
+from launcher.run.launch_record import Launch
 from launcher.schedulers.protocol import Scheduler
 
 #: conf/cluster/<file>.yaml: name -> the module that fulfils Cluster.

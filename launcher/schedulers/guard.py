@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import failure
+from launcher.run import lifecycle
 from launcher.schedulers.memory import GB
 
 
@@ -59,14 +59,14 @@ def judge(jobs: Sequence[Job], available: int, limits: Limits) -> list[Verdict]:
         if job.asked:
             continue
         if limits.limit_s is not None and job.seconds > limits.limit_s:
-            found.append(Verdict(job.name, failure.TIME_OUT, f"over the limit of {limits.limit_s:g} s an attempt"))
+            found.append(Verdict(job.name, lifecycle.TIME_OUT, f"over the limit of {limits.limit_s:g} s an attempt"))
         elif limits.memory_gb is not None and job.held > limits.memory_gb * GB:
             cause = f"holds {job.held / GB:.2f} GB of the {limits.memory_gb:g} GB that a run may"
-            found.append(Verdict(job.name, failure.OUT_OF_MEMORY, cause))
+            found.append(Verdict(job.name, lifecycle.OUT_OF_MEMORY, cause))
     leaving = bool(found) or any(job.asked for job in jobs)
     if jobs and not leaving and available < limits.reserve_gb * GB:
         newest = min(jobs, key=lambda job: job.seconds)
-        kind = failure.OUT_OF_MEMORY if len(jobs) == 1 else failure.PREEMPTED
+        kind = lifecycle.OUT_OF_MEMORY if len(jobs) == 1 else lifecycle.PREEMPTED
         cause = f"the machine has {available / GB:.2f} GB left; {limits.reserve_gb:g} GB stay free"
         found.append(Verdict(newest.name, kind, cause))
     return found

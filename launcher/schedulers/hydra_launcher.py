@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from launcher import claim, failure, launches, stop
-from launcher import run as folders
+from launcher.run import claim, launch_record, lifecycle, stop_request
+from launcher.run import folder as folders
 from launcher.schedulers import child
 from launcher.schedulers.protocol import Ended, SchedulerError
 
@@ -78,7 +78,7 @@ class HydraLauncher:
 
     def withdraw(self) -> int:
         """Keep the waiting runs of the batch from beginning."""
-        launches.closed(self._record).touch()
+        launch_record.closed(self._record).touch()
         count = 0
         for folder in self._running:
             with suppress(claim.Locked), claim.locked(folder, claim.PATIENCE_S):
@@ -99,7 +99,7 @@ class HydraLauncher:
                 owner = claim.live_claim(folder)
                 if owner is None:
                     continue
-                stop.send(folder, owner, failure.PREEMPTED, "interrupted")
+                stop_request.send(folder, owner, lifecycle.PREEMPTED, "interrupted")
                 if kill and claim.is_here(owner):
                     with suppress(ProcessLookupError):
                         os.kill(owner.pid, signal.SIGKILL)
@@ -111,7 +111,7 @@ class HydraLauncher:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        launches.closed(self._record).unlink(missing_ok=True)
+        launch_record.closed(self._record).unlink(missing_ok=True)
 
     def _overrides(self, folder: Path, job: str) -> list[str]:
         """Quoted, for Hydra reads a value that looks like a number as one: the token 12345678e012 would be infinite."""
@@ -142,7 +142,7 @@ def work(config: Mapping[str, Any]) -> int:
     if wanted is None:
         raise SystemExit("hydra.mode must stay MULTIRUN: one run is a plan of one run")
     record = Path(wanted["record"])
-    if launches.closed(record).exists():
+    if launch_record.closed(record).exists():
         return 0
     folder = folders.run_folder(record.parent.parent, wanted["run"])
     try:

@@ -20,8 +20,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
-from launcher import claim, stop, warm, worker
-from launcher.launches import Launch
+from launcher import warm, worker
+from launcher.run import claim, stop_request
+from launcher.run.launch_record import Launch
 from launcher.schedulers import memory
 from launcher.schedulers.guard import Job, Limits, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
@@ -185,7 +186,7 @@ class Pool:
         self._next_guard = now + _GUARD_EVERY_S
         limits = self._limits
         for one in self._running.values():
-            if one.asked is None and (one.folder / stop.NAME).exists() and self._is_asked(one):
+            if one.asked is None and (one.folder / stop_request.NAME).exists() and self._is_asked(one):
                 self._ask(one)
             if one.asked is not None and now - one.asked > limits.grace_s:
                 one.process.kill()
@@ -200,7 +201,7 @@ class Pool:
                 continue  # not begun yet, or over
             with suppress(claim.Locked):  # the next look asks again
                 with claim.locked(one.folder, claim.PATIENCE_S):
-                    stop.ask(one.folder, owner, verdict.kind, verdict.cause)
+                    stop_request.ask(one.folder, owner, verdict.kind, verdict.cause)
                 self._ask(one)
 
     def _held(self, one: _Running) -> int:
@@ -209,7 +210,11 @@ class Pool:
 
     def _is_asked(self, one: _Running) -> bool:
         owner = claim.read_claim(one.folder)
-        return owner is not None and owner.pid == one.process.pid and stop.asked(one.folder, owner.token) is not None
+        return (
+            owner is not None
+            and owner.pid == one.process.pid
+            and stop_request.asked(one.folder, owner.token) is not None
+        )
 
 
 def _end_group(process: ForkServerProcess) -> None:

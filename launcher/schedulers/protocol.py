@@ -13,7 +13,7 @@ class Ended:
     """A job that ended: the run's folder and its exit code; -9 means killed by signal 9.
 
     The exit code is not the result: what the run came to stands in its state file. Where that says nothing, because
-    the worker died without a word, `kind` (one of failure.CAUSES) and `cause` are the scheduler's own account, if it
+    the worker died without a word, `kind` (one of lifecycle.CAUSES) and `cause` are the scheduler's own account, if it
     has one. `job` is the token that the worker wrote into its state, where that is another launch's: of an adopted job.
     """
 

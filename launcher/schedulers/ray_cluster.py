@@ -16,10 +16,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from launcher import claim, failure
-from launcher import run as folders
 from launcher.errors import InvalidPlan, Problem
 from launcher.plan import Plan
+from launcher.run import claim, lifecycle
+from launcher.run import folder as folders
 from launcher.schedulers import memory, ray_fit, resources
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.pool import cores, visible_devices
@@ -127,7 +127,7 @@ class RayCluster:
             ended = self._hear(timeout)
             if self._gone is None or ended:
                 return ended
-        lost = [Ended(folder, None, failure.NODE_FAILURE, self._gone) for folder in self._running]
+        lost = [Ended(folder, None, lifecycle.NODE_FAILURE, self._gone) for folder in self._running]
         self._running.clear()
         if not lost:
             time.sleep(timeout)

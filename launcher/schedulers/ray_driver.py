@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from launcher import claim, failure, stop
+from launcher.run import claim, lifecycle, stop_request
 from launcher.schedulers import ray_job
 from launcher.schedulers.ray_fit import OBJECTS, bundle
 from launcher.schedulers.resources import Shape
@@ -124,7 +124,7 @@ class Driver:
             with claim.locked(folder):
                 owner = claim.live_claim(folder)
                 if owner is not None:
-                    stop.send(folder, owner, failure.PREEMPTED, "launcher gone")
+                    stop_request.send(folder, owner, lifecycle.PREEMPTED, "launcher gone")
         self._cancel(force=False)
         end = time.monotonic() + float(self._work.cluster.get("grace_s") or 0.0) + _LAST_S
         while self._refs and time.monotonic() < end:
@@ -139,14 +139,14 @@ def _account(error: BaseException) -> tuple[str | None, str | None]:
         return None, None
     said = one_line(str(error))
     if isinstance(error, exceptions.OutOfMemoryError):
-        return failure.OUT_OF_MEMORY, f"Ray killed its worker because the node ran out of memory: {said}"
+        return lifecycle.OUT_OF_MEMORY, f"Ray killed its worker because the node ran out of memory: {said}"
     if isinstance(error, exceptions.LocalRayletDiedError | exceptions.NodeDiedError):
-        return failure.NODE_FAILURE, f"Ray lost the node: {said}"
+        return lifecycle.NODE_FAILURE, f"Ray lost the node: {said}"
     if isinstance(error, exceptions.WorkerCrashedError):
-        return failure.LOST, f"the Ray worker died: {said}"
+        return lifecycle.LOST, f"the Ray worker died: {said}"
     if isinstance(error, exceptions.RayTaskError):  # our own code, on a node that lacks it or its packages
-        return failure.EXCEPTION, f"the Ray worker could not start the run: {said}"
-    return failure.LOST, f"{type(error).__name__}: {said}"
+        return lifecycle.EXCEPTION, f"the Ray worker could not start the run: {said}"
+    return lifecycle.LOST, f"{type(error).__name__}: {said}"
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import claim, failure, launches
-from launcher.launches import Launch
+from launcher.run import claim, launch_record, lifecycle
+from launcher.run.launch_record import Launch
 from launcher.schedulers.guard import limits
 from launcher.schedulers.pool import Pool
 
@@ -61,12 +61,12 @@ def run(folder: str, job: str, work: Work) -> int | None:
 
 @functools.cache
 def _launch(record: str) -> Launch:
-    return launches.read(Path(record))
+    return launch_record.read(Path(record))
 
 
 def gone() -> tuple[str, str]:
     """In a run whose Ray worker is gone: what of Ray died with it, on this node."""
     raylet = int(os.environ.get("RAY_RAYLET_PID", 0))
     if raylet and claim.process_start(raylet) is None:
-        return failure.NODE_FAILURE, f"Ray ended on this node: its raylet (process {raylet}) is gone"
-    return failure.LOST, "the Ray worker that ran it died"
+        return lifecycle.NODE_FAILURE, f"Ray ended on this node: its raylet (process {raylet}) is gone"
+    return lifecycle.LOST, "the Ray worker that ran it died"

@@ -31,8 +31,9 @@ from submitit.core.utils import (
 from submitit.helpers import clean_env
 from submitit.slurm.slurm import SlurmExecutor
 
-from launcher import files, launches
+from launcher import files
 from launcher.plan import Plan
+from launcher.run import launch_record
 from launcher.schedulers import resources
 from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_task import Report, Task
@@ -123,7 +124,7 @@ class Arrays:
 
     def complete(self, token: str, job: str, task: Task) -> None:
         """Give an adopted job what a launcher that was killed just after sbatch owes it: what it is to do."""
-        place = launches.launches_folder(self._record.parent.parent) / token / "jobs"
+        place = launch_record.launches_folder(self._record.parent.parent) / token / "jobs"
         path = JobPaths(place, job_id=job).submitted_pickle
         if not path.exists():
             owed = DelayedSubmission(task)
@@ -157,7 +158,7 @@ def run_of(multirun: Path, name: str, index: int) -> tuple[str, str] | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    path = launches.launches_folder(multirun) / match.group(1) / "arrays" / f"{match.group(2)}.json"
+    path = launch_record.launches_folder(multirun) / match.group(1) / "arrays" / f"{match.group(2)}.json"
     try:
         runs = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -12,22 +12,22 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher import failure
+from launcher.run import lifecycle
 
 # Away, slurmctld lets its callers wait for longer than one who watches runs may.
 _ASK_S = 10.0
 # Of a job in one of these nothing runs or will run again.
 _OVER = {
-    "BOOT_FAIL": failure.NODE_FAILURE,
-    "CANCELLED": failure.REVOKED,
-    "COMPLETED": failure.LOST,
-    "DEADLINE": failure.TIME_OUT,
-    "FAILED": failure.LOST,
-    "NODE_FAIL": failure.NODE_FAILURE,
-    "OUT_OF_MEMORY": failure.OUT_OF_MEMORY,
-    "PREEMPTED": failure.PREEMPTED,
-    "REVOKED": failure.REVOKED,
-    "TIMEOUT": failure.TIME_OUT,
+    "BOOT_FAIL": lifecycle.NODE_FAILURE,
+    "CANCELLED": lifecycle.REVOKED,
+    "COMPLETED": lifecycle.LOST,
+    "DEADLINE": lifecycle.TIME_OUT,
+    "FAILED": lifecycle.LOST,
+    "NODE_FAIL": lifecycle.NODE_FAILURE,
+    "OUT_OF_MEMORY": lifecycle.OUT_OF_MEMORY,
+    "PREEMPTED": lifecycle.PREEMPTED,
+    "REVOKED": lifecycle.REVOKED,
+    "TIMEOUT": lifecycle.TIME_OUT,
 }
 
 
@@ -68,8 +68,8 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """The cause (failure.CAUSES) that its state stands for, where the run says none."""
-        return failure.NODE_FAILURE if self.stuck else _OVER.get(self.state, failure.LOST)
+        """The cause (lifecycle.CAUSES) that its state stands for, where the run says none."""
+        return lifecycle.NODE_FAILURE if self.stuck else _OVER.get(self.state, lifecycle.LOST)
 
 
 def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import claim, failure, launches, stop
-from launcher import run as folders
+from launcher.run import claim, launch_record, lifecycle, stop_request
+from launcher.run import folder as folders
 from launcher.schedulers import slurm_arrays, slurm_queue
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.schedulers.resources import Shape
@@ -132,7 +132,7 @@ class Slurm:
 
     def cancel(self, kill: bool = False) -> None:
         """Ask the running runs to save a checkpoint and stop, and take the others back; kill: end all their jobs."""
-        launches.closed(self._record).touch()
+        launch_record.closed(self._record).touch()
         self._closing = True
         self.give_up()
         self._leave()
@@ -225,7 +225,7 @@ class Slurm:
             if found is None or found[1] not in wanted:
                 continue
             token, record = found[0], self._record.with_name(f"{found[0]}.json")
-            if launches.closed(record).exists():
+            if launch_record.closed(record).exists():
                 idle.append(job.id)
                 continue
             if job.ending:
@@ -273,8 +273,8 @@ class Slurm:
                 owner = claim.live_claim(one.folder)
                 if owner is None:
                     self._release(one.folder)
-                elif stop.asked(one.folder, owner.token) is None:
-                    stop.send(one.folder, owner, failure.PREEMPTED, "its launcher was interrupted")
+                elif stop_request.asked(one.folder, owner.token) is None:
+                    stop_request.send(one.folder, owner, lifecycle.PREEMPTED, "its launcher was interrupted")
 
     def _known(self) -> Mapping[str, Job] | None:
         """What SLURM knows of our jobs; None, after some seconds, while it does not answer."""
@@ -327,9 +327,9 @@ class Slurm:
     def _forgotten(self, one: _Submitted) -> None:
         """SLURM remembers for minutes what has run, but a waiting task of an array that is cancelled goes at once."""
         if folders.read_state(one.folder).state == folders.SUBMITTED:
-            self._over(one, failure.REVOKED, f"its job {one.job} was cancelled before it began (scancel)")
+            self._over(one, lifecycle.REVOKED, f"its job {one.job} was cancelled before it began (scancel)")
         else:
-            self._over(one, failure.LOST, f"SLURM no longer knows its job {one.job}")
+            self._over(one, lifecycle.LOST, f"SLURM no longer knows its job {one.job}")
 
     def _judge(self, one: _Submitted, job: Job) -> None:
         """A job is over: say what SLURM knows of it, for the case that its run says nothing."""
@@ -339,12 +339,12 @@ class Slurm:
         if job.state == "CANCELLED":
             cause = f"its job {job.id} was cancelled (scancel)"
         begun = folders.read_state(one.folder).state != folders.SUBMITTED
-        if not begun and launches.closed(self._record.with_name(f"{one.token}.json")).exists():
-            kind, cause = failure.PREEMPTED, "its launcher was interrupted before it began"
+        if not begun and launch_record.closed(self._record.with_name(f"{one.token}.json")).exists():
+            kind, cause = lifecycle.PREEMPTED, "its launcher was interrupted before it began"
         elif not begun and job.state == "FAILED":
             cause = f"its job {job.id} failed{where} before the run began; see {self._log(job)}"
             self._bad_nodes.update([job.node] if job.node else [])
-            kind = failure.NODE_FAILURE if 0 < len(self._bad_nodes) <= _BAD_NODES else failure.LOST
+            kind = lifecycle.NODE_FAILURE if 0 < len(self._bad_nodes) <= _BAD_NODES else lifecycle.LOST
         self._over(one, kind, cause)
 
     def _log(self, job: Job) -> Path:

@@ -15,9 +15,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher import claim, failure, launches, stop, worker
-from launcher import run as folders
-from launcher.run import State
+from launcher import worker
+from launcher.run import claim, launch_record, lifecycle, stop_request
+from launcher.run import folder as folders
+from launcher.run.folder import State
 from launcher.schedulers import child, resources, slurm_queue
 
 _LOOK_S = 1.0
@@ -64,7 +65,7 @@ class Task:
 
     @property
     def _closed(self) -> bool:
-        return launches.closed(Path(self.record)).exists()
+        return launch_record.closed(Path(self.record)).exists()
 
     def _do(self) -> int:
         if int(os.environ.get("SLURM_RESTART_COUNT", 0)):
@@ -82,32 +83,32 @@ class Task:
         """Pass a signal of SLURM's on, with its cause. Runs in a signal handler: the first one counts."""
         if self._warned is not None:
             return
-        self._warned = (failure.PREEMPTED, f"signal {number} ({signal.Signals(number).name})")
+        self._warned = (lifecycle.PREEMPTED, f"signal {number} ({signal.Signals(number).name})")
         self._warned = self._why(number)
         if self._process is None or self._process.poll() is not None:
             return
         owner = claim.read_claim(self._run)
         if owner is not None and claim.is_here(owner) and owner.pid == self._process.pid:
-            stop.send(self._run, owner, *self._warned)
+            stop_request.send(self._run, owner, *self._warned)
         else:
             self._process.terminate()  # not begun yet
 
     def _why(self, number: int) -> tuple[str, str]:
         name = f"signal {number} ({signal.Signals(number).name})"
         if self._closed:
-            return failure.PREEMPTED, "its launcher was interrupted"
+            return lifecycle.PREEMPTED, "its launcher was interrupted"
         job = slurm_queue.show(_job_id())
         if job is not None and job.get("PreemptTime", "None") not in ("None", "Unknown"):
-            return failure.PREEMPTED, f"SLURM preempted its job {_job_id()} in {job.get('Partition')}"
+            return lifecycle.PREEMPTED, f"SLURM preempted its job {_job_id()} in {job.get('Partition')}"
         # SLURM also counts what was before this process, as `setup`.
         ran = resources.seconds(job.get("RunTime", "")) if job is not None else None
         left = self.limit_s - (ran or time.monotonic() - self._began)
         ended = job is not None and job.get("JobState") in ("COMPLETING", "CANCELLED") and number == signal.SIGTERM
         if ended and left > 0:
-            return failure.REVOKED, f"its job {_job_id()} was cancelled (scancel)"
+            return lifecycle.REVOKED, f"its job {_job_id()} was cancelled (scancel)"
         if left < self.signal_delay_s + _EARLY_S:
-            return failure.TIME_OUT, f"the time limit of {self.limit_s:g} s of its job {_job_id()}"
-        return failure.PREEMPTED, f"{name} from SLURM"
+            return lifecycle.TIME_OUT, f"the time limit of {self.limit_s:g} s of its job {_job_id()}"
+        return lifecycle.PREEMPTED, f"{name} from SLURM"
 
     # ------------------------------------------------------------ an earlier start of this job
 
@@ -123,22 +124,22 @@ class Task:
                 asked = True
                 cause = f"SLURM started its job {_job_id()} again elsewhere while it was still running"
                 with claim.locked(self._run):
-                    stop.send(self._run, owner, failure.NODE_FAILURE, cause)
+                    stop_request.send(self._run, owner, lifecycle.NODE_FAILURE, cause)
             time.sleep(_LOOK_S)
         said = slurm_queue.before(_job_id())
-        kind = failure.PREEMPTED if said == "PREEMPTED" else failure.NODE_FAILURE
+        kind = lifecycle.PREEMPTED if said == "PREEMPTED" else lifecycle.NODE_FAILURE
         self._speak_for(witness, kind, f"SLURM started its job {_job_id()} again ({said or 'without saying why'})")
 
     def _settle(self, code: int) -> None:
         """Say how the worker ended, where it could not."""
         if code == worker.EXIT_BUSY:
             return
-        kind, cause = failure.of_exit(code, oom_killed=False)
+        kind, cause = lifecycle.of_exit(code, oom_killed=False)
         if self._warned is not None:
             self._explain(*self._warned)
             kind, cause = self._warned[0], f"{self._warned[1]}; {cause}"
         elif code == worker.EXIT_DISK_FULL:
-            kind, cause = failure.DISK_FULL, "no space left, not even for the run's state"
+            kind, cause = lifecycle.DISK_FULL, "no space left, not even for the run's state"
         self._speak_for(claim.Witness(), kind, cause)
 
     def _explain(self, kind: str, cause: str) -> None:
@@ -148,38 +149,40 @@ class Task:
             mine = state.job == self._token and claim.live_claim(self._run) is None
             if not mine or state.state != folders.PREEMPTED or not (state.cause or "").startswith("signal "):
                 return
-            ends = {**state.ends, failure.PREEMPTED: state.ends.get(failure.PREEMPTED, 1) - 1}
+            ends = {**state.ends, lifecycle.PREEMPTED: state.ends.get(lifecycle.PREEMPTED, 1) - 1}
             before = state.but(ends={name: count for name, count in ends.items() if count})
-            rules = launches.read(Path(self.record)).retry
-            further = failure.progressed(self._run, state)
-            folders.write_state(self._run, failure.ended(before, kind, cause, rules, further))
+            rules = launch_record.read(Path(self.record)).retry
+            further = lifecycle.progressed(self._run, state)
+            folders.write_state(self._run, lifecycle.ended(before, kind, cause, rules, further))
 
     def _speak_for(self, witness: claim.Witness, kind: str, cause: str) -> None:
         with claim.locked(self._run):
             state = folders.read_state(self._run)
             if state.state != folders.RUNNING or state.job != self._token or witness.owner(self._run) is not None:
                 return
-            rules = launches.read(Path(self.record)).retry
-            further = failure.progressed(self._run, state)
-            folders.write_state(self._run, failure.ended(state, kind, cause, rules, further))
+            rules = launch_record.read(Path(self.record)).retry
+            further = lifecycle.progressed(self._run, state)
+            folders.write_state(self._run, lifecycle.ended(state, kind, cause, rules, further))
             claim.discard(self._run)
 
     def _never_began(self) -> None:
         """End a run for which the time limit leaves no time: in the queue again, it would come to this for ever."""
-        if self._warned is None or self._warned[0] != failure.TIME_OUT:
+        if self._warned is None or self._warned[0] != lifecycle.TIME_OUT:
             return
         with claim.locked(self._run):
             state = folders.read_state(self._run)
             if state.state == folders.SUBMITTED and claim.live_claim(self._run) is None:
                 cause = f"{self._warned[1]}, before the run began"
-                rules = launches.read(Path(self.record)).retry
-                folders.write_state(self._run, failure.ended(state, failure.TIME_OUT, cause, rules, progressed=False))
+                rules = launch_record.read(Path(self.record)).retry
+                folders.write_state(
+                    self._run, lifecycle.ended(state, lifecycle.TIME_OUT, cause, rules, progressed=False)
+                )
 
     # ------------------------------------------------------------ going on
 
     def _goes_on(self) -> bool:
         """Whether this job, which SLURM wants to end, is to take the run up again later."""
-        if self._warned is None or self._warned[0] not in (failure.PREEMPTED, failure.TIME_OUT) or self._closed:
+        if self._warned is None or self._warned[0] not in (lifecycle.PREEMPTED, lifecycle.TIME_OUT) or self._closed:
             return False
         state: State = folders.read_state(self._run)
         return state.state in (folders.PREEMPTED, folders.SUBMITTED)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import lookup
+from launcher.run import catalog
 
 # W&B's own limit.
 LONGEST_TAG = 64
@@ -30,13 +30,13 @@ def labels(multirun: Path) -> dict[str, Labels]:
         tag = f"{experiment}/{entry['group']}"[:LONGEST_TAG]
         before = found.get(entry["id"])
         if before is None:
-            found[entry["id"]] = Labels(experiment, entry["group"], lookup.title(entry), (tag,))
+            found[entry["id"]] = Labels(experiment, entry["group"], catalog.title(entry), (tag,))
         elif tag not in before.tags:
             found[entry["id"]] = Labels(before.experiment, before.group, before.name, (*before.tags, tag))
     return found
 
 
 def _entries(multirun: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for name in lookup.experiments(multirun):
-        for entry in lookup.read_plan(multirun, name)["runs"]:
+    for name in catalog.experiments(multirun):
+        for entry in catalog.read_plan(multirun, name)["runs"]:
             yield name, entry

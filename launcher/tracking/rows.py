@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 
 # What a line holds besides its metrics.
 _ABOUT = frozenset({"step", "attempt", "time"})

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 from launcher.tracking.labels import Labels
 from launcher.tracking.rows import extent, settled
 from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 import wandb
 
-from launcher import run as folders
+from launcher.run import folder as folders
 from launcher.text import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels

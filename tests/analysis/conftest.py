@@ -16,7 +16,7 @@ import pytest
 
 from analysis.__main__ import main
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 
 GROUPS = {"C0": "C0 (GRPO)", "C1": "C1 (BNTO minimal)", "asymmetric_clip": "asymmetric clip", "PTRW": "PTRW"}
 GAIN = {"C0": 0.0, "C1": 0.05, "asymmetric_clip": 0.02, "PTRW": -0.08}

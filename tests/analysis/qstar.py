@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep
 
 METHODS = ("ppo", "off_policy", "rejection", "sft", "dpo", "uniform_alpha", "entropy_alpha", "q_star")

@@ -20,7 +20,7 @@ from analysis.settings import settings
 from analysis.study import Study, study
 from analysis.tables import main as main_table
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep
 
 UP = "a/up"

@@ -25,7 +25,7 @@ from analysis.settings import settings
 from analysis.study import Study, block_of, study
 from analysis.tables import tables
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 from launcher.validate import Checker
 from tests.analysis.conftest import Lines, MakeSweep, metrics
 

@@ -19,7 +19,7 @@ from analysis.grid_tables import grid_tables
 from analysis.report import write
 from analysis.sensitivity import heat_maps, main_effects
 from analysis.settings import REWARD
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep
 from tests.analysis.test_figures import studied
 

@@ -22,8 +22,8 @@ from analysis.read import Sweep, read_sweep
 from analysis.settings import settings
 from analysis.study import Study, study
 from launcher import files
-from launcher import run as folders
 from launcher.__main__ import main as launcher
+from launcher.run import folder as folders
 from launcher.tracking.rows import Row, rows
 from launcher.tracking.tensorboard import EventFiles
 from tests.analysis.conftest import ANALYSIS, MakeSweep

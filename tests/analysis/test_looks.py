@@ -11,7 +11,7 @@ from analysis.looks import added
 from analysis.read import read_sweep
 from analysis.tables import tables
 from analysis.verdicts import judge
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.test_answer import studied
 

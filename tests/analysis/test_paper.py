@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis import qstar
 from tests.analysis.conftest import MakeSweep
 from tests.analysis.test_report import compiled, contents

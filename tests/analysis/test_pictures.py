@@ -18,7 +18,7 @@ from analysis.picture import Picture
 from analysis.points import front
 from analysis.read import BadPlan
 from analysis.settings import settings
-from launcher import run as folders
+from launcher.run import folder as folders
 from launcher.validate import Checker
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, sweeps_in

@@ -16,7 +16,7 @@ from analysis import cache
 from analysis.log import Curves, read_curves
 from analysis.read import BadPlan, read_sweep
 from analysis.tables import remark
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep, metrics, write_run
 
 

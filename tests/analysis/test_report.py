@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.__main__ import main
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported
 
 ROOT = Path(__file__).parents[2]

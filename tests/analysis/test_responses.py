@@ -16,7 +16,7 @@ from analysis.__main__ import main
 from analysis.read import read_sweep
 from analysis.report.spoken import MOST, text, to_csv
 from analysis.responses import Responses, responses
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 
 HOSTILE = [

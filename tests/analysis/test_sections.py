@@ -23,7 +23,7 @@ from analysis.summarize import restricted_mean
 from analysis.unpaired import unpaired_table
 from analysis.waiting import waiting
 from launcher import files
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep
 from tests.analysis.test_figures import lines_of, studied
 

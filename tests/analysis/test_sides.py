@@ -17,7 +17,7 @@ from analysis.compare import paired, unpaired
 from analysis.read import read_sweep
 from analysis.settings import settings
 from analysis.unpaired import unpaired_table
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep, metrics, sweeps_in
 from tests.analysis.test_report import contents
 

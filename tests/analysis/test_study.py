@@ -18,7 +18,7 @@ from analysis.settings import settings
 from analysis.study import Study, block_of, study
 from analysis.tables import tables
 from analysis.values import common_range, value_of
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis import qstar
 from tests.analysis.conftest import ANALYSIS, GROUPS, Lines, MakeSweep, metrics
 

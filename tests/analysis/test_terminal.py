@@ -13,7 +13,7 @@ from analysis import terminal
 from analysis.report import Report
 from analysis.report.answer import answer
 from analysis.tables import tables
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.test_figures import studied
 

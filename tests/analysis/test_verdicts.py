@@ -20,7 +20,7 @@ from analysis.read import BadPlan, read_sweep
 from analysis.settings import settings
 from analysis.study import Study, study
 from analysis.verdicts import Verdict, judge
-from launcher import run as folders
+from launcher.run import folder as folders
 from launcher.validate import Checker
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep

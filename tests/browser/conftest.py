@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests import needs
 from tests.analysis import qstar
 from tests.analysis.conftest import sweeps_in

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, sweeps_in
 from tests.analysis.test_responses import HOSTILE
 from tests.browser.conftest import Open

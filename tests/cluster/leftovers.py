@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from launcher import claim
+from launcher.run import claim
 from tests.waiting import until
 
 #: In the environment of all that a test process starts: its id and start time. Its clusters' folders hold it too.

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launcher import claim
-from launcher import run as folders
-from launcher.run import State
+from launcher.run import claim
+from launcher.run import folder as folders
+from launcher.run.folder import State
 from tests.cluster import leftovers
 from tests.waiting import until
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launcher import claim
+from launcher.run import claim
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT
 

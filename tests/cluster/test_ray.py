@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from launcher import claim
-from launcher import run as folders
 from launcher.cancel import cancel
+from launcher.run import claim, folder
 from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
 from tests.waiting import until
@@ -54,7 +53,7 @@ def past_a_checkpoint(multirun: Path, count: int = 2) -> list[Path]:
     """The folders of the runs, once so many run and have a checkpoint."""
 
     def found() -> list[Path]:
-        runs = [path for path in multirun.glob("runs/*") if folders.latest_checkpoint(path) and claim.live_claim(path)]
+        runs = [path for path in multirun.glob("runs/*") if folder.latest_checkpoint(path) and claim.live_claim(path)]
         return runs if len(runs) >= count else []
 
     return sorted(until(found))

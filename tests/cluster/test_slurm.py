@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run import State
+from launcher.run.folder import State
 from launcher.schedulers import snapshot
 from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.test_hydra_launcher import RUNS, learned

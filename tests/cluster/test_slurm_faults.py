@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import claim
-from launcher import run as folders
+from launcher.run import claim, folder
 from tests.cluster.slurm import Lab, begun, run_on, states, whole
 from tests.waiting import until
 
@@ -34,7 +33,7 @@ def test_scancel_of_one_task(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     state = states(tmp_path / "m")[run_id]
     assert launcher.returncode == 1 and "2 done" in said, said
     assert (state.state, state.kind) == ("preempted", "revoked") and job in state.cause and "scancel" in state.cause
-    saved = folders.latest_checkpoint(folders.run_folder(tmp_path / "m", run_id))
+    saved = folder.latest_checkpoint(folder.run_folder(tmp_path / "m", run_id))
     assert saved is not None and saved[0] >= 3
     slurm.finish(tmp_path / "m", *wanted)
     assert sorted(one.attempt for one in whole(tmp_path / "m", 3, 20).values()) == [1, 1, 2]
@@ -201,7 +200,7 @@ def test_a_node_dies_and_its_step_lives_on(slurm: Lab, gate: Path, tmp_path: Pat
     launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=20", STEPS_GATE=str(gate))
     begun(tmp_path / "m", 1)
     hit = fail_node(slurm, tmp_path / "m", "--keep-jobs")
-    orphan = claim.read_claim(folders.run_folder(tmp_path / "m", hit))
+    orphan = claim.read_claim(folder.run_folder(tmp_path / "m", hit))
     time.sleep(3)
     assert orphan is not None and claim.process_start(orphan.pid) == orphan.process_start
     until(lambda: states(tmp_path / "m")[hit].attempt == 2)
@@ -254,7 +253,7 @@ def test_without_slurmdbd(plain: Lab, gate: Path, tmp_path: Path) -> None:
     launcher = plain.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     run_id = next(iter(states(tmp_path / "m")))
-    owner = claim.read_claim(folders.run_folder(tmp_path / "m", run_id))
+    owner = claim.read_claim(folder.run_folder(tmp_path / "m", run_id))
     assert owner is not None
     task = int(Path(f"/proc/{owner.pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
     for pid in (task, owner.pid):  # dies without a word, and so does what speaks for it

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import run as folders
+from launcher.run import folder as folders
 from tests.cluster.slurm import Lab, begun, states, steps_of, whole
 from tests.waiting import until
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher import claim
+from launcher.run import claim
 from tests.waiting import DEADLINE
 
 ROOT = Path(__file__).parents[2]

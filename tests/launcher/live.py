@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from launcher import attempt as attempts
-from launcher import run as folders
 from launcher import tracking
+from launcher.run import folder as folders
 from launcher.tracking.rows import settled
 
 HISTOGRAM = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}

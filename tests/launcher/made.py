@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher import run as folders
-from launcher.run import State
+from launcher.run import folder as folders
+from launcher.run.folder import State
 
 METRIC = "analysis/reward_sum_mean"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import base
-from launcher.run import base_path
+from launcher.run.folder import base_path
 
 TREES = st.recursive(
     st.integers() | st.booleans() | st.text(max_size=3),

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from launcher import cancel, claim, failure, files, freeze, run, worker
-from launcher.run import State
+from launcher import cancel, files, freeze, worker
+from launcher.run import claim, lifecycle
+from launcher.run import folder as folders
+from launcher.run.folder import State
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.test_sweep import SMALL
@@ -25,19 +27,19 @@ def folder(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("state", sorted(run.RESUMABLE))
+@pytest.mark.parametrize("state", sorted(folders.RESUMABLE))
 def test_what_has_no_worker_is_cancelled_at_once(folder, tmp_path, state):
-    run.write_state(folder, State("0123", state))
+    folders.write_state(folder, State("0123", state))
     assert cancel.cancel(tmp_path, "0123") == "cancelled"
-    found = run.read_state(folder)
+    found = folders.read_state(folder)
     assert (found.state, found.kind) == ("cancelled", "cancelled") and found.finished
 
 
-@pytest.mark.parametrize("state", sorted(set(run.STATES) - run.RESUMABLE))
+@pytest.mark.parametrize("state", sorted(set(folders.STATES) - folders.RESUMABLE))
 def test_what_is_over_stays_as_it_is(folder, tmp_path, state):
-    run.write_state(folder, State("0123", state, cause="once"))
+    folders.write_state(folder, State("0123", state, cause="once"))
     assert cancel.cancel(tmp_path, "0123") == state
-    assert run.read_state(folder).cause == "once"
+    assert folders.read_state(folder).cause == "once"
 
 
 def test_an_unknown_run_is_named(tmp_path):
@@ -46,9 +48,9 @@ def test_an_unknown_run_is_named(tmp_path):
 
 
 def test_a_retried_run_has_all_its_tries_again():
-    state = State("0123", run.FAILED, attempt=3, kind="lost", cause="signal 9", ends={"lost": 3}, from_step=8)
-    again = failure.planned_again(state)
-    assert (again.state, again.attempt, again.ends, again.kind) == (run.PLANNED, 3, {}, None)
+    state = State("0123", folders.FAILED, attempt=3, kind="lost", cause="signal 9", ends={"lost": 3}, from_step=8)
+    again = lifecycle.planned_again(state)
+    assert (again.state, again.attempt, again.ends, again.kind) == (folders.PLANNED, 3, {}, None)
 
 
 @pytest.mark.processes
@@ -77,7 +79,7 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
     victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
     with claim.locked(victim):
-        cancel.stop.ask(victim, owner, failure.CANCELLED, "somebody elsewhere")
+        cancel.stop_request.ask(victim, owner, lifecycle.CANCELLED, "somebody elsewhere")
     launcher.communicate()
     assert (sweeps.states()[victim.name]["state"], sweeps.states()[victim.name]["cause"]) == (
         "cancelled",
@@ -88,23 +90,23 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
 @pytest.mark.parametrize(
     ("kind", "state", "code"),
     [
-        (failure.NODE_FAILURE, run.LOST, worker.EXIT_PREEMPTED),
-        (failure.LOST, run.LOST, worker.EXIT_PREEMPTED),
-        (failure.REVOKED, run.PREEMPTED, worker.EXIT_PREEMPTED),
-        (failure.CANCELLED, run.CANCELLED, worker.EXIT_CANCELLED),
+        (lifecycle.NODE_FAILURE, folders.LOST, worker.EXIT_PREEMPTED),
+        (lifecycle.LOST, folders.LOST, worker.EXIT_PREEMPTED),
+        (lifecycle.REVOKED, folders.PREEMPTED, worker.EXIT_PREEMPTED),
+        (lifecycle.CANCELLED, folders.CANCELLED, worker.EXIT_CANCELLED),
     ],
 )
 def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, code):
     planned = make("method=c0_grpo", "seed=0", "trainer.steps=10000", f"multirun={tmp_path}")
     freeze.freeze(planned)
-    folder = run.run_folder(tmp_path, next(iter(planned.runs)))
+    folder = folders.run_folder(tmp_path, next(iter(planned.runs)))
     command = [sys.executable, "-m", "launcher.worker", str(folder), "--train", "tests.launcher.steps:train"]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "STEPS_SECONDS": "0.05"})
-    until(lambda: run.metrics_path(folder).exists())
+    until(lambda: folders.metrics_path(folder).exists())
     with claim.locked(folder):
-        cancel.stop.send(folder, claim.read_claim(folder), kind, "the cluster")
+        cancel.stop_request.send(folder, claim.read_claim(folder), kind, "the cluster")
     assert process.wait(DEADLINE) == code
-    ended = run.read_state(folder)
+    ended = folders.read_state(folder)
     assert (ended.state, ended.kind, ended.cause) == (state, kind, "the cluster")
 
 
@@ -125,7 +127,7 @@ def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps
     launcher = sweeps.start_held(*SMALL, "seed=0")
     victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
-    cancel.stop.ask(victim, replace(owner, token="earlier"), failure.CANCELLED, "long ago")
+    cancel.stop_request.ask(victim, replace(owner, token="earlier"), lifecycle.CANCELLED, "long ago")
     sweeps.release()
     launcher.communicate()
     assert sweeps.states()[victim.name]["state"] == "done"
@@ -144,9 +146,9 @@ def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
     (folder,) = (sweeps.multirun / "runs").iterdir()
     dead = claim.Claim(claim.hostname(), 2**30, 1, claim.boot_id(), "dead", 1)
-    cancel.stop.ask(folder, dead, failure.CANCELLED, "nobody wants it")
-    for state in (run.RUNNING, run.PREEMPTED):
+    cancel.stop_request.ask(folder, dead, lifecycle.CANCELLED, "nobody wants it")
+    for state in (folders.RUNNING, folders.PREEMPTED):
         files.create_atomic(folder / "claim.json", json.dumps(vars(dead)))
-        run.write_state(folder, State(folder.name, state, attempt=1))
+        folders.write_state(folder, State(folder.name, state, attempt=1))
         assert sweeps.run(*SMALL, "seed=0")[0] == 1
         assert (sweeps.states()[folder.name]["state"], sweeps.states()[folder.name]["attempt"]) == ("cancelled", 1)

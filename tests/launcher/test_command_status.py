@@ -11,8 +11,9 @@ import sys
 
 import pytest
 
-from launcher import claim, run
 from launcher.__main__ import main
+from launcher.run import claim
+from launcher.run import folder as folders
 from launcher.text import clean, duration
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import METRIC, make_plan, make_run
@@ -33,10 +34,10 @@ def screen(multirun, capsys, *words):
 @pytest.fixture
 def multirun(tmp_path):
     """Two groups: what is done took 2 s a step, of 10 steps a run."""
-    make_run(tmp_path, "a1", run.DONE, steps=10, value=0.25)
-    make_run(tmp_path, "a2", run.DONE, steps=10, value=0.75)
-    make_run(tmp_path, "b1", run.PREEMPTED, steps=4, value=0.5)
-    make_run(tmp_path, "b2", run.PLANNED, steps=0)
+    make_run(tmp_path, "a1", folders.DONE, steps=10, value=0.25)
+    make_run(tmp_path, "a2", folders.DONE, steps=10, value=0.75)
+    make_run(tmp_path, "b1", folders.PREEMPTED, steps=4, value=0.5)
+    make_run(tmp_path, "b2", folders.PLANNED, steps=0)
     make_plan(tmp_path, "study", {"A": ["a1", "a2"], "B": ["b1", "b2", "b3"]})
     return tmp_path
 
@@ -55,17 +56,17 @@ def test_states_metric_and_work_left_are_counted_by_group(multirun, capsys):
 
 
 def test_the_time_left_is_that_of_the_runs_that_are_running(multirun, capsys):
-    folder = run.run_folder(multirun, "b1")
+    folder = folders.run_folder(multirun, "b1")
     with claim.locked(folder):
         claim.acquire(folder, 2)
-    run.write_state(folder, run.read_state(folder).but(state=run.RUNNING, attempt=2))
+    folders.write_state(folder, folders.read_state(folder).but(state=folders.RUNNING, attempt=2))
     assert status(multirun, capsys, "study")[1]["study"]["remaining_seconds"] == 52.0
     assert "about 52 s left" in screen(multirun, capsys, "study")
 
 
 def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):
-    folder = run.run_folder(multirun, "b1")
-    run.write_state(folder, run.read_state(folder).but(state=run.RUNNING, attempt=2))
+    folder = folders.run_folder(multirun, "b1")
+    folders.write_state(folder, folders.read_state(folder).but(state=folders.RUNNING, attempt=2))
     _, document = status(multirun, capsys, "study")
     assert document["study"]["states"]["lost"] == 1
     (failure,) = document["study"]["failures"]
@@ -75,8 +76,8 @@ def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):
 def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(multirun, capsys):
     for number in range(3):
         cause = f"ValueError: batch of {number} at 0x7f{number}"
-        make_run(multirun, f"f{number}", run.FAILED, cause=cause, kind="exception", finished=float(number))
-    make_run(multirun, "g0", run.DIVERGED, cause="Diverged: value is not finite", kind="diverged")
+        make_run(multirun, f"f{number}", folders.FAILED, cause=cause, kind="exception", finished=float(number))
+    make_run(multirun, "g0", folders.DIVERGED, cause="Diverged: value is not finite", kind="diverged")
     make_plan(multirun, "bad", {"F": ["f0", "f1", "f2", "g0"]})
     code, document = status(multirun, capsys, "bad")
     first, second = document["bad"]["failures"]
@@ -101,7 +102,7 @@ def test_without_a_name_each_experiment_is_a_row(multirun, capsys):
 def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys):
     groups = {f"G{number:03d}": [f"r{number:03d}"] for number in range(100)}
     for (run_id,) in groups.values():
-        make_run(tmp_path, run_id, run.PLANNED if run_id == "r050" else run.DONE)
+        make_run(tmp_path, run_id, folders.PLANNED if run_id == "r050" else folders.DONE)
     make_plan(tmp_path, "wide", groups)
     shown = screen(tmp_path, capsys, "wide")
     assert "G050" in shown and "G049" not in shown and "and 99 more groups" in shown

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher import __main__ as program
-from launcher import lookup, run
 from launcher.errors import Usage
+from launcher.run import catalog, folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 
@@ -49,7 +49,7 @@ HOSTILE = [
 def multirun(tmp_path_factory):
     place = tmp_path_factory.mktemp("words") / "multirun"
     for run_id in ("aa11", "aa22", "bb33"):
-        make_run(place, run_id, run.DONE)
+        make_run(place, run_id, folder.DONE)
     make_plan(place, "study", {"A": ["aa11", "aa22", "bb33"]})
     make_plan(place, "study of $(things) 'and' more", {"A": ["aa11"]})
     return place
@@ -81,17 +81,17 @@ def test_a_word_that_is_no_name_is_refused_and_touches_nothing(multirun, capsys,
 def test_a_word_finds_a_run_only_by_its_literal_beginning(multirun, word):
     beginning = [one for one in ("aa11", "aa22", "bb33") if word and one.startswith(word)]
     if len(beginning) == 1:
-        assert lookup.find_run(multirun, word).name == beginning[0]
+        assert catalog.find_run(multirun, word).name == beginning[0]
     else:
         with pytest.raises(Usage):
-            lookup.find_run(multirun, word)
+            catalog.find_run(multirun, word)
 
 
 def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun, capsys):
     name = "study of $(things) 'and' more"
     code, out, _ = call(multirun, capsys, "status", name)
     assert code == 0 and out.startswith(f"{name}: 1 run of")
-    assert lookup.command(multirun, "logs", name).split(" --multirun")[0] == (
+    assert catalog.command(multirun, "logs", name).split(" --multirun")[0] == (
         "python -m launcher logs 'study of $(things) '\"'\"'and'\"'\"' more'"
     )
 
@@ -132,9 +132,11 @@ def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command)
 
 
 def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path):
-    make_run(tmp_path, "dd44", run.FAILED)
+    make_run(tmp_path, "dd44", folder.FAILED)
     code, _, err = call(tmp_path, capsys, "retry", "dd44")
-    assert code == 2 and "no plan" in err and run.read_state(run.run_folder(tmp_path, "dd44")).state == run.FAILED
+    assert (
+        code == 2 and "no plan" in err and folder.read_state(folder.run_folder(tmp_path, "dd44")).state == folder.FAILED
+    )
 
 
 def test_every_command_has_json_and_says_its_exit_codes(capsys):
@@ -258,7 +260,7 @@ def no_object(path):
     ],
 )
 def test_a_spoiled_file_ends_a_command_with_its_name_and_no_traceback(file, spoil, tmp_path, capsys):
-    for run_id, state in (("aa11", run.RUNNING), ("aa22", run.DONE)):
+    for run_id, state in (("aa11", folder.RUNNING), ("aa22", folder.DONE)):
         make_run(tmp_path, run_id, state)
     make_plan(tmp_path, "study", {"A": ["aa11", "aa22"]})
     (tmp_path / file).parent.mkdir(exist_ok=True)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import estimate, files, freeze
-from launcher import run as folders
 from launcher.__main__ import main
 from launcher.estimate import FILE, KIND, METHOD, History, makespan
+from launcher.run import folder as folders
 from tests.launcher.experiments import make
 
 SMALL = ("method=c0_grpo,ptrw", "seed=0,1", "trainer.steps=10")

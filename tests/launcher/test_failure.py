@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher import failure, run
-from launcher.run import State
+from launcher.run import folder, lifecycle
+from launcher.run.folder import State
 from launcher.schedulers import guard, memory, pool
 from launcher.schedulers.guard import Job, Limits
 from tests.launcher import steps
@@ -55,7 +55,7 @@ def wrapped(first, then):
     ],
 )
 def test_an_exception_has_its_cause(error, kind):
-    assert failure.kind_of(error) == kind
+    assert lifecycle.kind_of(error) == kind
 
 
 def test_what_torch_says_on_a_full_disk_is_known():
@@ -63,7 +63,7 @@ def test_what_torch_says_on_a_full_disk_is_known():
     code = "import torch; torch.save(torch.zeros(10**6), '/dev/full')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1].removeprefix("RuntimeError: ")
-    assert done.returncode == 1 and failure.kind_of(RuntimeError(last)) == "disk_full", done.stderr
+    assert done.returncode == 1 and lifecycle.kind_of(RuntimeError(last)) == "disk_full", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -79,23 +79,23 @@ def test_what_torch_says_on_a_full_disk_is_known():
     ],
 )
 def test_an_exit_without_a_word_has_its_cause(code, killed, kind):
-    assert failure.of_exit(code, killed)[0] == kind
+    assert lifecycle.of_exit(code, killed)[0] == kind
 
 
 UNLIMITED = ("preempted", "lost", "node_failure", "revoked", "time_out")
 
 
 @given(
-    kinds=st.lists(st.sampled_from(failure.CAUSES), max_size=12),
-    rules=st.dictionaries(st.sampled_from(failure.CAUSES), st.none() | st.integers(0, 4)),
+    kinds=st.lists(st.sampled_from(lifecycle.CAUSES), max_size=12),
+    rules=st.dictionaries(st.sampled_from(lifecycle.CAUSES), st.none() | st.integers(0, 4)),
     further=st.booleans(),
 )
 def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
-    state = State("0123", run.RUNNING)
+    state = State("0123", folder.RUNNING)
     for kind in kinds:
-        state = failure.ended(state, kind, "why", rules, further)
-        again = state.state in run.RESUMABLE
-        assert again != (state.state in run.RETRYABLE)
+        state = lifecycle.ended(state, kind, "why", rules, further)
+        again = state.state in folder.RESUMABLE
+        assert again != (state.state in folder.RETRYABLE)
         assert state.kind == kind and state.ends[kind] == kinds[: sum(state.ends.values())].count(kind)
         limit = rules.get(kind, None if kind in UNLIMITED else 0)
         allowed = limit is None or state.ends[kind] <= limit
@@ -119,7 +119,7 @@ def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
     ],
 )
 def test_each_cause_leaves_its_state(kind, rules, found):
-    assert failure.ended(State("0123", run.RUNNING), kind, "why", rules, progressed=True).state == found
+    assert lifecycle.ended(State("0123", folder.RUNNING), kind, "why", rules, progressed=True).state == found
 
 
 # ---------------------------------------------------------------- the guard
@@ -201,6 +201,6 @@ def test_a_slot_is_a_set_of_devices_or_a_core(wanted, devices, visible, found):
 
 
 def test_a_message_of_pages_does_not_fill_every_screen_that_names_the_cause():
-    assert failure.described(ValueError("of this\n shape")) == "ValueError: of this shape"
-    told = failure.described(ValueError("[" + "1, " * 100_000))
+    assert lifecycle.described(ValueError("of this\n shape")) == "ValueError: of this shape"
+    told = lifecycle.described(ValueError("[" + "1, " * 100_000))
     assert len(told) == 1000 and told.startswith("ValueError: [1, 1, ") and told.endswith("...")

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from launcher import freeze, identity
-from launcher import run as folders
 from launcher.errors import InvalidPlan
+from launcher.run import folder as folders
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, shipped
 

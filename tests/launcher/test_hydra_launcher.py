@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize
 
-from launcher import run as folders
+from launcher.run import folder as folders
 from launcher.schedulers.hydra_launcher import KEY, HydraLauncher
 from tests.waiting import until
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from launcher import freeze, identity, validate
-from launcher import run as folders
 from launcher.base import merged
 from launcher.errors import InvalidPlan
 from launcher.identity import SECTIONS
+from launcher.run import folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, shipped
 
@@ -129,7 +129,7 @@ def test_any_text_as_a_value_is_frozen_as_it_is_or_refused(text):
             return
         freeze.freeze(planned)
         (run,) = planned.runs.values()
-        frozen = folders.read_config(folders.run_folder(Path(multirun), run.id))
+        frozen = folder.read_config(folder.run_folder(Path(multirun), run.id))
     assert frozen["model"]["path"] == run.config["model"]["path"]
     assert frozen["model"]["path"] == text or "${" in text
     identity.verify(frozen, run.id)

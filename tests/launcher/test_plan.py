@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 
 from analysis import settings
 from launcher import freeze, worker
-from launcher import run as folders
 from launcher.base import merged
 from launcher.identity import SECTIONS
+from launcher.run import folder as folders
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
 

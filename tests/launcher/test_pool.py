@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from launcher import claim
+from launcher.run import claim
 from tests.launcher.conftest import ROOT, Sweeps, mounted
 from tests.launcher.test_sweep import SLOW, SMALL
 from tests.torture import Processes

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from launcher import freeze, preregistration
-from launcher import run as folders
 from launcher.errors import InvalidPlan
+from launcher.run import folder as folders
 from tests.launcher.experiments import make
 
 ARGUMENTS = ("experiment=qstar_main", "seed=0", "scale=tiny")

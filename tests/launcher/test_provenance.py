@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher import identity, provenance, reproduction, secrets
-from launcher import run as folders
-from launcher.run import State
+from launcher.run import folder as folders
+from launcher.run.folder import State
 
 ROOT = Path(__file__).parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]

@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
-from launcher import freeze, planner, run, sweep, sweeper
+from launcher import freeze, planner, sweep, sweeper
 from launcher.errors import InvalidPlan
 from launcher.progress import Plain
 from launcher.reconciler import interruptible
+from launcher.run import folder as folders
 from tests.launcher.conftest import ROOT
 from tests.launcher.test_pool import small_disk as small_disk
 from tests.waiting import DEADLINE
@@ -24,13 +25,13 @@ def settled(multirun, **states):
     planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", f"multirun={multirun}"])
     freeze.freeze(planned)
     for run_id, (cause, state) in zip(planned.runs, states.items(), strict=True):
-        folder = run.run_folder(multirun, run_id)
-        run.write_state(folder, run.read_state(folder).but(state=state, cause=cause))
+        folder = folders.run_folder(multirun, run_id)
+        folders.write_state(folder, folders.read_state(folder).but(state=state, cause=cause))
     return planned
 
 
 def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_path, capfd):
-    states = {f"cause_{number}": run.FAILED for number in range(7)} | {"not_wanted": run.CANCELLED}
+    states = {f"cause_{number}": folders.FAILED for number in range(7)} | {"not_wanted": folders.CANCELLED}
     assert sweep.reconcile(ROOT, settled(tmp_path, **states)) == 1
     said = capfd.readouterr().err.splitlines()
     assert said[0] == "adhoc: not done: 1 cancelled, 7 failed"
@@ -44,7 +45,7 @@ def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_
 @pytest.mark.root
 def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
     multirun = small_disk / "multirun"
-    planned = settled(multirun, one=run.DONE)
+    planned = settled(multirun, one=folders.DONE)
     (multirun / "adhoc/plan.json").unlink()
     with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
         while True:
@@ -61,7 +62,7 @@ def test_a_folder_that_cannot_be_made_is_a_problem_of_the_plan(place):
 
 
 def test_a_state_that_cannot_be_read_ends_a_launch_in_one_line(tmp_path, capfd):
-    settled(tmp_path, one=run.DONE)
+    settled(tmp_path, one=folders.DONE)
     (path,) = tmp_path.glob("runs/*/state.json")
     path.write_text("")
     assert sweeper.run_sweep(["method=c0_grpo", "seed=0", f"multirun={tmp_path}"]) == 2
@@ -70,7 +71,7 @@ def test_a_state_that_cannot_be_read_ends_a_launch_in_one_line(tmp_path, capfd):
 
 
 def test_a_configuration_that_was_lost_is_written_again(tmp_path):
-    planned = settled(tmp_path, one=run.PREEMPTED)
+    planned = settled(tmp_path, one=folders.PREEMPTED)
     (path,) = tmp_path.glob("runs/*/config.yaml")
     before = path.read_bytes()
     path.unlink()

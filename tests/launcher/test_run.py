@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import attempt, claim, failure, files, run, stop
+from launcher import attempt, files
 from launcher.attempt import Attempt
-from launcher.claim import Heartbeat
-from launcher.run import State
+from launcher.run import claim, lifecycle, stop_request
+from launcher.run import folder as folders
+from launcher.run.claim import Heartbeat
+from launcher.run.folder import State
 from tests.launcher.conftest import mounted
 from tests.waiting import until
 
@@ -29,7 +31,7 @@ def line(step, **more):
 def folder(tmp_path):
     path = tmp_path / "multirun/runs/0123"
     path.mkdir(parents=True)
-    run.write_state(path, State("0123", run.PLANNED))
+    folders.write_state(path, State("0123", folders.PLANNED))
     return path
 
 
@@ -49,71 +51,71 @@ def owned(folder, mine):
 
 
 def steps(path):
-    return [record["step"] for record in run.read_log(path).records]
+    return [record["step"] for record in folders.read_log(path).records]
 
 
 def test_a_state_comes_back_as_it_was_written(folder):
-    state = State("0123", run.FAILED, 2, 1.0, 2.0, 3.0, "host", 4, "job", "cause", {"type": "E", "message": "m"})
-    run.write_state(folder, state)
-    assert run.read_state(folder) == state
+    state = State("0123", folders.FAILED, 2, 1.0, 2.0, 3.0, "host", 4, "job", "cause", {"type": "E", "message": "m"})
+    folders.write_state(folder, state)
+    assert folders.read_state(folder) == state
     assert sorted(path.name for path in folder.iterdir()) == ["state.json"]
 
 
 def test_an_unknown_state_is_refused(folder):
     with pytest.raises(ValueError, match="is not one of planned"):
-        run.write_state(folder, State("0123", "finished"))
+        folders.write_state(folder, State("0123", "finished"))
 
 
 def test_another_format_is_refused_with_the_file_and_both_versions(folder):
     (folder / "state.json").write_text('{"format": 2}')
     with pytest.raises(files.BadRunFolder, match=r"state\.json: format 2; this version reads format 1"):
-        run.read_state(folder)
+        folders.read_state(folder)
 
 
 def test_a_failed_replacement_leaves_the_old_file(folder):
     with pytest.raises(TypeError):
         files.write_json(folder / "state.json", {"value": object()})
-    assert run.read_state(folder).state == run.PLANNED
+    assert folders.read_state(folder).state == folders.PLANNED
 
 
 def test_a_torn_line_is_dropped_and_counted(folder):
-    run.metrics_path(folder).write_text(line(1) + line(2) + '{"step": 3, "val')
-    log = run.read_log(run.metrics_path(folder))
+    folders.metrics_path(folder).write_text(line(1) + line(2) + '{"step": 3, "val')
+    log = folders.read_log(folders.metrics_path(folder))
     assert ([record["step"] for record in log.records], log.torn) == ([1, 2], 1)
-    last = run.last_record(run.metrics_path(folder))
+    last = folders.last_record(folders.metrics_path(folder))
     assert last is not None and last["step"] == 2
 
 
 @pytest.mark.parametrize(("checkpoint", "kept"), [(2, [1, 2]), (None, [])])
 def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, kept):
-    run.metrics_path(folder).write_text(line(1) + line(2) + line(3) + '{"step": 4')
-    run.histograms_path(folder).write_text(line(2, name="h"))
-    run.responses_path(folder).write_text(line(2, id="a") + line(3, id="a") + line(3, id="b"))
+    folders.metrics_path(folder).write_text(line(1) + line(2) + line(3) + '{"step": 4')
+    folders.histograms_path(folder).write_text(line(2, name="h"))
+    folders.responses_path(folder).write_text(line(2, id="a") + line(3, id="a") + line(3, id="b"))
     if checkpoint:
-        (run.checkpoints_folder(folder) / run.checkpoint_name(checkpoint)).mkdir(parents=True)
-        (run.checkpoints_folder(folder) / ".tmp-step_000003-1").mkdir()
+        (folders.checkpoints_folder(folder) / folders.checkpoint_name(checkpoint)).mkdir(parents=True)
+        (folders.checkpoints_folder(folder) / ".tmp-step_000003-1").mkdir()
     attempt.prepare(folder, 2)
-    assert steps(run.metrics_path(folder)) == kept
-    assert run.read_log(run.metrics_path(folder)).torn == 0
-    assert steps(run.responses_path(folder)) == kept[1:]
-    moved = (run.attempt_folder(folder, 2) / "superseded.jsonl").read_bytes()
+    assert steps(folders.metrics_path(folder)) == kept
+    assert folders.read_log(folders.metrics_path(folder)).torn == 0
+    assert steps(folders.responses_path(folder)) == kept[1:]
+    moved = (folders.attempt_folder(folder, 2) / "superseded.jsonl").read_bytes()
     assert b'"step": 3' in moved and moved.endswith(b"\n")
-    assert [found[0] for found in run.checkpoints(folder)] == ([checkpoint] if checkpoint else [])
+    assert [found[0] for found in folders.checkpoints(folder)] == ([checkpoint] if checkpoint else [])
     assert not list(folder.glob("checkpoints/.tmp-*"))
-    once = run.metrics_path(folder).read_bytes()
+    once = folders.metrics_path(folder).read_bytes()
     attempt.prepare(folder, 3)
-    assert run.metrics_path(folder).read_bytes() == once
-    assert not (run.attempt_folder(folder, 3) / "superseded.jsonl").exists()
+    assert folders.metrics_path(folder).read_bytes() == once
+    assert not (folders.attempt_folder(folder, 3) / "superseded.jsonl").exists()
 
 
 def test_the_log_is_replaced_before_every_attempt(folder):
     """Who was stopped and lost the run without knowing writes into the old file."""
-    run.metrics_path(folder).write_text(line(1))
-    (run.checkpoints_folder(folder) / run.checkpoint_name(1)).mkdir(parents=True)
-    with open(run.metrics_path(folder), "a") as late:
+    folders.metrics_path(folder).write_text(line(1))
+    (folders.checkpoints_folder(folder) / folders.checkpoint_name(1)).mkdir(parents=True)
+    with open(folders.metrics_path(folder), "a") as late:
         attempt.prepare(folder, 2)
         late.write(line(2))
-    assert steps(run.metrics_path(folder)) == [1]
+    assert steps(folders.metrics_path(folder)) == [1]
 
 
 def test_what_a_killed_process_left_half_written_goes(folder):
@@ -123,8 +125,8 @@ def test_what_a_killed_process_left_half_written_goes(folder):
 
 
 def test_of_two_who_create_a_run_one_does(folder):
-    assert not run.create_state(folder, State("0123", run.CANCELLED))
-    assert run.read_state(folder).state == run.PLANNED
+    assert not folders.create_state(folder, State("0123", folders.CANCELLED))
+    assert folders.read_state(folder).state == folders.PLANNED
     assert not list(folder.glob(".tmp-*"))
 
 
@@ -132,7 +134,7 @@ def test_a_response_is_a_line_and_its_prompt_is_known_by_its_content(owned):
     for step, prompt, response in ((10, "1+1=", "2"), (20, "1+1=", "\x00<b>\u202e\n"), (20, "1+2=", "\ud800")):
         owned.response(step, prompt, response, 1.0, "2")
     owned.sync()
-    log = run.read_log(run.responses_path(owned.folder))
+    log = folders.read_log(folders.responses_path(owned.folder))
     assert log.torn == 0 and [one["response"] for one in log.records] == ["2", "\x00<b>\u202e\n", "\ud800"]
     first, again, other = (one["id"] for one in log.records)
     assert first == again != other
@@ -157,7 +159,7 @@ def test_a_second_checkpoint_of_a_step_never_leaves_a_moment_without_one(owned):
             (path / "weights").write_text(text)
             assert text == "first" or owned.latest_checkpoint()[0] == 5
     assert (owned.latest_checkpoint()[1] / "weights").read_text() == "first"
-    assert [path.name for path in run.checkpoints_folder(owned.folder).iterdir()] == ["step_000005"]
+    assert [path.name for path in folders.checkpoints_folder(owned.folder).iterdir()] == ["step_000005"]
 
 
 def test_a_run_has_one_owner(folder, mine):
@@ -251,7 +253,7 @@ def test_who_lost_the_claim_stops_writing(folder, mine, owned):
         owned.log(2, {"value": 1.0})
     with pytest.raises(claim.ClaimLost), owned.checkpoint(2):
         pass
-    assert steps(run.metrics_path(folder)) == [1] and not run.checkpoints(folder)
+    assert steps(folders.metrics_path(folder)) == [1] and not folders.checkpoints(folder)
 
 
 def test_who_was_stopped_looks_before_it_writes(folder, mine):
@@ -263,16 +265,16 @@ def test_who_was_stopped_looks_before_it_writes(folder, mine):
     beat._confirmed -= 3 * 3600
     with pytest.raises(claim.ClaimLost):
         late.log(2, {"value": 1.0})
-    assert steps(run.metrics_path(folder)) == [1]
+    assert steps(folders.metrics_path(folder)) == [1]
     beat.stop()
 
 
 def test_a_request_to_stop_is_heeded_by_the_attempt_it_was_meant_for(folder, mine, owned):
-    stop.ask(folder, replace(mine, token="earlier"), failure.CANCELLED, "somebody")
+    stop_request.ask(folder, replace(mine, token="earlier"), lifecycle.CANCELLED, "somebody")
     owned.heed()
     assert not owned.stop_requested()
     owned.request_stop("signal 15")
-    stop.ask(folder, mine, failure.CANCELLED, "somebody")
+    stop_request.ask(folder, mine, lifecycle.CANCELLED, "somebody")
     owned.heed()
     assert owned.stop_requested() and (owned.stop_kind, owned.stop_cause) == ("cancelled", "somebody")
 
@@ -298,19 +300,21 @@ def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(
         while True:
             attempt_.log(written + 1, {"value": "x" * 3000})
             written += 1
-    assert failure.kind_of(full.value) == failure.DISK_FULL and written > 1
-    log = run.read_log(run.metrics_path(place))
+    assert lifecycle.kind_of(full.value) == lifecycle.DISK_FULL and written > 1
+    log = folders.read_log(folders.metrics_path(place))
     assert (len(log.records), log.torn) == (written, 0)
     with pytest.raises(OSError):
         files.write_json(place / "state.json", {"format": 1, "text": "x" * 30_000})
     assert not list(place.glob(".tmp-*"))
     (small_disk / "ballast").unlink()
     attempt_.log(written + 1, {"value": 1.0})
-    assert steps(run.metrics_path(place)) == list(range(1, written + 2))
+    assert steps(folders.metrics_path(place)) == list(range(1, written + 2))
     attempt_.close()
     beat.stop()
 
 
 def test_the_readers_need_only_the_standard_library():
-    code = "import sys, launcher.run; print([m for m in ('yaml', 'omegaconf', 'hydra', 'rich') if m in sys.modules])"
+    code = (
+        "import sys, launcher.run.folder; print([m for m in 'yaml omegaconf hydra rich'.split() if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -8,8 +8,10 @@ import subprocess
 
 import pytest
 
-from launcher import claim, files, launches, run, worker
-from launcher.launches import Launch
+from launcher import files, worker
+from launcher.run import claim, launch_record
+from launcher.run import folder as folders
+from launcher.run.launch_record import Launch
 from launcher.schedulers import slurm_arrays
 from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_scheduler import Slurm
@@ -43,12 +45,12 @@ def slurm_job(monkeypatch):
 
 def test_a_run_for_which_the_time_limit_leaves_no_time_fails_and_says_so(tmp_path, slurm_job):
     launch = Launch(retry={"time_out": None})
-    folder = make_run(tmp_path, "short", run.SUBMITTED, steps=0, job=launch.token)
+    folder = make_run(tmp_path, "short", folders.SUBMITTED, steps=0, job=launch.token)
     task = Task(str(folder), str(launch.write(tmp_path)), "nothing:trains", limit_s=60, signal_delay_s=59)
     task._warn(signal.SIGUSR2)
     with pytest.raises(SystemExit):
         task()
-    state = run.read_state(folder)
+    state = folders.read_state(folder)
     assert (state.state, state.kind, state.attempt) == ("failed", "time_out", 0)
     assert state.cause == "the time limit of 60 s of its job 12_3, before the run began"
 
@@ -64,7 +66,7 @@ def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, monk
     (kept / "arrays").mkdir(parents=True)
     (kept / "jobs").mkdir()
     files.write_json(kept / "arrays" / "0.json", ["waits"])
-    folder = make_run(tmp_path, "waits", run.SUBMITTED, steps=0)
+    folder = make_run(tmp_path, "waits", folders.SUBMITTED, steps=0)
     settings = {"poll_s": 0, "max_running": None, "signal_delay_s": 5}
     shapes = {"waits": Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)}
     scheduler = Slurm(launch.write(tmp_path), settings, shapes, lambda shape: {}, "nothing:trains", largest=10)
@@ -77,7 +79,7 @@ def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, monk
 
 def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
     launch = Launch()
-    folder = make_run(tmp_path, "waits", run.SUBMITTED, steps=0, job=launch.token)
-    launches.closed(launch.write(tmp_path)).touch()
+    folder = make_run(tmp_path, "waits", folders.SUBMITTED, steps=0, job=launch.token)
+    launch_record.closed(launch.write(tmp_path)).touch()
     assert worker.execute(folder, "nothing:trains", launch, launch.token) == worker.EXIT_BUSY
-    assert run.read_state(folder).state == run.SUBMITTED and claim.read_claim(folder) is None
+    assert folders.read_state(folder).state == folders.SUBMITTED and claim.read_claim(folder) is None

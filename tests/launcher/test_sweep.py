@@ -9,7 +9,8 @@ import signal
 
 import pytest
 
-from launcher import claim, run
+from launcher.run import claim
+from launcher.run import folder as folders
 from tests.waiting import until
 
 # One method, four seeds, two workers.
@@ -148,9 +149,9 @@ def test_a_rule_counts_over_launches(whole, sweeps):
     sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
     (lost,) = [state for state in sweeps.states().values() if state["state"] != "done"]
     assert (lost["state"], lost["ends"]) == ("failed", {"lost": 2})
-    folder = run.run_folder(sweeps.multirun, lost["id"])
-    state = run.read_state(folder)
-    run.write_state(folder, state.but(state=run.LOST, ends={"lost": 1}))
+    folder = folders.run_folder(sweeps.multirun, lost["id"])
+    state = folders.read_state(folder)
+    folders.write_state(folder, state.but(state=folders.LOST, ends={"lost": 1}))
     sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
     assert sweeps.states()[lost["id"]]["attempt"] == 3
 
@@ -212,7 +213,7 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
 def test_a_folder_that_is_removed_meanwhile_ends_no_other_run(sweeps):
     launcher = sweeps.start_held(*SMALL, "cluster.slots=1")
     until(sweeps.logging)
-    waiting = [name for name, state in sweeps.states().items() if state["state"] == run.PLANNED]
+    waiting = [name for name, state in sweeps.states().items() if state["state"] == folders.PLANNED]
     shutil.rmtree(sweeps.multirun / "runs" / waiting[-1])
     sweeps.release()
     output, _ = launcher.communicate()

@@ -16,8 +16,8 @@ import pytest
 
 from launcher import attempt as attempts
 from launcher import files, tracking
-from launcher import run as folders
-from launcher.run import State
+from launcher.run import folder as folders
+from launcher.run.folder import State
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
 from tests.launcher.live import HISTOGRAM

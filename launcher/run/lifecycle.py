@@ -2,7 +2,7 @@
 
 A rule is the number of times that a run is taken up again after one cause; null is without limit. The counts stand in
 the run's state, so they hold over launches, until `retry` clears them. What may be taken up again has a state that says
-so (run.RESUMABLE): whoever looks at a run, now or later, needs no rules.
+so (folder.RESUMABLE): whoever looks at a run, now or later, needs no rules.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from launcher import run as folders
-from launcher.run import State
+from launcher.run import folder as folders
+from launcher.run.folder import State
 from launcher.text import one_line
 
 EXCEPTION = "exception"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import claim
-from launcher import run as folders
 from launcher.errors import Usage
 from launcher.project import ROOT
-from launcher.run import NEW
+from launcher.run import claim
+from launcher.run import folder as folders
+from launcher.run.folder import NEW
 from launcher.text import nearest, shown
 
 _LISTED = 5

@@ -15,15 +15,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launcher.claim import Claim, is_here
 from launcher.files import write_json
+from launcher.run.claim import Claim, is_here
 
 NAME = "stop.json"
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why an attempt is asked to stop: `kind` is one of failure.CAUSES. `token` names the claim."""
+    """Why an attempt is asked to stop: `kind` is one of lifecycle.CAUSES. `token` names the claim."""
 
     token: str
     kind: str
