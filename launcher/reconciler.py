@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from launcher import cancel, worker
+from launcher import worker
 from launcher.progress import Display
 from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
@@ -188,7 +188,7 @@ class Reconciler:
         with claim.locked(folder, _PATIENCE_S):
             state = folders.read_state(folder)
             owner = self._witness.owner(folder)
-            if owner is None and (cancelled := cancel.unheeded(folder, state)) is not None:
+            if owner is None and (cancelled := lifecycle.unheeded(folder, state)) is not None:
                 state = cancelled
                 folders.write_state(folder, state)
                 claim.discard(folder)

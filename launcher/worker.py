@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from launcher import cancel, files, identity, tracking
+from launcher import files, identity, tracking
 from launcher.attempt import Attempt, prepare
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
@@ -108,7 +108,7 @@ def _owned(folder: Path, mine: claim.Claim, state: State, train: str, launch: La
     with claim.locked(folder):
         if not claim.owns(folder, mine):
             return EXIT_BUSY
-        ended = cancel.unheeded(folder, ended) or ended  # asked for too late, and yet not to be taken up again
+        ended = lifecycle.unheeded(folder, ended) or ended  # asked for too late, and yet not to be taken up again
         try:
             folders.write_state(folder, ended)
         finally:
@@ -127,7 +127,7 @@ def _take(folder: Path, job: str | None) -> tuple[claim.Claim, State] | None:
         state = folders.read_state(folder)
         if state.state not in folders.RESUMABLE or (job is not None and _closed(folder, job)):
             return None
-        cancelled = cancel.unheeded(folder, state) if witness.owner(folder) is None else None
+        cancelled = lifecycle.unheeded(folder, state) if witness.owner(folder) is None else None
         if cancelled is not None:
             folders.write_state(folder, cancelled)
             claim.discard(folder)

@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 from launcher import completion
-from launcher.cancel import cancel
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog, claim, folder
+from launcher.run.lifecycle import cancel
 from launcher.text import counted
 
 HELP = "cancel an experiment's runs, or some: waiting ones at once, running ones after a checkpoint"

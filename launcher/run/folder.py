@@ -49,8 +49,8 @@ _CHECKPOINT = re.compile(r"step_(\d+)")
 class State:
     """What state.json holds. Times are unix seconds; `error` has type, message, traceback (last 50 lines).
 
-    `job` is the token of the launch that the run was submitted by. `kind` is one of lifecycle.CAUSES, `cause` says it in
-    words; `ends` counts the attempts that ended so, by kind. `from_step` is the step that the attempt began after.
+    `job` is the token of the launch that the run was submitted by. `kind` is one of lifecycle.CAUSES, `cause` says it
+    in words; `ends` counts the attempts that ended so, by kind. `from_step` is the step that the attempt began after.
     """
 
     id: str

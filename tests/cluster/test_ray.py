@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from launcher.cancel import cancel
 from launcher.run import claim, folder
+from launcher.run.lifecycle import cancel
 from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
 from tests.waiting import until

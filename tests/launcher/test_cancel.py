@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from launcher import cancel, files, freeze, worker
-from launcher.run import claim, lifecycle
+from launcher import files, freeze, worker
+from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
 from tests.launcher.conftest import ROOT
@@ -30,7 +30,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("state", sorted(folders.RESUMABLE))
 def test_what_has_no_worker_is_cancelled_at_once(folder, tmp_path, state):
     folders.write_state(folder, State("0123", state))
-    assert cancel.cancel(tmp_path, "0123") == "cancelled"
+    assert lifecycle.cancel(tmp_path, "0123") == "cancelled"
     found = folders.read_state(folder)
     assert (found.state, found.kind) == ("cancelled", "cancelled") and found.finished
 
@@ -38,13 +38,13 @@ def test_what_has_no_worker_is_cancelled_at_once(folder, tmp_path, state):
 @pytest.mark.parametrize("state", sorted(set(folders.STATES) - folders.RESUMABLE))
 def test_what_is_over_stays_as_it_is(folder, tmp_path, state):
     folders.write_state(folder, State("0123", state, cause="once"))
-    assert cancel.cancel(tmp_path, "0123") == state
+    assert lifecycle.cancel(tmp_path, "0123") == state
     assert folders.read_state(folder).cause == "once"
 
 
 def test_an_unknown_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="runs/nosuch: there is no such run"):
-        cancel.cancel(tmp_path, "nosuch")
+        lifecycle.cancel(tmp_path, "nosuch")
 
 
 def test_a_retried_run_has_all_its_tries_again():
@@ -57,7 +57,7 @@ def test_a_retried_run_has_all_its_tries_again():
 def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     launcher = sweeps.start_held(*SMALL)
     victim = until(sweeps.logging)[0]
-    assert cancel.cancel(sweeps.multirun, victim.name) == "asked"
+    assert lifecycle.cancel(sweeps.multirun, victim.name) == "asked"
     until(lambda: claim.read_claim(victim) is None)
     sweeps.release()
     output, _ = launcher.communicate()
@@ -79,7 +79,7 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
     victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
     with claim.locked(victim):
-        cancel.stop_request.ask(victim, owner, lifecycle.CANCELLED, "somebody elsewhere")
+        stop_request.ask(victim, owner, lifecycle.CANCELLED, "somebody elsewhere")
     launcher.communicate()
     assert (sweeps.states()[victim.name]["state"], sweeps.states()[victim.name]["cause"]) == (
         "cancelled",
@@ -104,7 +104,7 @@ def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, 
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "STEPS_SECONDS": "0.05"})
     until(lambda: folders.metrics_path(folder).exists())
     with claim.locked(folder):
-        cancel.stop_request.send(folder, claim.read_claim(folder), kind, "the cluster")
+        stop_request.send(folder, claim.read_claim(folder), kind, "the cluster")
     assert process.wait(DEADLINE) == code
     ended = folders.read_state(folder)
     assert (ended.state, ended.kind, ended.cause) == (state, kind, "the cluster")
@@ -116,7 +116,7 @@ def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
         *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
     )
     victim = until(sweeps.logging)[0]
-    assert cancel.cancel(sweeps.multirun, victim.name) == "asked"
+    assert lifecycle.cancel(sweeps.multirun, victim.name) == "asked"
     launcher.communicate()
     state = sweeps.states()[victim.name]
     assert state["state"] == "cancelled" and state["cause"].endswith("; signal 9 (SIGKILL)")
@@ -127,7 +127,7 @@ def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps
     launcher = sweeps.start_held(*SMALL, "seed=0")
     victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
-    cancel.stop_request.ask(victim, replace(owner, token="earlier"), lifecycle.CANCELLED, "long ago")
+    stop_request.ask(victim, replace(owner, token="earlier"), lifecycle.CANCELLED, "long ago")
     sweeps.release()
     launcher.communicate()
     assert sweeps.states()[victim.name]["state"] == "done"
@@ -146,7 +146,7 @@ def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
     (folder,) = (sweeps.multirun / "runs").iterdir()
     dead = claim.Claim(claim.hostname(), 2**30, 1, claim.boot_id(), "dead", 1)
-    cancel.stop_request.ask(folder, dead, lifecycle.CANCELLED, "nobody wants it")
+    stop_request.ask(folder, dead, lifecycle.CANCELLED, "nobody wants it")
     for state in (folders.RUNNING, folders.PREEMPTED):
         files.create_atomic(folder / "claim.json", json.dumps(vars(dead)))
         folders.write_state(folder, State(folder.name, state, attempt=1))
