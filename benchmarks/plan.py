@@ -30,8 +30,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from launcher import base as bases
-from launcher import freeze, planner, validate
+from launcher import freeze, planner
+from launcher.config import schema, verl_tree
 from launcher.run import folder as folders
 
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,7 @@ class Peer:
 
     def __init__(self) -> None:
         self._ours = ConfigLoaderImpl(create_config_search_path(str(ROOT / "conf")))
-        self._verls = ConfigLoaderImpl(create_config_search_path(str(bases.config_folder())))
+        self._verls = ConfigLoaderImpl(create_config_search_path(str(verl_tree.config_folder())))
         self._master = self._ours.load_configuration("config", [], RunMode.MULTIRUN)
 
     def jobs(self, count: int) -> list[list[str]]:
@@ -118,7 +118,7 @@ def key(config: Mapping[str, Any]) -> tuple[Any, ...]:
 def frozen(folder: Path) -> dict[str, Any]:
     """What a frozen run gets: its sections and verl's frozen tree with its differences, resolved."""
     config = folders.read_config(folder)
-    tree = bases.merge(folders.base_path(folders.multirun_of(folder), config["base"]), config["verl"])
+    tree = verl_tree.merge(folders.base_path(folders.multirun_of(folder), config["base"]), config["verl"])
     return {**config, "verl": OmegaConf.to_container(tree, resolve=True)}
 
 
@@ -127,10 +127,10 @@ def compare(peers: list[dict[str, Any]], multirun: Path) -> None:
     runs = {}
     for folder in sorted(folders.runs_folder(multirun).iterdir()):
         config = folders.read_config(folder)
-        tree = bases.load_yaml(folders.base_path(multirun, config["base"]))
-        runs[key({**config, "verl": bases.merged(tree, config["verl"])})] = folder
+        tree = verl_tree.load_yaml(folders.base_path(multirun, config["base"]))
+        runs[key({**config, "verl": verl_tree.merged(tree, config["verl"])})] = folder
     for theirs in peers:
-        ours, stripped = frozen(runs[key(theirs)]), validate.strip(theirs)
+        ours, stripped = frozen(runs[key(theirs)]), schema.strip(theirs)
         for section in planner.SECTIONS:
             wanted = theirs["verl"] if section == "verl" else stripped[section]
             if ours[section] != wanted:

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from launcher import methods
-from launcher.compose import Composer
+from launcher.config.hydra_compose import Composer
 from launcher.errors import Problem
 from launcher.hypotheses import HYPOTHESIS
 from launcher.text import nearest, one_line

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from launcher import files, identity
+from launcher import files
+from launcher.config import identity
 from launcher.run import folder as folders
 from launcher.run import lifecycle, stop_request
 from launcher.run.claim import Heartbeat

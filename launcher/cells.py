@@ -8,9 +8,10 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher import arguments as command_line
-from launcher import compose, design, factors, identity, methods, validate
+from launcher import design, factors, methods
 from launcher.arguments import COMMAND_LINE
-from launcher.compose import Composer
+from launcher.config import hydra_compose, identity, schema
+from launcher.config.hydra_compose import Composer
 from launcher.declared import Declared, Group
 from launcher.design import Cell, Choices
 from launcher.errors import Problem
@@ -86,7 +87,7 @@ class Cells:
                 continue
             try:
                 combined = methods.combine(composer, group.methods, where, at, problems)
-            except compose.ERRORS as error:
+            except hydra_compose.ERRORS as error:
                 problems.append(does_not_compose(self._wanted.where, error))
                 continue
             pinned = self._pinned(group)
@@ -101,7 +102,7 @@ class Cells:
         found: list[str] = []
         for key, choice in group.choices.items():
             at = f"experiment.groups.{group.name}.overrides.{key}"
-            value = validate.brief(choice)
+            value = schema.brief(choice)
             known = [f"method/{part}" for part in methods.parts(composer)]
             if key not in known:
                 close = nearest(key, known)
@@ -160,7 +161,7 @@ class Cells:
             return  # a group that is not sound may be the one that an exclusion speaks of
         for number, (rule, at) in enumerate(self._factors.excluded):
             if number not in matched and at is not None:
-                value = validate.brief({key: list(own) for key, own in rule.levels.items()})
+                value = schema.brief({key: list(own) for key, own in rule.levels.items()})
                 fix = "correct it, or remove it"
                 why = "this exclusion leaves out nothing: no cell has these levels together"
                 self._workshop.problems.append(Problem(self._wanted.where, at, value, why, fix))
@@ -179,7 +180,7 @@ class Cells:
             command = key in self._fixed or key in self._workshop.arguments.value_factors
             factor = key in self._values
             at = key if command else self._at(key) if factor else f"experiment.scales.{self._scale}.{key}"
-            value = validate.brief(wanted[key] if factor else wanted[key][0])
+            value = schema.brief(wanted[key] if factor else wanted[key][0])
             rule, fix = self._hint(key, names)
             self._workshop.problems.append(Problem(self._source(key), at, value, rule, fix))
 
@@ -193,7 +194,7 @@ class Cells:
         known: dict[str, None] = {}
         for name in names:
             shape = self._shape(name, tuple((one, levels[0]) for one, levels in self._choices.items()))
-            found = compose.lookup(shape.tree, above)[1] if shape is not None else None
+            found = hydra_compose.lookup(shape.tree, above)[1] if shape is not None else None
             known.update(dict.fromkeys(map(str, found)) if isinstance(found, Mapping) else {})
         near = nearest(last, list(known))
         reader = "method" if section == "method" else "configuration"
@@ -214,7 +215,7 @@ class Cells:
         found: list[tuple[int, PlannedRun]] = []
         for seed in seeds:
             try:
-                config = compose.resolved({**tree, "seed": seed})
+                config = hydra_compose.resolved({**tree, "seed": seed})
             except OmegaConfBaseException as error:
                 self._workshop.problems.append(does_not_compose(self._wanted.where, error))
                 return []
@@ -224,7 +225,7 @@ class Cells:
             pruned, refused = self._workshop.differences(base, config, shape.verl_keys)
             for bad in refused:
                 where, at = self._blame(bad.key, shape, sources)
-                self._workshop.problems.append(Problem(where, at, validate.brief(bad.value), bad.rule, bad.fix))
+                self._workshop.problems.append(Problem(where, at, schema.brief(bad.value), bad.rule, bad.fix))
             if refused or not fitting or not sound:
                 continue
             config["verl"] = pruned
@@ -237,27 +238,27 @@ class Cells:
         tree = shape.tree
         sources: dict[str, tuple[str, str]] = {}
         for key, (value, method) in self._groups[cell.group][1].items():
-            tree = compose.assign(tree, key, value)
+            tree = hydra_compose.assign(tree, key, value)
             sources[key] = (f"{self._workshop.composer.folder.name}/method/{method}.yaml", key)
         for key, value in self._scaled.items():
             if shape.has(key):
-                tree = compose.assign(tree, key, value)
+                tree = hydra_compose.assign(tree, key, value)
                 sources[key] = (self._wanted.where, f"experiment.scales.{self._scale}.{key}")
         for key, value in group.overrides.items():
             at = f"experiment.groups.{group.name}.overrides.{key}"
             if not shape.has(key) or key == "seed":
                 rule, fix = self._hint(key, [cell.group])
-                self._workshop.problems.append(Problem(self._wanted.where, at, validate.brief(value), rule, fix))
+                self._workshop.problems.append(Problem(self._wanted.where, at, schema.brief(value), rule, fix))
                 continue
-            tree = compose.assign(tree, key, value)
+            tree = hydra_compose.assign(tree, key, value)
             sources[key] = (self._wanted.where, at)
         for key, value in cell.values:
-            tree = compose.assign(tree, key, value)
+            tree = hydra_compose.assign(tree, key, value)
             command = key in self._workshop.arguments.value_factors
             sources[key] = (COMMAND_LINE, key) if command else (self._wanted.where, self._at(key))
         for key, value in self._fixed.items():
             if shape.has(key):
-                tree = compose.assign(tree, key, value)
+                tree = hydra_compose.assign(tree, key, value)
                 sources[key] = (COMMAND_LINE, key)
         return tree, sources
 
@@ -289,11 +290,11 @@ class Cells:
                 continue
             where, at = self._blame(breach.key, shape, sources)
             rule, fix = breach.rule, breach.fix
-            if rule == validate.NO_SUCH_KEY and breach.key.startswith("method."):
+            if rule == schema.NO_SUCH_KEY and breach.key.startswith("method."):
                 owners = self._workshop.owners(breach.key.removeprefix("method."))
                 if owners:
                     rule, fix = f"the method does not read it; it is read with {owners}", "choose that, or remove it"
-            self._workshop.problems.append(Problem(where, at, validate.brief(breach.value), rule, fix))
+            self._workshop.problems.append(Problem(where, at, schema.brief(breach.value), rule, fix))
         return sound
 
     def _blame(self, key: str, shape: Shape, sources: Mapping[str, tuple[str, str]]) -> tuple[str, str]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import files, identity
+from launcher import files
+from launcher.config import identity
 from launcher.plan import PlannedRun
 from launcher.run import folder as folders
 from launcher.schedulers.resources import shape

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher import arguments as command_line
-from launcher import methods, validate
+from launcher import methods
+from launcher.config import schema
+from launcher.config.identity import SECTIONS
 from launcher.declared import Declared
 from launcher.design import Exclusion, Factor, distinct, equal
 from launcher.errors import Problem
-from launcher.identity import SECTIONS
 from launcher.text import nearest
 from launcher.workshop import Workshop
 
@@ -107,7 +108,7 @@ class _Resolution:
                 rule = "this key cannot be a factor"
                 seeds = "declare seeds under experiment.seeds"
                 fix = seeds if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
-                self._problems.append(Problem(self._wanted.where, place, validate.brief(list(levels)), rule, fix))
+                self._problems.append(Problem(self._wanted.where, place, schema.brief(list(levels)), rule, fix))
                 return None
         columns = [*choices.values(), *values.values()]
         return Factor(tuple(choices), tuple(values), tuple(zip(*columns, strict=True)))
@@ -116,7 +117,7 @@ class _Resolution:
         if key in ("method", "experiment", *command_line.WHOLE_GROUPS):
             fix = "declare one group a method" if key == "method" else "remove it"
             rule = f"{key} is not a factor"
-            self._problems.append(Problem(self._wanted.where, at, validate.brief(levels), rule, fix))
+            self._problems.append(Problem(self._wanted.where, at, schema.brief(levels), rule, fix))
             return None
         spelled = [
             command_line.choice_levels(self._composer, key, [one], self._wanted.where, at, self._problems)
@@ -170,12 +171,12 @@ class _Resolution:
             close = nearest(key, list(levels))
             rule = f"no factor of this experiment; it has {', '.join(levels)}"
             fix = f"write {close}" if close else "name a factor, group or seed"
-            self._problems.append(Problem(self._wanted.where, at, validate.brief(list(own)), rule, fix))
+            self._problems.append(Problem(self._wanted.where, at, schema.brief(list(own)), rule, fix))
             return False
         unknown = [] if changed else [one for one in own if not any(equal(one, level) for level in levels[key])]
         for one in unknown:
             close = nearest(str(one), [str(level) for level in levels[key]])
             rule = f"no level of {key}; its levels are {', '.join(map(str, levels[key]))}"
             fix = f"write {close}" if close else "correct the level, or remove the exclusion"
-            self._problems.append(Problem(self._wanted.where, at, validate.brief(one), rule, fix))
+            self._problems.append(Problem(self._wanted.where, at, schema.brief(one), rule, fix))
         return not unknown

@@ -6,8 +6,8 @@ import json
 import time
 from pathlib import Path
 
-from launcher import base as bases
-from launcher import compose, files, identity, preregistration
+from launcher import files, preregistration
+from launcher.config import hydra_compose, identity, verl_tree
 from launcher.errors import InvalidPlan, Problem
 from launcher.plan import Experiment, Plan, PlannedRun
 from launcher.run import folder as folders
@@ -28,7 +28,7 @@ def freeze(plan: Plan) -> None:
     for experiment in plan.experiments:
         _declare(plan.multirun, experiment)
     for base in plan.bases.values():
-        bases.freeze(plan.multirun, base)
+        verl_tree.freeze(plan.multirun, base)
     for run in plan.runs.values():
         _freeze_run(plan.multirun, run)
     for experiment in plan.experiments:
@@ -80,7 +80,7 @@ def _changed(multirun: Path, run: PlannedRun) -> Problem | None:
         return None
     try:
         identity.verify(folders.read_config(folder), run.id)  # labels and resources may differ
-    except (ValueError, *compose.ERRORS) as error:
+    except (ValueError, *hydra_compose.ERRORS) as error:
         fix = f"restore the file, or move the folder {folder.name} away to run it anew"
         return Problem(str(path), "identity", None, one_line(str(error)), fix)
     return None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.compose import Composed, lookup
+from launcher.config.hydra_compose import Composed, lookup
 from launcher.errors import Problem
 from launcher.text import counted
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from launcher import validate
-from launcher.compose import ERRORS, Composed, Composer
+from launcher.config import schema as validate
+from launcher.config.hydra_compose import ERRORS, Composed, Composer
 from launcher.errors import Problem
 from launcher.text import shown
 

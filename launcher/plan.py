@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.base import Base
+from launcher.config.verl_tree import Base
 from launcher.run import folder
 
 

@@ -14,18 +14,11 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher import (
-    compose,
-    design,
-    hypotheses,
-    inheritance,
-    methods,
-    secrets,
-    validate,
-)
+from launcher import design, hypotheses, inheritance, methods, secrets
 from launcher.arguments import COMMAND_LINE
 from launcher.cells import Cells
-from launcher.compose import Composed, Composer
+from launcher.config import hydra_compose, schema
+from launcher.config.hydra_compose import Composed, Composer
 from launcher.declared import Declared, declared
 from launcher.errors import InvalidPlan, Problem
 from launcher.plan import Experiment, Plan, PlannedRun, seeds_of
@@ -101,7 +94,7 @@ class _Planner:
         where = self._workshop.where(experiment)
         try:
             composed = self._composer.compose(self._workshop.selection(experiment))
-        except compose.ERRORS as error:
+        except hydra_compose.ERRORS as error:
             self._problems.append(does_not_compose(where, error))
             return None
         if not self._workshop.refuse_sections(composed):
@@ -110,27 +103,27 @@ class _Planner:
         for key, value in self._arguments.values.items():
             section = key.partition(".")[0]
             if isinstance(tree.get(key), Mapping) and not isinstance(value, Mapping):
-                breach = validate.not_a_mapping(key, value, tree[key])
-                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), breach.rule, breach.fix))
+                breach = schema.not_a_mapping(key, value, tree[key])
+                self._problems.append(Problem(COMMAND_LINE, key, schema.brief(value), breach.rule, breach.fix))
                 return None
             if section in SECTIONS:
                 continue
-            if not compose.lookup(tree, key)[0] and section not in CHECKED:
+            if not hydra_compose.lookup(tree, key)[0] and section not in CHECKED:
                 within, wrong, names = _first_unknown(tree, key)
                 close = nearest(wrong, names)
                 fix = f"use one of {', '.join(names)}" if names else "remove it"
                 fix = f"write {within}{close}" if close else fix
-                self._problems.append(Problem(COMMAND_LINE, key, validate.brief(value), "no such key", fix))
+                self._problems.append(Problem(COMMAND_LINE, key, schema.brief(value), "no such key", fix))
                 continue
-            tree = compose.assign(tree, key, value)
+            tree = hydra_compose.assign(tree, key, value)
         try:
-            found = compose.resolved(tree)
+            found = hydra_compose.resolved(tree)
         except OmegaConfBaseException as error:
             self._problems.append(does_not_compose(where, error))
             return None
         folder = found.get("multirun")
         if isinstance(folder, (Mapping, list)):
-            value, place = validate.brief(folder), self._blamed("multirun", where)
+            value, place = schema.brief(folder), self._blamed("multirun", where)
             self._problems.append(Problem(place, "multirun", value, "the name of one folder", "write multirun=FOLDER"))
         return found
 
@@ -188,7 +181,7 @@ class _Planner:
     def _kept(
         self, name: str, parts: Sequence[str], section: Mapping[str, Any], composed: Composed, where: str
     ) -> dict[str, Any]:
-        files = [compose.lookup(file.tree, name)[1] for file in composed.files]
+        files = [hydra_compose.lookup(file.tree, name)[1] for file in composed.files]
         own = [one for one in files if isinstance(one, Mapping)]
         return inheritance.kept(name, parts, section, own, where, self._problems)
 
@@ -196,10 +189,10 @@ class _Planner:
         """One of the sections in CHECKED, checked against what holds without an experiment."""
         chosen = [f"{group}={choice}" for group, choice in self._arguments.choices.items() if group == name]
         defaults = self._composer.compose(chosen).tree[name]
-        section = validate.strip({name: root.get(name) or {}})
-        for breach in validate.Checker({name: defaults}).check(section):
+        section = schema.strip({name: root.get(name) or {}})
+        for breach in schema.Checker({name: defaults}).check(section):
             place = self._blamed(breach.key, where)
-            self._problems.append(Problem(place, breach.key, validate.brief(breach.value), breach.rule, breach.fix))
+            self._problems.append(Problem(place, breach.key, schema.brief(breach.value), breach.rule, breach.fix))
         found: dict[str, Any] = section[name]
         return found
 

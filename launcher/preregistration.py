@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import files, identity
+from launcher import files
+from launcher.config import identity
 from launcher.run import claim
 
 FORMAT = 1

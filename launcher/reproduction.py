@@ -15,7 +15,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from launcher import identity, provenance
+from launcher import provenance
+from launcher.config import identity
 from launcher.errors import Usage
 from launcher.run import folder as folders
 from launcher.run.folder import State

@@ -58,7 +58,7 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
     plugin: the launcher that Hydra has set up, in place of the pool on this machine.
     """
     from launcher import planner, sweep
-    from launcher.compose import Composer
+    from launcher.config.hydra_compose import Composer
     from launcher.errors import InvalidPlan
     from launcher.files import BadRunFolder
 

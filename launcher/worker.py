@@ -20,8 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from launcher import files, identity, tracking
+from launcher import files, tracking
 from launcher.attempt import Attempt, prepare
+from launcher.config import identity
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
@@ -206,7 +207,7 @@ def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
     """The frozen configuration with verl's whole tree under `verl`, resolved. Missing values stay `???`."""
     from omegaconf import OmegaConf
 
-    from launcher.base import merge
+    from launcher.config.verl_tree import merge
 
     if not isinstance(config.get("base"), str) or not isinstance(config.get("verl"), Mapping):
         raise files.BadRunFolder(folder / "config.yaml", "`base` must be a string and `verl` a mapping")

@@ -10,10 +10,10 @@ import yaml
 from hydra.errors import ConfigCompositionException
 
 from launcher import arguments as command_line
-from launcher import base as bases
-from launcher import compose, hypotheses, identity, methods, validate
-from launcher.base import Base
-from launcher.compose import Composed, Composer
+from launcher import hypotheses, methods
+from launcher.config import hydra_compose, identity, schema, verl_tree
+from launcher.config.hydra_compose import Composed, Composer
+from launcher.config.verl_tree import Base
 from launcher.errors import Problem
 from launcher.hypotheses import HYPOTHESIS
 from launcher.text import nearest, one_line
@@ -36,8 +36,8 @@ class Shape:
         self.overrides = tuple(overrides)
         composed = composer.compose(self.overrides)
         whole = composed.tree
-        self.tree = validate.strip({key: whole.get(key) for key in SECTIONS})
-        self.verl_keys = (whole.get("trainer") or {}).get(validate.VERL_KEYS)
+        self.tree = schema.strip({key: whole.get(key) for key in SECTIONS})
+        self.verl_keys = (whole.get("trainer") or {}).get(schema.VERL_KEYS)
         self.base_request = whole.get("base") or {}
         # What the files of an experiment, a scale or a method set is checked against what holds without them.
         single = {
@@ -53,44 +53,44 @@ class Shape:
         self._file = f"{composer.folder.name}/method/{composed.choices.get('method')}.yaml"
         self._every_part = methods.parts(composer)
         self.parts = {part: known[f"method/{part}"] for part in self._every_part if f"method/{part}" in known}
-        self._method = validate.strip(defaults["method"])
+        self._method = schema.strip(defaults["method"])
         # Each fragment is judged by itself below, not as one of what Hydra merged.
-        own = defaults["method"].get(validate.ALLOWED) or {}
+        own = defaults["method"].get(schema.ALLOWED) or {}
         fragments = {key: own[key] for key in own if key not in self.parts}
-        self._defaults = {**defaults, "method": {**defaults["method"], validate.ALLOWED: fragments}}
+        self._defaults = {**defaults, "method": {**defaults["method"], schema.ALLOWED: fragments}}
         needed = [one for one in methods.requirements(composer, apart) if one.part in self.parts]
         #: What the chosen parts need of each other, and do not have.
         self.unmet = tuple(one for one in needed if not one.met(self._method.get(one.part)))
 
     @functools.cached_property
-    def checker(self) -> validate.Checker:
+    def checker(self) -> schema.Checker:
         """Checks our own sections (verl's differences are checked against verl's tree)."""
-        return validate.Checker({key: self._defaults.get(key) for key in SECTIONS if key != "verl"})
+        return schema.Checker({key: self._defaults.get(key) for key in SECTIONS if key != "verl"})
 
-    def breaches(self, config: Mapping[str, Any]) -> Iterator[validate.Breach]:
+    def breaches(self, config: Mapping[str, Any]) -> Iterator[schema.Breach]:
         """What is wrong with a run's values; verl's differences are checked against verl's tree."""
         mappings = {key: own for key, own in self.tree.items() if isinstance(own, Mapping)}
         flat = [key for key in mappings if not isinstance(config[key], Mapping)]
         for key in flat:
-            yield validate.not_a_mapping(key, config[key], mappings[key])
+            yield schema.not_a_mapping(key, config[key], mappings[key])
         if flat:
             return
         yield from self.checker.check({key: value for key, value in config.items() if key != "verl"})
         missing = [part for part in self._every_part if part not in config["method"]]
         if missing:
             rule = f"a method has every part, and {', '.join(missing)} are missing"
-            yield validate.Breach(
+            yield schema.Breach(
                 "method", config["method"], rule, f"begin {self._file} with `defaults: [c0_grpo, _self_]`"
             )
         for part, choice in self.parts.items():
             value, own = config["method"].get(part), self._method.get(part)
             if value != own and not isinstance(own, Mapping):
                 rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
-                yield validate.Breach(f"method.{part}", value, rule, f"choose method/{part}={value}")
+                yield schema.Breach(f"method.{part}", value, rule, f"choose method/{part}={value}")
 
     def has(self, key: str) -> bool:
         """Whether a run of this shape reads a key; verl's keys are judged against verl's tree."""
-        return key.startswith("verl.") or compose.lookup(self.tree, key)[0]
+        return key.startswith("verl.") or hydra_compose.lookup(self.tree, key)[0]
 
 
 class Workshop:
@@ -103,7 +103,7 @@ class Workshop:
         self.used_bases: dict[str, Base] = {}
         self._shapes: dict[tuple[str, ...], Shape | None] = {}
         self._bases: dict[str, Base | None] = {}
-        self._judged: dict[tuple[str, str], tuple[dict[str, Any], list[bases.BadDifference]]] = {}
+        self._judged: dict[tuple[str, str], tuple[dict[str, Any], list[verl_tree.BadDifference]]] = {}
 
     def where(self, experiment: str | None) -> str:
         """The file that declares an experiment."""
@@ -129,7 +129,7 @@ class Workshop:
             try:
                 self._shapes[key] = Shape(self.composer, key)
                 self.refuse_sections(self.composer.compose(key))
-            except compose.ERRORS as error:
+            except hydra_compose.ERRORS as error:
                 self._shapes[key] = None
                 self.problems.append(does_not_compose(self.where(experiment), error))
         return self._shapes[key]
@@ -158,14 +158,14 @@ class Workshop:
                 if key not in sections:
                     close = nearest(str(key), sections)
                     fix = f"write {close}" if close else f"remove it, or use one of {', '.join(sections)}"
-                    self.problems.append(Problem(path, str(key), None, validate.NO_SUCH_KEY, fix))
+                    self.problems.append(Problem(path, str(key), None, schema.NO_SUCH_KEY, fix))
                 elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
                     rule, fix = "a group's files are chosen among the defaults", f"write - override /{key}: NAME there"
-                    self.problems.append(Problem(path, key, validate.brief(value), rule, fix))
+                    self.problems.append(Problem(path, key, schema.brief(value), rule, fix))
                     sound = False
                 elif not isinstance(value, Mapping) and (key in groups or isinstance(root.get(key), Mapping)):
                     rule, fix = "a value where a mapping stands", "write a mapping, or remove it"
-                    self.problems.append(Problem(path, key, validate.brief(value), rule, fix))
+                    self.problems.append(Problem(path, key, schema.brief(value), rule, fix))
                     sound = False
         return sound
 
@@ -174,7 +174,7 @@ class Workshop:
         request: Mapping[str, Any] = {"base": shape.base_request}
         for key, value in self.arguments.values.items():
             if key.startswith("base."):
-                request = compose.assign(request, key, value)
+                request = hydra_compose.assign(request, key, value)
         wanted = request["base"]
         memo = identity.canonical_json(wanted)
         if memo not in self._bases:
@@ -182,8 +182,8 @@ class Workshop:
             try:
                 if not isinstance(overrides, list):
                     raise ConfigCompositionException("base.overrides is a list: [KEY=VALUE]")
-                self._bases[memo] = bases.compose(str(wanted.get("config")), list(map(str, overrides)))
-            except compose.ERRORS as error:
+                self._bases[memo] = verl_tree.compose(str(wanted.get("config")), list(map(str, overrides)))
+            except hydra_compose.ERRORS as error:
                 self._bases[memo] = None
                 rule = one_line(f"verl's configuration does not compose: {error}")
                 self.problems.append(Problem(where, "base", memo, rule, "correct base.config or base.overrides"))
@@ -194,7 +194,7 @@ class Workshop:
 
     def owners(self, key: str) -> str:
         """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
-        return " or ".join(choice for choice, content in self._parts.items() if compose.lookup(content, key)[0])
+        return " or ".join(choice for choice, content in self._parts.items() if hydra_compose.lookup(content, key)[0])
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, Any]]:
@@ -206,7 +206,7 @@ class Workshop:
 
     def differences(
         self, base: Base, tree: Mapping[str, Any], keys: Mapping[str, Any] | None
-    ) -> tuple[dict[str, Any], list[bases.BadDifference]]:
+    ) -> tuple[dict[str, Any], list[verl_tree.BadDifference]]:
         """A tree's differences to verl's that do differ, and those that verl's tree or the trainer refuses.
 
         keys: the trainer's `verl_keys`, or None for a trainer that reads them all.
@@ -214,9 +214,9 @@ class Workshop:
         wanted = tree.get("verl") or {}
         memo = (base.hash, repr([wanted, keys]))
         if memo not in self._judged:
-            differing = bases.prune(base.tree, wanted)
-            refused = {bad.key: bad for bad in bases.check(base.tree, wanted)}
-            for bad in bases.unread(differing, keys["read"], keys["elsewhere"]) if keys is not None else ():
+            differing = verl_tree.prune(base.tree, wanted)
+            refused = {bad.key: bad for bad in verl_tree.check(base.tree, wanted)}
+            for bad in verl_tree.unread(differing, keys["read"], keys["elsewhere"]) if keys is not None else ():
                 if not any(f"{bad.key}.".startswith(f"{known}.") for known in refused):
                     refused[bad.key] = bad
             self._judged[memo] = (differing, list(refused.values()))
@@ -238,9 +238,9 @@ def does_not_compose(where: str, error: Exception) -> Problem:
         return Problem(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", "correct the line")
     if isinstance(error, UnicodeDecodeError):
         return Problem(where, f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8")
-    if isinstance(error, compose.Clash):
+    if isinstance(error, hydra_compose.Clash):
         fix = "write a list" if error.rule.endswith("list stands") else "write a mapping"
-        return Problem(f"conf/{error.file}.yaml", error.key, validate.brief(error.value), error.rule, fix)
+        return Problem(f"conf/{error.file}.yaml", error.key, schema.brief(error.value), error.rule, fix)
     cause = str(error.__cause__ or "")
     text = one_line(str(error) if cause in str(error) else f"{error} {cause}")
     if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`

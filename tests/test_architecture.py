@@ -26,7 +26,7 @@ PURE = {
     "trainer_ext/sampling/speculative.py",
     "trainer_ext/metrics.py",
     "launcher/design.py",
-    "launcher/identity.py",
+    "launcher/config/identity.py",
     "analysis/compare.py",
     "analysis/derived.py",
     "analysis/exact.py",

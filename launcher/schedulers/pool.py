@@ -102,7 +102,13 @@ class Pool:
         self._next_guard = 0.0
         for name in _THREADS:
             os.environ[name] = "1"
-        modules = ("launcher.worker", "launcher.base", "launcher.provenance", "omegaconf", train.partition(":")[0])
+        modules = (
+            "launcher.worker",
+            "launcher.config.verl_tree",
+            "launcher.provenance",
+            "omegaconf",
+            train.partition(":")[0],
+        )
         os.environ[warm.MODULES] = ",".join(modules)
         # The server starts with an import path of its own: without the root it would find neither launcher nor
         # trainer_ext.

@@ -25,8 +25,8 @@ from analysis.settings import settings
 from analysis.study import Study, block_of, study
 from analysis.tables import tables
 from launcher import files
+from launcher.config.schema import Checker
 from launcher.run import folder as folders
-from launcher.validate import Checker
 from tests.analysis.conftest import Lines, MakeSweep, metrics
 
 ROOT = Path(__file__).parents[2]

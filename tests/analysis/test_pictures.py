@@ -18,8 +18,8 @@ from analysis.picture import Picture
 from analysis.points import front
 from analysis.read import BadPlan
 from analysis.settings import settings
+from launcher.config.schema import Checker
 from launcher.run import folder as folders
-from launcher.validate import Checker
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, sweeps_in
 from tests.analysis.test_figures import drawn, lines_of

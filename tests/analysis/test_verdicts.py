@@ -20,8 +20,8 @@ from analysis.read import BadPlan, read_sweep
 from analysis.settings import settings
 from analysis.study import Study, study
 from analysis.verdicts import Verdict, judge
+from launcher.config.schema import Checker
 from launcher.run import folder as folders
-from launcher.validate import Checker
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from launcher import planner
-from launcher.compose import Composer
+from launcher.config.hydra_compose import Composer
 from launcher.errors import InvalidPlan
 from launcher.plan import Plan
 from tests.launcher.conftest import ROOT

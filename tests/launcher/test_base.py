@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher import base
+from launcher.config import verl_tree
 from launcher.run.folder import base_path
 
 TREES = st.recursive(
@@ -21,7 +21,7 @@ TREES = st.recursive(
 
 @pytest.fixture(scope="module")
 def verl():
-    return base.compose("ppo_trainer", ())
+    return verl_tree.compose("ppo_trainer", ())
 
 
 def test_composing_does_not_import_verl():
@@ -30,19 +30,19 @@ def test_composing_does_not_import_verl():
 
 
 def test_freezing_is_by_content_and_comes_back_equal(verl, tmp_path):
-    path = base.freeze(tmp_path, verl)
+    path = verl_tree.freeze(tmp_path, verl)
     assert path == base_path(tmp_path, verl.hash)
-    assert base.load_yaml(path) == verl.tree
+    assert verl_tree.load_yaml(path) == verl.tree
     written = path.stat().st_ino
-    base.freeze(tmp_path, verl)
+    verl_tree.freeze(tmp_path, verl)
     assert path.stat().st_ino == written
-    assert base.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
+    assert verl_tree.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
 
 
 def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):
     from omegaconf import OmegaConf
 
-    merged = base.merge(base.freeze(tmp_path, verl), {"data": {"train_batch_size": 7}})
+    merged = verl_tree.merge(verl_tree.freeze(tmp_path, verl), {"data": {"train_batch_size": 7}})
     OmegaConf.resolve(merged)
     assert merged.data.train_batch_size == 7
     assert OmegaConf.is_missing(merged.actor_rollout_ref.rollout, "name")
@@ -51,10 +51,10 @@ def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):
 
 
 def test_a_tree_that_was_changed_is_refused(verl, tmp_path):
-    path = base.freeze(tmp_path, verl)
+    path = verl_tree.freeze(tmp_path, verl)
     path.write_text(path.read_text().replace("train_batch_size: 1024", "train_batch_size: 1025"))
     with pytest.raises(ValueError, match="was changed after it was frozen"):
-        base.merge(path, {})
+        verl_tree.merge(path, {})
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_tree_that_was_changed_is_refused(verl, tmp_path):
     ],
 )
 def test_a_difference_without_a_place_is_refused(verl, tmp_path, differences, message):
-    with pytest.raises(base.BadDifference, match="Fix: ") as raised:
-        base.merge(base.freeze(tmp_path, verl), differences)
+    with pytest.raises(verl_tree.BadDifference, match="Fix: ") as raised:
+        verl_tree.merge(verl_tree.freeze(tmp_path, verl), differences)
     assert message in str(raised.value)
 
 
@@ -83,13 +83,13 @@ def test_what_verl_leaves_open_takes_anything(verl):
             "actor": {"entropy_coeff": 0.001},
         },
     }
-    assert not list(base.check(verl.tree, open_places))
+    assert not list(verl_tree.check(verl.tree, open_places))
 
 
 @given(TREES, TREES)
 def test_pruned_differences_merge_to_the_same_tree(tree, differences):
-    whole = base.merged(tree, differences)
-    pruned = base.prune(tree, differences)
-    assert base.merged(tree, pruned) == whole
-    assert base.prune(tree, pruned) == pruned
-    assert not base.prune(tree, tree)
+    whole = verl_tree.merged(tree, differences)
+    pruned = verl_tree.prune(tree, differences)
+    assert verl_tree.merged(tree, pruned) == whole
+    assert verl_tree.prune(tree, pruned) == pruned
+    assert not verl_tree.prune(tree, tree)

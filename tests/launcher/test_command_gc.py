@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from launcher import base, freeze, leftovers, planner
+from launcher import freeze, leftovers, planner
 from launcher.__main__ import main
+from launcher.config import verl_tree
 from launcher.leftovers import Policy
 from launcher.run import claim, launch_record
 from launcher.run import folder as folders
@@ -170,11 +171,11 @@ def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun,
 
 
 def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, capsys):
-    unused = base.Base("b1", "tree: 1\n", {"tree": 1})
+    unused = verl_tree.Base("b1", "tree: 1\n", {"tree": 1})
     patch = launch_record.launches_folder(multirun) / launch_record.keep_patch(multirun, "a patch")
     age(patch)
     assert {"bases/b1.yaml", f"launches/{patch.name}"} <= paths(multirun, gc(multirun, capsys))
-    base.freeze(multirun, unused)
+    verl_tree.freeze(multirun, unused)
     launch_record.keep_patch(multirun, "a patch")
     assert not {"bases/b1.yaml", f"launches/{patch.name}"} & paths(multirun, gc(multirun, capsys))
     assert (multirun / "bases/b1.yaml").read_text() == "tree: 1\n"

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher import base, compose
-from launcher.compose import Composer
+from launcher.config import hydra_compose, verl_tree
+from launcher.config.hydra_compose import Composer
 from launcher.repository import Repository
 from tests.launcher.conftest import ROOT
 
 SHIPPED = Composer(ROOT / "conf", "config")
-ROOTS = {"ours": (ROOT / "conf", "config"), "verl's": (base.config_folder(), "ppo_trainer")}
+ROOTS = {"ours": (ROOT / "conf", "config"), "verl's": (verl_tree.config_folder(), "ppo_trainer")}
 
 
 def shipped(group):
@@ -42,7 +42,7 @@ def test_each_shipped_method_composes_to_what_hydra_composes():
 
 @pytest.mark.parametrize("overrides", [[], ["model_engine=megatron"], ["algorithm.gamma=0.9"]])
 def test_verls_tree_composes_to_what_hydra_composes(overrides):
-    assert_hydras_own(Composer(base.config_folder(), "ppo_trainer"), overrides)
+    assert_hydras_own(Composer(verl_tree.config_folder(), "ppo_trainer"), overrides)
 
 
 @st.composite
@@ -83,17 +83,17 @@ def test_merging_plain_values_is_merging_nodes_or_left_to_hydra(trees):
     merged = {}
     try:
         for tree in trees:
-            merged = compose.merge(merged, tree)
-    except compose.NotPlain:
+            merged = hydra_compose.merge(merged, tree)
+    except hydra_compose.NotPlain:
         return
-    except compose.Clash:
+    except hydra_compose.Clash:
         with pytest.raises(OmegaConfBaseException):
             OmegaConf.merge(*trees)
         return
     nodes = OmegaConf.create()
     for tree in trees:
         nodes.merge_with(OmegaConf.create(tree))
-    assert json.dumps(merged) == json.dumps(compose.plain(nodes))
+    assert json.dumps(merged) == json.dumps(hydra_compose.plain(nodes))
 
 
 @pytest.mark.parametrize("root", ROOTS)
@@ -119,7 +119,7 @@ def test_every_file_reads_as_omegaconf_reads_it(root):
 )
 def test_a_file_that_hydra_cannot_read_is_refused(conf, text, said):
     (conf / "experiment/bad.yaml").write_text(text)
-    with pytest.raises(compose.ERRORS, match=said):
+    with pytest.raises(hydra_compose.ERRORS, match=said):
         Composer(conf, "config").compose(["experiment=bad"])
 
 
@@ -140,7 +140,7 @@ def test_what_comes_over_an_interpolation_is_as_hydra_has_it(tmp_path, above, ex
     (tmp_path / "part/one.yaml").write_text(f"# @package _global_\n{above}\n")
     composer = Composer(tmp_path, "config")
     if expected is None:
-        with pytest.raises(compose.ERRORS):
+        with pytest.raises(hydra_compose.ERRORS):
             composer.compose([])
         return
     assert composer.compose([]).tree["a"] == expected

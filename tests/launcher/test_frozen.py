@@ -9,7 +9,8 @@ import sys
 import pytest
 import yaml
 
-from launcher import freeze, identity
+from launcher import freeze
+from launcher.config import identity
 from launcher.errors import InvalidPlan
 from launcher.run import folder as folders
 from tests.launcher.conftest import ROOT

@@ -10,7 +10,7 @@ import yaml
 
 from launcher import hypotheses, planner
 from launcher.__main__ import main
-from launcher.compose import Composer
+from launcher.config.hydra_compose import Composer
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
 

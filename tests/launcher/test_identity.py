@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.identity import VERSION, canonical_json, identity, run_id
+from launcher.config.identity import VERSION, canonical_json, identity, run_id
 
 CONFIG = {
     "seed": 0,

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from launcher import freeze, identity, validate
-from launcher.base import merged
+from launcher import freeze
+from launcher.config import identity, schema
+from launcher.config.identity import SECTIONS
+from launcher.config.verl_tree import merged
 from launcher.errors import InvalidPlan
-from launcher.identity import SECTIONS
 from launcher.run import folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, shipped
@@ -25,7 +26,7 @@ from tests.launcher.experiments import SHIPPED, make, shipped
 def assert_hydras_own(planned, run, overrides):
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         theirs = OmegaConf.to_container(compose("config", overrides), resolve=True)
-    stripped = validate.strip(theirs)
+    stripped = schema.strip(theirs)
     for section in SECTIONS:
         if section != "verl":
             assert run.config[section] == stripped[section], section

@@ -16,7 +16,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher import identity, provenance, reproduction, secrets
+from launcher import provenance, reproduction, secrets
+from launcher.config import identity
 from launcher.run import folder as folders
 from launcher.run.folder import State
 

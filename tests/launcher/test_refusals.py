@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher import validate
+from launcher.config import schema
 from tests.launcher.experiments import refused, write_experiment
 
 ONE = {"A": {"method": "c0_grpo"}}
@@ -186,7 +186,7 @@ def test_a_fragment_can_speak_of_a_mapping():
     defaults = {
         "some": {"credit": {"a": {"x": 1}}, "allowed": {"credit": {"maxProperties": 1, "description": "small"}}}
     }
-    checker = validate.Checker(defaults)
+    checker = schema.Checker(defaults)
     assert list(checker.check({"some": {"credit": {"a": {"x": 2}}}})) == []
     (breach,) = checker.check({"some": {"credit": {"a": {"x": 2}, "b": 3}}})
     assert (breach.key, breach.rule) == ("some.credit", "must be small")

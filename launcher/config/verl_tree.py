@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import identity
+from launcher.config import identity
+from launcher.config.schema import Validator, words
 from launcher.files import BadRunFolder, load_yaml, mark_used, write_atomic
 from launcher.run.folder import base_path
 from launcher.text import nearest, shown
-from launcher.validate import Validator, words
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -59,7 +59,7 @@ def compose(config: str, overrides: Sequence[str]) -> Base:
 
 @functools.cache
 def _compose(config: str, overrides: tuple[str, ...]) -> Base:
-    from launcher.compose import Composer
+    from launcher.config.hydra_compose import Composer
 
     return frozen(Composer(config_folder(), config).compose(overrides).tree)
 

@@ -1,0 +1,1 @@
+"""Configurations: composed, checked, merged with verl's tree, and identified by their content."""
