@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher.config import hydra_compose, verl_tree
-from launcher.config.hydra_compose import Composer
-from launcher.repository import Repository
+from launcher.config.hydra_compose import Composer, Repository
 from tests.launcher.conftest import ROOT
 
 SHIPPED = Composer(ROOT / "conf", "config")
