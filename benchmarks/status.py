@@ -15,10 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import files, index
+from launcher import files
 from launcher.run import claim
 from launcher.run import folder as folders
 from launcher.run.folder import State
+from launcher.status import index
 
 WARM_S, COLD_S = 2.0, 10.0
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher import freeze, hypotheses, observe, progress, worker
+from launcher import freeze, hypotheses, progress, worker
 from launcher.errors import InvalidPlan, Problem
 from launcher.plan import Plan
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
@@ -25,6 +25,7 @@ from launcher.schedulers import clusters
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import SchedulerError
+from launcher.status import standing
 from launcher.text import counted
 
 # Failed runs that are told one by one.
@@ -186,7 +187,7 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
         failed = [
             state
             for run_id in not_done
-            if run_id in own and (state := states[run_id]) is not None and state.state in observe.FAILURES
+            if run_id in own and (state := states[run_id]) is not None and state.state in standing.FAILURES
         ]
         for state in failed[:_LISTED]:
             stderr = folder.attempt_folder(folder.run_folder(plan.multirun, state.id), state.attempt) / "stderr.log"

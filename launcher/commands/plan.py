@@ -15,7 +15,7 @@ from launcher import completion, hypotheses
 from launcher.errors import print_problems
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog, folder
-from launcher.tables import states_table
+from launcher.status.tables import states_table
 from launcher.text import byte_size, counted, duration
 
 if TYPE_CHECKING:

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import completion, observe, tables, text
-from launcher.index import Index
-from launcher.observe import Standing
+from launcher import completion, text
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import catalog
+from launcher.status import standing as observe
+from launcher.status import tables
+from launcher.status.index import Index
+from launcher.status.standing import Standing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,9 +7,10 @@ import os
 
 import pytest
 
-from launcher import files, index
-from launcher.index import Index
+from launcher import files
 from launcher.run import folder as folders
+from launcher.status import index
+from launcher.status.index import Index
 from tests.launcher.made import METRIC, make_run
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.index import UNREADABLE, Index, Row
 from launcher.run import catalog, folder
+from launcher.status.index import UNREADABLE, Index, Row
 
 # What needs a person: these wait for `retry`. Cancelled runs do too, but somebody wanted that.
 FAILURES = frozenset({folder.FAILED, folder.DIVERGED, UNREADABLE})

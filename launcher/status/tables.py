@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.index import UNREADABLE
 from launcher.run import folder
 from launcher.run.folder import NEW
+from launcher.status.index import UNREADABLE
 from launcher.text import clean
 
 if TYPE_CHECKING:

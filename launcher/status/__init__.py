@@ -1,0 +1,1 @@
+"""How the runs of a sweep stand: read from their folders, counted, and printed as tables."""
