@@ -21,9 +21,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from launcher import planner, sweep, worker
+from launcher import planner, sweep
 from launcher.run import folder as folders
 from launcher.schedulers.pool import without_main
+from launcher.worker import worker
 
 ROOT = Path(__file__).parents[1]
 RUNS = 60

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import freeze, planner, progress, worker
+from launcher import freeze, planner, progress
 from launcher.reconciler import Interruption, Reconciler
 from launcher.run import claim
 from launcher.run import folder as folders
@@ -29,6 +29,7 @@ from launcher.schedulers.clusters import Order
 from launcher.schedulers.pool import cores
 from launcher.schedulers.ray_cluster import RayCluster, own
 from launcher.schedulers.ray_job import Work
+from launcher.worker import worker
 
 ROOT = Path(__file__).parents[1]
 RUNS = 1000

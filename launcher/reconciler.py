@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from launcher import worker
 from launcher.progress import Display
 from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
@@ -20,6 +19,7 @@ from launcher.run.folder import State
 from launcher.run.launch_record import Launch
 from launcher.schedulers.memory import oom_kills
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
+from launcher.worker import worker
 
 _POLL_S = 0.2
 _WAITING_EVERY_S = 1.0

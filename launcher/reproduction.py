@@ -15,11 +15,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from launcher import provenance
 from launcher.config import identity
 from launcher.errors import Usage
 from launcher.run import folder as folders
 from launcher.run.folder import State
+from launcher.worker import provenance
 
 # What a clock or the machine's load decides.
 _CLOCK = ("time", "attempt")

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher import freeze, hypotheses, progress, worker
+from launcher import freeze, hypotheses, progress
 from launcher.errors import InvalidPlan, Problem
 from launcher.plan import Plan
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
@@ -27,6 +27,7 @@ from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import SchedulerError
 from launcher.status import standing
 from launcher.text import counted
+from launcher.worker import worker
 
 # Failed runs that are told one by one.
 _LISTED = 5
@@ -89,7 +90,7 @@ def launch(root: Path, plan: Plan, wanted: Sequence[str], train: str = worker.TR
 
 
 def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: Any) -> Outcome:
-    from launcher import provenance
+    from launcher.worker import provenance
 
     began, started = time.time(), time.monotonic()
     cluster = clusters.find(plan) if plugin is None else None

@@ -68,9 +68,9 @@ def test_rooms_import_only_what_they_may(path):
                 f"{name} imports {module}"
             )
         elif room == "launcher":
-            assert other == "trainer_ext" and name in {"launcher/worker.py", "launcher/warm.py"} and not top, (
-                f"{name} imports {module}: only a worker, when it runs, may"
-            )
+            assert (
+                other == "trainer_ext" and name in {"launcher/worker/worker.py", "launcher/worker/warm.py"} and not top
+            ), f"{name} imports {module}: only a worker, when it runs, may"
         else:
             raise AssertionError(f"{name} imports {module}: the trainer knows no scheduler and no statistics")
 

@@ -33,7 +33,7 @@ def run(given: argparse.Namespace) -> int:
     if given.full:
         from omegaconf import OmegaConf
 
-        from launcher.worker import whole_config
+        from launcher.worker.worker import whole_config
 
         config = OmegaConf.to_container(whole_config(folder, config), resolve=True)
     print(json.dumps(config, indent=1) if given.json else files.dump_yaml(config), end="\n" if given.json else "")

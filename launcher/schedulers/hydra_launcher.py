@@ -22,8 +22,8 @@ from typing import Any
 
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
-from launcher.schedulers import child
 from launcher.schedulers.protocol import Ended, SchedulerError
+from launcher.worker import process as child
 
 #: The key under which a job finds what it is to do; no key of the root configuration.
 KEY = "rlsweep_job"

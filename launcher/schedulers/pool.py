@@ -20,12 +20,12 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
-from launcher import warm, worker
 from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
 from launcher.schedulers import memory
 from launcher.schedulers.guard import Job, Limits, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
+from launcher.worker import warm, worker
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -103,9 +103,9 @@ class Pool:
         for name in _THREADS:
             os.environ[name] = "1"
         modules = (
-            "launcher.worker",
+            "launcher.worker.worker",
             "launcher.config.verl_tree",
-            "launcher.provenance",
+            "launcher.worker.provenance",
             "omegaconf",
             train.partition(":")[0],
         )
@@ -115,7 +115,7 @@ class Pool:
         paths = [str(root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["launcher.warm"])
+        self._context.set_forkserver_preload(["launcher.worker.warm"])
         # Returns at once; the imports go on in the server while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
 

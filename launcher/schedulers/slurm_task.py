@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher import worker
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
-from launcher.schedulers import child, resources, slurm_queue
+from launcher.schedulers import resources, slurm_queue
+from launcher.worker import process, worker
 
 _LOOK_S = 1.0
 # A requeued job is killed at once; how long to wait for that, and how often to ask while slurmctld is away.
@@ -72,7 +72,7 @@ class Task:
             self._follow_up()
         if self._closed or self._warned is not None:
             return worker.EXIT_PREEMPTED
-        self._process = child.start(self._run, Path(self.record), self._token, self.train)
+        self._process = process.start(self._run, Path(self.record), self._token, self.train)
         code = self._process.wait()
         self._settle(code)
         return code

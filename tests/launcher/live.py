@@ -12,10 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from launcher import attempt as attempts
 from launcher import tracking
 from launcher.run import folder as folders
 from launcher.tracking.rows import settled
+from launcher.worker import attempt as attempts
 
 HISTOGRAM = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from launcher import files, freeze, worker
+from launcher import files, freeze
 from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
+from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.test_sweep import SMALL

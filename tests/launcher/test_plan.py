@@ -12,10 +12,11 @@ import yaml
 from omegaconf import OmegaConf
 
 from analysis import settings
-from launcher import freeze, worker
+from launcher import freeze
 from launcher.config.identity import SECTIONS
 from launcher.config.verl_tree import merged
 from launcher.run import folder as folders
+from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
 

@@ -16,10 +16,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher import provenance, reproduction, secrets
+from launcher import reproduction, secrets
 from launcher.config import identity
 from launcher.run import folder as folders
 from launcher.run.folder import State
+from launcher.worker import provenance
 
 ROOT = Path(__file__).parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher import attempt, files
-from launcher.attempt import Attempt
+from launcher import files
 from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.claim import Heartbeat
 from launcher.run.folder import State
+from launcher.worker import attempt
+from launcher.worker.attempt import Attempt
 from tests.launcher.conftest import mounted
 from tests.waiting import until
 

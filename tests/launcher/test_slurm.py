@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from launcher import files, worker
+from launcher import files
 from launcher.run import claim, launch_record
 from launcher.run import folder as folders
 from launcher.run.launch_record import Launch
@@ -16,6 +16,7 @@ from launcher.schedulers import slurm_arrays
 from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_scheduler import Slurm
 from launcher.schedulers.slurm_task import Task
+from launcher.worker import worker
 from tests.launcher.made import make_run
 from tests.waiting import DEADLINE
 

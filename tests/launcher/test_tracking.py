@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import attempt as attempts
 from launcher import files, tracking
 from launcher.run import folder as folders
 from launcher.run.folder import State
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
+from launcher.worker import attempt as attempts
 from tests.launcher.live import HISTOGRAM
 from tests.launcher.wandb_server import WandbServer
 from tests.waiting import DEADLINE, until

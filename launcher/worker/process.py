@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launcher import worker
+from launcher.worker import worker
 
 _PR_SET_PDEATHSIG = 1
 

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launcher import files, tracking
-from launcher.attempt import Attempt, prepare
 from launcher.config import identity
+from launcher.project import ROOT
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
 from launcher.run.launch_record import Launch
 from launcher.text import one_line
+from launcher.worker.attempt import Attempt, prepare
 
 TRAIN = "trainer_ext.train:train"
 TRACEBACK_LINES = 50
@@ -227,12 +228,12 @@ def resolve_train(name: str) -> Train:
 
 
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
-    from launcher import provenance
+    from launcher.worker import provenance
 
     record, multirun = launch.record, folders.multirun_of(folder)
     patch = launch_record.launches_folder(multirun) / launch.patch if launch.patch else None
     if not record:
-        collected = provenance.collect(Path(__file__).resolve().parent.parent, " ".join(sys.argv), multirun)
+        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun)
         record = collected.record
         if collected.patch:
             patch = launch_record.launches_folder(multirun) / launch_record.keep_patch(multirun, collected.patch)
@@ -298,7 +299,3 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: a run's folder has a config.yaml")
     leave(execute(given.run, given.train, launch_record.read(given.launch) if given.launch else None, given.job))
-
-
-if __name__ == "__main__":
-    main()
