@@ -18,7 +18,7 @@ def hand_over(words: list[str]) -> list[str]:
     """The command line with the experiment's overrides packed into `hydra.sweeper.arguments`."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
-    from launcher.arguments import is_bare, is_hydras, is_override
+    from launcher.planning.overrides import is_bare, is_hydras, is_override
 
     if any(word.partition("=")[0] in SHOWING for word in words):
         return [word for word in words if word not in ("-m", "--multirun")]  # Hydra refuses it there, with a traceback

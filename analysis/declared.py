@@ -1,6 +1,7 @@
 """Was a hypothesis declared before there were results? What multirun/<experiment>/hypotheses.json says of it.
 
-The launcher keeps every declaration with the runs that were done by then (launcher/preregistration.py has the format).
+The launcher keeps every declaration with the runs that were done by then (launcher/planning/preregistration.py has the
+format).
 """
 
 from __future__ import annotations

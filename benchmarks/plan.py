@@ -30,8 +30,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from launcher import freeze, planner
 from launcher.config import schema, verl_tree
+from launcher.planning import freeze, planner
 from launcher.run import folder as folders
 
 ROOT = Path(__file__).parents[1]

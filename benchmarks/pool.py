@@ -21,7 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from launcher import planner, sweep
+from launcher import sweep
+from launcher.planning import planner
 from launcher.run import folder as folders
 from launcher.schedulers.pool import without_main
 from launcher.worker import worker

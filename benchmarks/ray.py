@@ -19,12 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import freeze, planner, progress
+from launcher import progress
+from launcher.planning import freeze, planner, resources
 from launcher.reconciler import Interruption, Reconciler
 from launcher.run import claim
 from launcher.run import folder as folders
 from launcher.run.launch_record import Launch
-from launcher.schedulers import ray_driver, resources
+from launcher.schedulers import ray_driver
 from launcher.schedulers.clusters import Order
 from launcher.schedulers.pool import cores
 from launcher.schedulers.ray_cluster import RayCluster, own

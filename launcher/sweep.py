@@ -13,9 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher import freeze, hypotheses, progress
+from launcher import progress
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Plan
+from launcher.planning import freeze, hypotheses
+from launcher.planning.plan import Plan
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.reconciler import Outcome, Reconciler, interruptible
 from launcher.run import catalog, folder, launch_record, lifecycle

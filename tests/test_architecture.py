@@ -25,7 +25,7 @@ PURE = {
     "trainer_ext/sampling/proposal.py",
     "trainer_ext/sampling/speculative.py",
     "trainer_ext/metrics.py",
-    "launcher/design.py",
+    "launcher/planning/design.py",
     "launcher/config/identity.py",
     "analysis/compare.py",
     "analysis/derived.py",

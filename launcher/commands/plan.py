@@ -11,16 +11,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher import completion, hypotheses
+from launcher import completion
 from launcher.errors import print_problems
+from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog, folder
 from launcher.status.tables import states_table
 from launcher.text import byte_size, counted, duration
 
 if TYPE_CHECKING:
-    from launcher.estimate import Estimate, History
-    from launcher.plan import Experiment, Plan
+    from launcher.planning.cost import Estimate, History
+    from launcher.planning.plan import Experiment, Plan
 
 HELP = "print the runs that launch.py would do with these overrides; writes nothing"
 
@@ -35,9 +36,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
-    from launcher import planner
     from launcher.errors import InvalidPlan
-    from launcher.estimate import History
+    from launcher.planning import planner
+    from launcher.planning.cost import History
 
     try:
         planned = planner.make(ROOT, given.overrides)
@@ -66,7 +67,7 @@ class _Cost:
 
     def of(self, ids: Sequence[str]) -> Estimate:
         """The cost of those of the runs that are not done."""
-        from launcher.estimate import estimate
+        from launcher.planning.cost import estimate
 
         return estimate([self._left[one] for one in ids if one in self._left], self._history, self.slots)
 
@@ -82,8 +83,8 @@ class _Cost:
 
 def _slots(planned: Plan) -> int | None:
     """How many runs a launch has at a time; None where a cluster's queue decides."""
+    from launcher.planning.resources import shape
     from launcher.schedulers.pool import slots, visible_devices
-    from launcher.schedulers.resources import shape
 
     if planned.cluster["name"] != "local":
         most: int | None = planned.cluster["max_running"]

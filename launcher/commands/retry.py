@@ -28,7 +28,7 @@ from launcher.secrets import MASK
 from launcher.text import counted
 
 if TYPE_CHECKING:
-    from launcher.plan import Plan
+    from launcher.planning.plan import Plan
 
 HELP = "take failed, diverged and cancelled runs again, then run the experiment's own command"
 
@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _plans(commands: Sequence[Sequence[str]]) -> list[Plan]:
     """What the commands plan today. Raises InvalidPlan before any run was touched."""
-    from launcher import planner
+    from launcher.planning import planner
 
     return [planner.make(ROOT, words) for words in commands]
 
@@ -102,7 +102,7 @@ def _sweep_all(commands: Sequence[Sequence[str]], plans: Sequence[Plan]) -> int:
 def _sweep(words: Sequence[str], plan: Plan) -> int:
     """Run an experiment's command: here, or, with another launcher of Hydra's, as it was said."""
     from launcher import sweep
-    from launcher.arguments import is_hydras
+    from launcher.planning.overrides import is_hydras
 
     if any(is_hydras(word) for word in words):
         return subprocess.run([sys.executable, str(ROOT / "launch.py"), "-m", *words], check=False).returncode

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Plan
+from launcher.planning.plan import Plan
 from launcher.run.launch_record import Launch
 from launcher.schedulers.protocol import Scheduler
 

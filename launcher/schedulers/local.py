@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.plan import Plan
+from launcher.planning.plan import Plan
+from launcher.planning.resources import shape
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.guard import limits
 from launcher.schedulers.pool import Pool, slots, visible_devices
-from launcher.schedulers.resources import shape
 
 
 def check(plan: Plan, wanted: Sequence[str]) -> None:

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Plan
+from launcher.planning import resources
+from launcher.planning.plan import Plan
+from launcher.planning.resources import Shape
 from launcher.run import claim, lifecycle
 from launcher.run import folder as folders
-from launcher.schedulers import memory, ray_fit, resources
+from launcher.schedulers import memory, ray_fit
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.pool import cores, visible_devices
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.schedulers.ray_fit import Node
-from launcher.schedulers.resources import Shape
 
 _LOST_S = 5.0
 _TASK = "launcher.schedulers.ray_job:run"

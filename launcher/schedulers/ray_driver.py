@@ -26,10 +26,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from launcher.planning.resources import Shape
 from launcher.run import claim, lifecycle, stop_request
 from launcher.schedulers import ray_job
 from launcher.schedulers.ray_fit import OBJECTS, bundle
-from launcher.schedulers.resources import Shape
 from launcher.text import one_line
 
 _NODES_EVERY_S = 5.0

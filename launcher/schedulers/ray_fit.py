@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Plan
-from launcher.schedulers import resources
+from launcher.planning import resources
+from launcher.planning.plan import Plan
+from launcher.planning.resources import Shape
 from launcher.schedulers.memory import GB
-from launcher.schedulers.resources import Shape
 from launcher.text import shown
 
 #: Bytes of the object store of a Ray started here: nothing of a run goes through it.

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Plan
+from launcher.planning.plan import Plan
+from launcher.planning.resources import Shape
 from launcher.schedulers import slurm_arrays, slurm_queue, snapshot
 from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_arrays import OURS, REFUSED, Arrays
 from launcher.schedulers.slurm_scheduler import Slurm
 

@@ -32,10 +32,10 @@ from submitit.helpers import clean_env
 from submitit.slurm.slurm import SlurmExecutor
 
 from launcher import files
-from launcher.plan import Plan
+from launcher.planning import resources
+from launcher.planning.plan import Plan
+from launcher.planning.resources import Shape
 from launcher.run import launch_record
-from launcher.schedulers import resources
-from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_task import Report, Task
 
 PREFIX = "rlsweep-"

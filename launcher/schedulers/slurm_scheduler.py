@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.planning.resources import Shape
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.schedulers import slurm_arrays, slurm_queue
 from launcher.schedulers.protocol import Ended, SchedulerError
-from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_arrays import Arrays
 from launcher.schedulers.slurm_queue import Job
 from launcher.schedulers.slurm_task import Task

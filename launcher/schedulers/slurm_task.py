@@ -15,10 +15,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launcher.planning import resources
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
-from launcher.schedulers import resources, slurm_queue
+from launcher.schedulers import slurm_queue
 from launcher.worker import process, worker
 
 _LOOK_S = 1.0

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import planner
 from launcher.config.hydra_compose import Composer
 from launcher.errors import InvalidPlan
-from launcher.plan import Plan
+from launcher.planning import planner
+from launcher.planning.plan import Plan
 from tests.launcher.conftest import ROOT
 
 SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test serves the others

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from launcher import files, freeze
+from launcher import files
+from launcher.planning import freeze
 from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State

@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-from launcher import freeze, leftovers, planner
+from launcher import leftovers
 from launcher.__main__ import main
 from launcher.config import verl_tree
 from launcher.leftovers import Policy
+from launcher.planning import freeze, planner
 from launcher.run import claim, launch_record
 from launcher.run import folder as folders
 from tests.launcher.conftest import ROOT

@@ -62,7 +62,7 @@ def test_plan_counts_and_prints_an_object():
 
 
 def test_status_and_retry_know_what_stands(tmp_path, capsys):
-    from launcher import freeze, planner
+    from launcher.planning import freeze, planner
 
     planned = planner.make(ROOT, ["experiment=quickstart", "seed=0", f"multirun={tmp_path}"])
     freeze.freeze(planned)
@@ -84,7 +84,7 @@ def test_status_and_retry_know_what_stands(tmp_path, capsys):
 
 
 def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):
-    from launcher import freeze, planner
+    from launcher.planning import freeze, planner
 
     planned = planner.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
     freeze.freeze(planned)

@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.design import Cell, Exclusion, Factor, cells, short_labels, unread
+from launcher.planning.design import Cell, Exclusion, Factor, cells, short_labels, unread
 
 READS = {"C0": set(), "C1": {"gamma", "rho"}, "C2": {"gamma"}}
 

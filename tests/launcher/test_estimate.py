@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher import estimate, files, freeze
+from launcher import files
 from launcher.__main__ import main
-from launcher.estimate import FILE, KIND, METHOD, History, makespan
+from launcher.planning import cost, freeze
+from launcher.planning.cost import FILE, KIND, METHOD, History, makespan
 from launcher.run import folder as folders
 from tests.launcher.experiments import make
 
@@ -44,8 +45,8 @@ def by_group(planned):
 def test_the_models_file_holds_until_a_run_is_done(tmp_path):
     planned = frozen(tmp_path)
     rates = {history(planned).rate(run) for run in planned.runs.values()}
-    assert rates == {estimate.Rate(0.15, FILE, 0)}
-    found = estimate.estimate(planned.runs.values(), history(planned), 2)
+    assert rates == {cost.Rate(0.15, FILE, 0)}
+    found = cost.estimate(planned.runs.values(), history(planned), 2)
     assert found.device_hours == pytest.approx(4 * 10 * 0.15 / 3600)
     assert (found.wall_seconds, found.storage) == (pytest.approx(3.0), None)
 
@@ -54,13 +55,13 @@ def test_done_runs_correct_it_first_of_the_same_method_then_of_any(tmp_path):
     planned = frozen(tmp_path)
     runs = by_group(planned)
     finish(planned, runs["c0_grpo", 0].id, 2.0)
-    assert history(planned).rate(runs["c0_grpo", 1]) == estimate.Rate(2.0, METHOD, 1)
-    assert history(planned).rate(runs["ptrw", 1]) == estimate.Rate(2.0, KIND, 1)
+    assert history(planned).rate(runs["c0_grpo", 1]) == cost.Rate(2.0, METHOD, 1)
+    assert history(planned).rate(runs["ptrw", 1]) == cost.Rate(2.0, KIND, 1)
     finish(planned, runs["ptrw", 0].id, 4.0)
-    assert history(planned).rate(runs["ptrw", 1]) == estimate.Rate(4.0, METHOD, 1)
+    assert history(planned).rate(runs["ptrw", 1]) == cost.Rate(4.0, METHOD, 1)
     # Runs of another plan count as the plan's own do; other batches, tasks and models do not.
     other = make("method=gspo", "trainer.steps=20", f"multirun={tmp_path}")
-    assert [history_of_none(other).rate(run) for run in other.runs.values()] == [estimate.Rate(3.0, KIND, 2)]
+    assert [history_of_none(other).rate(run) for run in other.runs.values()] == [cost.Rate(3.0, KIND, 2)]
     for change in ("verl.data.train_batch_size=64", "task=sorting", "model.hidden_size=128"):
         (run,) = make("method=gspo", change, f"multirun={tmp_path}").runs.values()
         assert history_of_none(other, run).rate(run).source == FILE, change
@@ -87,7 +88,7 @@ def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
     finish(planned, first, 1.0)
     folder = folders.run_folder(tmp_path, first)
     (folder / "weights").write_bytes(b"w" * 1_000_000)
-    found = estimate.estimate([planned.runs[one] for one in others], history(planned), 1)
+    found = cost.estimate([planned.runs[one] for one in others], history(planned), 1)
     assert found.storage == pytest.approx(3e6, rel=0.01)
 
 
@@ -95,7 +96,7 @@ def test_devices_multiply_hours_not_wall_time(tmp_path):
     planned = make("method=c0_grpo", "model.resources.devices=4", "trainer.steps=100", f"multirun={tmp_path}")
     (run,) = planned.runs.values()
     devices, seconds = run.config["model"]["resources"]["devices"], run.config["model"]["seconds_per_step"]
-    found = estimate.estimate([run], history_of_none(planned), 3)
+    found = cost.estimate([run], history_of_none(planned), 3)
     assert devices > 1 and found.device_hours == pytest.approx(100 * seconds * devices / 3600)
     assert found.wall_seconds == pytest.approx(100 * seconds)
 

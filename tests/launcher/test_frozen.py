@@ -9,9 +9,9 @@ import sys
 import pytest
 import yaml
 
-from launcher import freeze
 from launcher.config import identity
 from launcher.errors import InvalidPlan
+from launcher.planning import freeze
 from launcher.run import folder as folders
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, shipped

@@ -8,9 +8,9 @@ import re
 import pytest
 import yaml
 
-from launcher import hypotheses, planner
 from launcher.__main__ import main
 from launcher.config.hydra_compose import Composer
+from launcher.planning import hypotheses, planner
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
 

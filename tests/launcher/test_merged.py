@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from launcher import freeze
 from launcher.config import identity, schema
 from launcher.config.identity import SECTIONS
 from launcher.config.verl_tree import merged
 from launcher.errors import InvalidPlan
+from launcher.planning import freeze
 from launcher.run import folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, shipped

@@ -12,9 +12,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from analysis import settings
-from launcher import freeze
 from launcher.config.identity import SECTIONS
 from launcher.config.verl_tree import merged
+from launcher.planning import freeze
 from launcher.run import folder as folders
 from launcher.worker import worker
 from tests.launcher.conftest import ROOT

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from launcher import freeze, preregistration
 from launcher.errors import InvalidPlan
+from launcher.planning import freeze, preregistration
 from launcher.run import folder as folders
 from tests.launcher.experiments import make
 

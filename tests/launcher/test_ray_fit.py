@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from launcher.errors import InvalidPlan
+from launcher.planning.resources import Shape
 from launcher.schedulers import ray_fit
-from launcher.schedulers.resources import Shape
 from tests.launcher.experiments import make
 
 GB = 10**9

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from launcher import freeze, planner, sweep, sweeper
+from launcher import sweep, sweeper
 from launcher.errors import InvalidPlan
+from launcher.planning import freeze, planner
 from launcher.progress import Plain
 from launcher.reconciler import interruptible
 from launcher.run import folder as folders
@@ -113,7 +114,7 @@ def test_an_interruption_while_it_plans_leaves_no_traceback():
 import runpy, signal, sys
 class Now:
     def find_spec(self, name, path=None, target=None):
-        if name == "launcher.planner":
+        if name == "launcher.planning.planner":
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Now())
 sys.argv = ["launch.py", "-m", "experiment=quickstart"]

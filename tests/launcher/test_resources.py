@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher import estimate
 from launcher.errors import InvalidPlan
+from launcher.planning import cost
+from launcher.planning.resources import Shape, seconds, shape
 from launcher.schedulers import ray_fit, slurm, slurm_arrays
-from launcher.schedulers.resources import Shape, seconds, shape
 from tests.launcher.experiments import make
 
 GB = 10**9
@@ -33,8 +33,8 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
     }
-    history = estimate.History(tmp_path, {run.id: run}, [])
-    found = estimate.estimate([run], history, slots=1)
+    history = cost.History(tmp_path, {run.id: run}, [])
+    found = cost.estimate([run], history, slots=1)
     assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
 
 

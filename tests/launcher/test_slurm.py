@@ -9,11 +9,11 @@ import subprocess
 import pytest
 
 from launcher import files
+from launcher.planning.resources import Shape
 from launcher.run import claim, launch_record
 from launcher.run import folder as folders
 from launcher.run.launch_record import Launch
 from launcher.schedulers import slurm_arrays
-from launcher.schedulers.resources import Shape
 from launcher.schedulers.slurm_scheduler import Slurm
 from launcher.schedulers.slurm_task import Task
 from launcher.worker import worker

@@ -14,16 +14,17 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher import design, hypotheses, inheritance, methods, secrets
-from launcher.arguments import COMMAND_LINE
-from launcher.cells import Cells
+from launcher import inheritance, secrets
 from launcher.config import hydra_compose, schema
 from launcher.config.hydra_compose import Composed, Composer
-from launcher.declared import Declared, declared
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Experiment, Plan, PlannedRun, seeds_of
+from launcher.planning import design, hypotheses, method_parts
+from launcher.planning.experiment_spec import Declared, declared
+from launcher.planning.overrides import COMMAND_LINE
+from launcher.planning.plan import Experiment, Plan, PlannedRun, seeds_of
+from launcher.planning.run_specs import Cells
+from launcher.planning.variants import SECTIONS, Workshop, does_not_compose
 from launcher.text import nearest
-from launcher.workshop import SECTIONS, Workshop, does_not_compose
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are no part of its runs.
@@ -130,7 +131,7 @@ class _Planner:
     def _experiment(self, name: str | None, root: Mapping[str, Any]) -> Experiment:
         where = self._workshop.where(name)
         composed = self._composer.compose(self._workshop.selection(name))
-        default = composed.choices.get("method") or methods.BASELINE
+        default = composed.choices.get("method") or method_parts.BASELINE
         section = self._kept("experiment", inheritance.EXPERIMENT, root.get("experiment") or {}, composed, where)
         if name is not None and "experiment.name" not in self._arguments.values:
             source = self._composer.source(self._workshop.selection(name), "experiment.name")

@@ -9,10 +9,10 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from launcher import methods
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Problem
-from launcher.hypotheses import HYPOTHESIS
+from launcher.planning import method_parts
+from launcher.planning.hypotheses import HYPOTHESIS
 from launcher.text import nearest, one_line
 
 COMMAND_LINE = "command line"
@@ -178,12 +178,12 @@ def _sound(
 
 
 def _takes_list(composer: Composer, key: str) -> bool:
-    return key == HYPOTHESIS or methods.is_list_part(composer, key)
+    return key == HYPOTHESIS or method_parts.is_list_part(composer, key)
 
 
 def _spelled(composer: Composer, key: str, chosen: list[tuple[str, ...]]) -> list[str]:
     if _takes_list(composer, key):
-        return list(map(methods.spelled, chosen))
+        return list(map(method_parts.spelled, chosen))
     return [name for one in chosen for name in one]
 
 

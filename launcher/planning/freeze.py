@@ -6,14 +6,15 @@ import json
 import time
 from pathlib import Path
 
-from launcher import files, preregistration
+from launcher import files
 from launcher.config import hydra_compose, identity, verl_tree
 from launcher.errors import InvalidPlan, Problem
-from launcher.plan import Experiment, Plan, PlannedRun
+from launcher.planning import preregistration
+from launcher.planning.plan import Experiment, Plan, PlannedRun
+from launcher.planning.variants import SECTIONS
 from launcher.run import folder as folders
 from launcher.run.folder import State
 from launcher.text import one_line
-from launcher.workshop import SECTIONS
 
 
 def freeze(plan: Plan) -> None:

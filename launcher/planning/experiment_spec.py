@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.arguments import Arguments
-from launcher.design import distinct
 from launcher.errors import Problem
+from launcher.planning.design import distinct
+from launcher.planning.overrides import Arguments
 from launcher.text import nearest, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")

@@ -7,17 +7,17 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher import arguments as command_line
-from launcher import design, factors, methods
-from launcher.arguments import COMMAND_LINE
 from launcher.config import hydra_compose, identity, schema
 from launcher.config.hydra_compose import Composer
-from launcher.declared import Declared, Group
-from launcher.design import Cell, Choices
 from launcher.errors import Problem
-from launcher.plan import Entry, PlannedRun
+from launcher.planning import design, factors, method_parts
+from launcher.planning import overrides as command_line
+from launcher.planning.design import Cell, Choices
+from launcher.planning.experiment_spec import Declared, Group
+from launcher.planning.overrides import COMMAND_LINE
+from launcher.planning.plan import Entry, PlannedRun
+from launcher.planning.variants import SECTIONS, Shape, Workshop, does_not_compose
 from launcher.text import nearest
-from launcher.workshop import SECTIONS, Shape, Workshop, does_not_compose
 
 
 class Cells:
@@ -50,7 +50,7 @@ class Cells:
 
     def _refuse_parts(self, key: str, composer: Composer) -> None:
         path = key.split(".")
-        if path[0] == "method" and len(path) in (2, 3) and path[1] in methods.parts(composer):
+        if path[0] == "method" and len(path) in (2, 3) and path[1] in method_parts.parts(composer):
             part = path[1]
             self._refused.add(key)
             rule = "a part of a method is chosen as a group, not set as a value"
@@ -86,7 +86,7 @@ class Cells:
             if unknown:
                 continue
             try:
-                combined = methods.combine(composer, group.methods, where, at, problems)
+                combined = method_parts.combine(composer, group.methods, where, at, problems)
             except hydra_compose.ERRORS as error:
                 problems.append(does_not_compose(self._wanted.where, error))
                 continue
@@ -103,7 +103,7 @@ class Cells:
         for key, choice in group.choices.items():
             at = f"experiment.groups.{group.name}.overrides.{key}"
             value = schema.brief(choice)
-            known = [f"method/{part}" for part in methods.parts(composer)]
+            known = [f"method/{part}" for part in method_parts.parts(composer)]
             if key not in known:
                 close = nearest(key, known)
                 fix = f"write {close}" if close else f"use one of {', '.join(known)}"
@@ -278,7 +278,7 @@ class Cells:
             return COMMAND_LINE
         if key in self._choices or key in group.choices:
             return self._wanted.where
-        chosen = {method: methods.chosen_parts(composer, method)[part] for method in group.methods}
+        chosen = {method: method_parts.chosen_parts(composer, method)[part] for method in group.methods}
         likely = [method for method, choice in chosen.items() if choice == shape.parts[part]] or group.methods
         return f"{composer.folder.name}/method/{likely[-1]}.yaml"
 

@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import arguments as command_line
-from launcher import methods
 from launcher.config import schema
 from launcher.config.identity import SECTIONS
-from launcher.declared import Declared
-from launcher.design import Exclusion, Factor, distinct, equal
 from launcher.errors import Problem
+from launcher.planning import method_parts, overrides
+from launcher.planning.design import Exclusion, Factor, distinct, equal
+from launcher.planning.experiment_spec import Declared
+from launcher.planning.variants import Workshop
 from launcher.text import nearest
-from launcher.workshop import Workshop
 
 _BESIDE = ("group", "seed")  # what an exclusion may name beside factors
 
@@ -114,13 +113,13 @@ class _Resolution:
         return Factor(tuple(choices), tuple(values), tuple(zip(*columns, strict=True)))
 
     def _choice(self, key: str, levels: Sequence[Any], at: str) -> list[str] | None:
-        if key in ("method", "experiment", *command_line.WHOLE_GROUPS):
+        if key in ("method", "experiment", *overrides.WHOLE_GROUPS):
             fix = "declare one group a method" if key == "method" else "remove it"
             rule = f"{key} is not a factor"
             self._problems.append(Problem(self._wanted.where, at, schema.brief(levels), rule, fix))
             return None
         spelled = [
-            command_line.choice_levels(self._composer, key, [one], self._wanted.where, at, self._problems)
+            overrides.choice_levels(self._composer, key, [one], self._wanted.where, at, self._problems)
             for one in levels
         ]
         return None if None in spelled else [one for own in spelled for one in own or []]
@@ -158,10 +157,10 @@ class _Resolution:
 
     def _alternatives(self, key: str, value: Any) -> tuple[Any, ...]:
         """The levels an exclusion names for a key: a list of them, or one."""
-        if methods.is_list_part(self._composer, key):
+        if method_parts.is_list_part(self._composer, key):
             several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
             listed = list(value) if several else [value]
-            return tuple(methods.spelled([one] if isinstance(one, str) else map(str, one)) for one in listed)
+            return tuple(method_parts.spelled([one] if isinstance(one, str) else map(str, one)) for one in listed)
         return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
     def _known(self, key: str, own: Sequence[Any], levels: Mapping[str, Any], at: str, changed: bool) -> bool:

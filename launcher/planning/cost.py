@@ -18,9 +18,9 @@ from typing import Any
 
 from launcher import files
 from launcher.config import identity
-from launcher.plan import PlannedRun
+from launcher.planning.plan import PlannedRun
+from launcher.planning.resources import shape
 from launcher.run import folder as folders
-from launcher.schedulers.resources import shape
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
 # Enough to tell: reading a configuration takes 2 ms, and the newest runs are the most like the next ones.

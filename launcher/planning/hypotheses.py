@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.config.hydra_compose import Composed, lookup
 from launcher.errors import Problem
+from launcher.project import ROOT
 from launcher.text import counted
 
 if TYPE_CHECKING:
-    from launcher.plan import Experiment
+    from launcher.planning.plan import Experiment
 
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
 AT = "analysis.hypotheses"
@@ -105,8 +106,7 @@ def _checked(analysis: Mapping[str, Any], seeds: Mapping[str, Sequence[int]], ba
 @functools.lru_cache(maxsize=256)
 def _answer(asked: str) -> Any:
     command = [sys.executable, "-m", "analysis.check"]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False, cwd=root)
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
     return json.loads(done.stdout)

@@ -9,13 +9,12 @@ from typing import Any
 import yaml
 from hydra.errors import ConfigCompositionException
 
-from launcher import arguments as command_line
-from launcher import hypotheses, methods
 from launcher.config import hydra_compose, identity, schema, verl_tree
 from launcher.config.hydra_compose import Composed, Composer
 from launcher.config.verl_tree import Base
 from launcher.errors import Problem
-from launcher.hypotheses import HYPOTHESIS
+from launcher.planning import hypotheses, method_parts, overrides
+from launcher.planning.hypotheses import HYPOTHESIS
 from launcher.text import nearest, one_line
 
 SECTIONS = identity.SECTIONS
@@ -45,20 +44,20 @@ class Shape:
             for group, choice in composed.choices.items()
             if choice is not None and composer.is_group(group)
         }
-        parts = {f"method/{part}": one for part, one in methods.chosen(composer, composed).items()}
-        known = {**single, **parts, "method": methods.BASELINE}
+        parts = {f"method/{part}": one for part, one in method_parts.chosen(composer, composed).items()}
+        known = {**single, **parts, "method": method_parts.BASELINE}
         apart = sorted(f"{group}={choice}" for group, choice in known.items() if group not in ("experiment", "scale"))
         defaults = composer.compose(apart).tree
         #: The choice of each part; of a list part as Hydra's overrides spell it.
         self._file = f"{composer.folder.name}/method/{composed.choices.get('method')}.yaml"
-        self._every_part = methods.parts(composer)
+        self._every_part = method_parts.parts(composer)
         self.parts = {part: known[f"method/{part}"] for part in self._every_part if f"method/{part}" in known}
         self._method = schema.strip(defaults["method"])
         # Each fragment is judged by itself below, not as one of what Hydra merged.
         own = defaults["method"].get(schema.ALLOWED) or {}
         fragments = {key: own[key] for key in own if key not in self.parts}
         self._defaults = {**defaults, "method": {**defaults["method"], schema.ALLOWED: fragments}}
-        needed = [one for one in methods.requirements(composer, apart) if one.part in self.parts]
+        needed = [one for one in method_parts.requirements(composer, apart) if one.part in self.parts]
         #: What the chosen parts need of each other, and do not have.
         self.unmet = tuple(one for one in needed if not one.met(self._method.get(one.part)))
 
@@ -99,7 +98,7 @@ class Workshop:
     def __init__(self, composer: Composer, arguments: Sequence[str]) -> None:
         self.composer = composer
         self.problems: list[Problem] = []
-        self.arguments = command_line.parse(composer, arguments, self.problems)
+        self.arguments = overrides.parse(composer, arguments, self.problems)
         self.used_bases: dict[str, Base] = {}
         self._shapes: dict[tuple[str, ...], Shape | None] = {}
         self._bases: dict[str, Base | None] = {}
@@ -118,7 +117,7 @@ class Workshop:
         if not self.arguments.more_hypotheses:
             return found
         own = self.composer.compose(found).chosen(HYPOTHESIS)
-        every = methods.spelled([*own, *self.arguments.more_hypotheses])
+        every = method_parts.spelled([*own, *self.arguments.more_hypotheses])
         return [*(one for one in found if not one.startswith(f"{HYPOTHESIS}=")), f"{HYPOTHESIS}={every}"]
 
     def shape(self, experiment: str | None, overrides: Sequence[str]) -> Shape | None:
@@ -200,7 +199,7 @@ class Workshop:
     def _parts(self) -> dict[str, Mapping[str, Any]]:
         return {
             f"method/{part}={choice}": self.composer.content(f"method/{part}/{choice}")
-            for part in methods.parts(self.composer)
+            for part in method_parts.parts(self.composer)
             for choice in self.composer.options(f"method/{part}")
         }
 
