@@ -14,11 +14,11 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher import inheritance, secrets
+from launcher import secrets
 from launcher.config import hydra_compose, schema
 from launcher.config.hydra_compose import Composed, Composer
 from launcher.errors import InvalidPlan, Problem
-from launcher.planning import design, hypotheses, method_parts
+from launcher.planning import design, experiment_spec, hypotheses, method_parts
 from launcher.planning.experiment_spec import Declared, declared
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Experiment, Plan, PlannedRun, seeds_of
@@ -132,10 +132,10 @@ class _Planner:
         where = self._workshop.where(name)
         composed = self._composer.compose(self._workshop.selection(name))
         default = composed.choices.get("method") or method_parts.BASELINE
-        section = self._kept("experiment", inheritance.EXPERIMENT, root.get("experiment") or {}, composed, where)
+        section = self._kept("experiment", experiment_spec.EXPERIMENT, root.get("experiment") or {}, composed, where)
         if name is not None and "experiment.name" not in self._arguments.values:
             source = self._composer.source(self._workshop.selection(name), "experiment.name")
-            inheritance.own_name(section, source, where, self._problems)
+            experiment_spec.own_name(section, source, where, self._problems)
         before = len(self._problems)
         wanted = declared(section, root["seed"], default, self._arguments, where, self._problems)
         self._problems[before:] = [
@@ -173,7 +173,7 @@ class _Planner:
         where: str,
     ) -> Mapping[str, Any]:
         section = self._section(root, "analysis", where)
-        section = self._kept("analysis", inheritance.ANALYSIS, section, composed, where)
+        section = self._kept("analysis", experiment_spec.ANALYSIS, section, composed, where)
         if not self._problems:
             for problem in hypotheses.problems(section, seeds, wanted.baseline, composed, where):
                 self._problems.append(replace(problem, where=self._blamed(problem.key, problem.where)))
@@ -184,7 +184,7 @@ class _Planner:
     ) -> dict[str, Any]:
         files = [hydra_compose.lookup(file.tree, name)[1] for file in composed.files]
         own = [one for one in files if isinstance(one, Mapping)]
-        return inheritance.kept(name, parts, section, own, where, self._problems)
+        return experiment_spec.kept(name, parts, section, own, where, self._problems)
 
     def _section(self, root: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
         """One of the sections in CHECKED, checked against what holds without an experiment."""
