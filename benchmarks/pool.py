@@ -24,7 +24,7 @@ from typing import Any
 from launcher import sweep
 from launcher.planning import planner
 from launcher.run import folder as folders
-from launcher.schedulers.pool import without_main
+from launcher.schedulers.local.pool import without_main
 from launcher.worker import worker
 
 ROOT = Path(__file__).parents[1]

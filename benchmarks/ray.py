@@ -25,11 +25,11 @@ from launcher.reconciler import Interruption, Reconciler
 from launcher.run import claim
 from launcher.run import folder as folders
 from launcher.run.launch_record import Launch
-from launcher.schedulers import ray_driver
-from launcher.schedulers.clusters import Order
-from launcher.schedulers.pool import cores
-from launcher.schedulers.ray_cluster import RayCluster, own
-from launcher.schedulers.ray_job import Work
+from launcher.schedulers.local.pool import cores
+from launcher.schedulers.ray import driver
+from launcher.schedulers.ray.cluster import RayCluster, own
+from launcher.schedulers.ray.task import Work
+from launcher.schedulers.registry import Order
 from launcher.worker import worker
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +80,7 @@ def ours(multirun: str) -> float:
 def theirs() -> float:
     """The seconds of 1000 tasks."""
     settings = {"address": None}
-    with ray_driver.connected(settings, str(ROOT), own({"cpus": None})):
+    with driver.connected(settings, str(ROOT), own({"cpus": None})):
         import ray
 
         task = ray.remote(abs_of)

@@ -17,7 +17,7 @@ from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
 from launcher.run.launch_record import Launch
-from launcher.schedulers.memory import oom_kills
+from launcher.schedulers.local.memory import oom_kills
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 from launcher.worker import worker
 

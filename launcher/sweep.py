@@ -22,10 +22,10 @@ from launcher.reconciler import Outcome, Reconciler, interruptible
 from launcher.run import catalog, folder, launch_record, lifecycle
 from launcher.run.folder import State
 from launcher.run.launch_record import Launch
-from launcher.schedulers import clusters
-from launcher.schedulers.clusters import Order, Place
+from launcher.schedulers import registry
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import SchedulerError
+from launcher.schedulers.registry import Order, Place
 from launcher.status import standing
 from launcher.text import counted
 from launcher.worker import worker
@@ -94,7 +94,7 @@ def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: A
     from launcher.worker import provenance
 
     began, started = time.time(), time.monotonic()
-    cluster = clusters.find(plan) if plugin is None else None
+    cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
         cluster.check(plan, wanted)
     command = plan.experiments[0].command

@@ -84,7 +84,7 @@ class _Cost:
 def _slots(planned: Plan) -> int | None:
     """How many runs a launch has at a time; None where a cluster's queue decides."""
     from launcher.planning.resources import shape
-    from launcher.schedulers.pool import slots, visible_devices
+    from launcher.schedulers.local.pool import slots, visible_devices
 
     if planned.cluster["name"] != "local":
         most: int | None = planned.cluster["max_running"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.schedulers import ray_in_slurm
+from launcher.schedulers.ray import on_slurm
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT, Rays
 from tests.waiting import DEADLINE, until
@@ -43,7 +43,7 @@ def ray(tmp_path: Path) -> Iterator[Rays]:
 def submit(space: Rays, output: Path, *arguments: str) -> str:
     """Submit a job over three nodes; its number."""
     script = output.with_suffix(".sh")
-    program = [sys.executable, "-m", "launcher.schedulers.ray_in_slurm", *arguments]
+    program = [sys.executable, "-m", "launcher.schedulers.ray.on_slurm", *arguments]
     script.write_text(f"#!/bin/bash\ncd {ROOT}\nexec {' '.join(program)}\n")
     options = [
         "--parsable",
@@ -106,31 +106,31 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     until(lambda: output.exists() and "CLUSTER" in output.read_text())
     (head,) = [pid for pid in ray_processes(job) if psutil.Process(pid).name() == "gcs_server"]
     psutil.Process(head).kill()
-    assert ended(ray, job) == f"FAILED {ray_in_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
+    assert ended(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "the Ray head" in output.read_text()
     until(lambda: not ray_processes(job))
 
     output = tmp_path / "fourth.out"
     job = submit(ray, output, "--join-s", "0.1", *PROGRAM, "0")
-    assert ended(ray, job) == f"FAILED {ray_in_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
+    assert ended(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "in time (--join-s)" in output.read_text() and "CLUSTER" not in output.read_text()
     until(lambda: not ray_processes(job))
 
 
 def test_slurms_short_numbers_of_cpus() -> None:
-    assert ray_in_slurm.per_node("4(x2),8") == [4, 4, 8]
+    assert on_slurm.per_node("4(x2),8") == [4, 4, 8]
     with pytest.raises(ValueError, match="4\\(x2\\),8"):
-        ray_in_slurm.per_node("four")
+        on_slurm.per_node("four")
 
 
 def test_ports_come_from_the_job_and_are_free(tmp_path: Path) -> None:
     import socket
 
-    first = next(ray_in_slurm.blocks(7))
-    assert first == next(ray_in_slurm.blocks(7)) != next(ray_in_slurm.blocks(8))
+    first = next(on_slurm.blocks(7))
+    assert first == next(on_slurm.blocks(7)) != next(on_slurm.blocks(8))
     with socket.socket() as taken:
         taken.bind(("", first + 5))
-        assert next(ray_in_slurm.blocks(7)) > first
+        assert next(on_slurm.blocks(7)) > first
 
 
 @pytest.mark.parametrize(("check", "counts"), [("true", (1, 0)), ("false", (0, 1))])
@@ -138,7 +138,7 @@ def test_a_head_is_judged_by_checks_that_have_ended(tmp_path: Path, check: str, 
     """A check that still runs, on a busy node, says nothing; nor does it keep the watchdog waiting."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    health = ray_in_slurm._Health("127.0.0.1:1", every_s=60.0)
+    health = on_slurm._Health("127.0.0.1:1", every_s=60.0)
     health._command = ["sh", "-c", f"read line < {gate}; exec {check}"]
     for _ in range(3):
         health.look()

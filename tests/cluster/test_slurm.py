@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.run.folder import State
-from launcher.schedulers import snapshot
+from launcher.schedulers.slurm import code_snapshot
 from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.test_hydra_launcher import RUNS, learned
 from tests.waiting import until
@@ -114,7 +114,7 @@ def test_detached_runs_keep_to_it_too(slurm: Lab, tmp_path: Path) -> None:
 
 
 def test_what_is_edited_later_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:
-    tree = snapshot.copy(ROOT, tmp_path / "tree", ROOT / "multirun")
+    tree = code_snapshot.copy(ROOT, tmp_path / "tree", ROOT / "multirun")
     slurm.ask("git", "-C", str(tree), "init", "-q")
     slurm.ask("git", "-C", str(tree), "add", "-A")
     slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")

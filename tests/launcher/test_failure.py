@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from launcher.run import folder, lifecycle
 from launcher.run.folder import State
-from launcher.schedulers import guard, memory, pool
-from launcher.schedulers.guard import Job, Limits
+from launcher.schedulers.local import limits as guard
+from launcher.schedulers.local import memory, pool
+from launcher.schedulers.local.limits import Job, Limits
 from tests.launcher import steps
 from tests.waiting import until
 

@@ -6,7 +6,7 @@ import pytest
 
 from launcher.errors import InvalidPlan
 from launcher.planning.resources import Shape
-from launcher.schedulers import ray_fit
+from launcher.schedulers.ray import placement
 from tests.launcher.experiments import make
 
 GB = 10**9
@@ -28,12 +28,12 @@ LARGE = {"CPU": 16.0, "GPU": 8.0, "memory": 64.0 * GB}
     ],
 )
 def test_as_many_fit_as_a_hand_count_says(shape: Shape, count: int) -> None:
-    assert ray_fit.room(shape, [SMALL, LARGE]) == count
+    assert placement.room(shape, [SMALL, LARGE]) == count
 
 
 def test_a_run_of_several_nodes_has_its_parts_on_different_ones() -> None:
-    assert ray_fit.room(Shape(cpus=2, nodes=2), [LARGE, LARGE, LARGE]) == 12
-    assert ray_fit.room(Shape(cpus=16, nodes=2), [LARGE, LARGE, LARGE]) == 1
+    assert placement.room(Shape(cpus=2, nodes=2), [LARGE, LARGE, LARGE]) == 12
+    assert placement.room(Shape(cpus=16, nodes=2), [LARGE, LARGE, LARGE]) == 1
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_run_of_several_nodes_has_its_parts_on_different_ones() -> None:
 def test_what_never_fits_is_refused_with_the_number_that_does(override: str, fix: str) -> None:
     planned = make("method=c0_grpo", "model=tiny", "cluster=ray", override)
     with pytest.raises(InvalidPlan) as raised:
-        ray_fit.refuse(planned, list(planned.runs), [SMALL, LARGE], "the Ray cluster at auto")
+        placement.refuse(planned, list(planned.runs), [SMALL, LARGE], "the Ray cluster at auto")
     (line,) = str(raised.value).splitlines()
     assert line.startswith("conf/model/tiny.yaml: model.resources = ") and f"such as {fix}," in line
     assert "2 nodes (1 of 4 CPUs, 0 GPUs, 16.0 GB of memory; 1 of 16 CPUs, 8 GPUs, 64.0 GB of memory)" in line
@@ -56,4 +56,4 @@ def test_what_never_fits_is_refused_with_the_number_that_does(override: str, fix
 
 def test_what_fits_is_not_refused() -> None:
     planned = make("method=c0_grpo", "model=tiny", "cluster=ray", "model.resources.cpus=16")
-    ray_fit.refuse(planned, list(planned.runs), [SMALL, LARGE], "the Ray cluster at auto")
+    placement.refuse(planned, list(planned.runs), [SMALL, LARGE], "the Ray cluster at auto")

@@ -10,7 +10,8 @@ import pytest
 from launcher.errors import InvalidPlan
 from launcher.planning import cost
 from launcher.planning.resources import Shape, seconds, shape
-from launcher.schedulers import ray_fit, slurm, slurm_arrays
+from launcher.schedulers.ray import placement
+from launcher.schedulers.slurm import arrays, cluster
 from tests.launcher.experiments import make
 
 GB = 10**9
@@ -27,8 +28,8 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
     (run,) = planned.runs.values()
     asked = shape(run.config)
     assert asked == Shape(nodes=2, devices=4, cpus=3, memory_gb=2.5, time_s=1800)
-    assert ray_fit.bundle(asked) == {"CPU": 3, "GPU": 4, "memory": 2.5 * GB}  # one such part a node
-    given = slurm_arrays.parameters(planned.cluster, asked, tmp_path)
+    assert placement.bundle(asked) == {"CPU": 3, "GPU": 4, "memory": 2.5 * GB}  # one such part a node
+    given = arrays.parameters(planned.cluster, asked, tmp_path)
     assert {key: given[key] for key in ("nodes", "gpus_per_node", "cpus_per_task", "mem", "time")} == {
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
@@ -66,11 +67,11 @@ def test_times_are_read_as_slurm_writes_them(written: str, found: int | None) ->
 
 
 def test_slurm_needs_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in slurm._COMMANDS:
+    for name in cluster._COMMANDS:
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     planned = make("method=c0_grpo", "cluster=slurm", f"multirun={tmp_path}")
     (run,) = planned.runs.values()
     del run.config["model"]["resources"]["time"]  # as in a model's file that says nothing of it
     with pytest.raises(InvalidPlan, match=r"conf/model/tiny.yaml: model.resources.time: SLURM needs a time limit"):
-        slurm.check(planned, list(planned.runs))
+        cluster.check(planned, list(planned.runs))

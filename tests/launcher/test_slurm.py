@@ -13,16 +13,16 @@ from launcher.planning.resources import Shape
 from launcher.run import claim, launch_record
 from launcher.run import folder as folders
 from launcher.run.launch_record import Launch
-from launcher.schedulers import slurm_arrays
-from launcher.schedulers.slurm_scheduler import Slurm
-from launcher.schedulers.slurm_task import Task
+from launcher.schedulers.slurm import arrays
+from launcher.schedulers.slurm.scheduler import Slurm
+from launcher.schedulers.slurm.task import Task
 from launcher.worker import worker
 from tests.launcher.made import make_run
 from tests.waiting import DEADLINE
 
 
 def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path):
-    python = slurm_arrays._executor(tmp_path).python
+    python = arrays._executor(tmp_path).python
     code = "import sys; print('up', flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     job = subprocess.Popen(f'exec {python} -u -c "{code}"', shell=True, **pipes)

@@ -12,11 +12,11 @@ from typing import Any
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
-from launcher.schedulers import slurm_arrays, slurm_queue, snapshot
-from launcher.schedulers.clusters import Order, Place
 from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.slurm_arrays import OURS, REFUSED, Arrays
-from launcher.schedulers.slurm_scheduler import Slurm
+from launcher.schedulers.registry import Order, Place
+from launcher.schedulers.slurm import arrays, code_snapshot, queue
+from launcher.schedulers.slurm.arrays import OURS, REFUSED, Arrays
+from launcher.schedulers.slurm.scheduler import Slurm
 
 _FILE = "conf/cluster/slurm.yaml"
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
@@ -40,7 +40,7 @@ def _problems(plan: Plan, wanted: Sequence[str]) -> Iterator[Problem]:
         rule = "the launcher sets this option itself"
         fix = "remove it; resources are model.resources.*, the warning is cluster.signal_delay_s"
         yield Problem(_FILE, f"cluster.sbatch.{key}", str(plan.cluster["sbatch"][key]), rule, fix)
-    shapes = slurm_arrays.shapes(plan, wanted)
+    shapes = arrays.shapes(plan, wanted)
     if plan.cluster["detach"] and len(shapes) > (plan.cluster["max_running"] or len(shapes)):
         rule = (
             f"there are {len(shapes)} arrays, one for each shape of resources, and nobody waits to submit the last ones"
@@ -63,7 +63,7 @@ def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator
         fix = "give fewer seconds, or more model.resources.time"
         yield Problem(_FILE, "cluster.signal_delay_s", str(settings["signal_delay_s"]), rule, fix)
     with tempfile.TemporaryDirectory() as folder:
-        said = slurm_arrays.refusal(slurm_arrays.parameters(settings, shape, Path(folder)), Path(folder))
+        said = arrays.refusal(arrays.parameters(settings, shape, Path(folder)), Path(folder))
     if said is not None:
         fix = "change model.resources.*, or cluster.partition and the other options"
         yield Problem(files, "model.resources", str(shape), f"sbatch would refuse it: {said}", fix)
@@ -72,15 +72,13 @@ def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator
 def start(order: Order) -> Place:
     """Copy the code, and get ready to submit."""
     settings = order.plan.cluster
-    code = snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun)
-    shape_of = {
-        run_id: shape for shape, runs in slurm_arrays.shapes(order.plan, order.wanted).items() for run_id in runs
-    }
+    code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun)
+    shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.wanted).items() for run_id in runs}
     scheduler = Slurm(
         order.record.resolve(),
         settings,
         shape_of,
-        lambda shape: slurm_arrays.parameters(settings, shape, code.resolve()),
+        lambda shape: arrays.parameters(settings, shape, code.resolve()),
         order.train,
         _largest(settings["max_array"]),
     )
@@ -90,7 +88,7 @@ def start(order: Order) -> Place:
 
 def _largest(wanted: int | None) -> int:
     """The runs of an array. SLURM's MaxArraySize is one more than the largest index, and ours begin at 0."""
-    said = re.match(r"\d+", slurm_queue.limits().get("MaxArraySize", ""))
+    said = re.match(r"\d+", queue.limits().get("MaxArraySize", ""))
     return min(wanted or 1_000_000, max(1, int(said.group())) if said else 1000)
 
 
@@ -101,7 +99,7 @@ def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
     jobs = scheduler.jobs
     if not jobs:
         raise SchedulerError("nothing could be submitted now; the same command tries again")
-    given = slurm_arrays.parameters(order.plan.cluster, _REPORT, code)
+    given = arrays.parameters(order.plan.cluster, _REPORT, code)
     given.pop("gpus_per_node", None)
     experiments = [(order.plan.multirun / experiment.name).resolve() for experiment in order.plan.experiments]
     try:

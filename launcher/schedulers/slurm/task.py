@@ -19,7 +19,7 @@ from launcher.planning import resources
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
-from launcher.schedulers import slurm_queue
+from launcher.schedulers.slurm import queue
 from launcher.worker import process, worker
 
 _LOOK_S = 1.0
@@ -98,7 +98,7 @@ class Task:
         name = f"signal {number} ({signal.Signals(number).name})"
         if self._closed:
             return lifecycle.PREEMPTED, "its launcher was interrupted"
-        job = slurm_queue.show(_job_id())
+        job = queue.show(_job_id())
         if job is not None and job.get("PreemptTime", "None") not in ("None", "Unknown"):
             return lifecycle.PREEMPTED, f"SLURM preempted its job {_job_id()} in {job.get('Partition')}"
         # SLURM also counts what was before this process, as `setup`.
@@ -127,7 +127,7 @@ class Task:
                 with claim.locked(self._run):
                     stop_request.send(self._run, owner, lifecycle.NODE_FAILURE, cause)
             time.sleep(_LOOK_S)
-        said = slurm_queue.before(_job_id())
+        said = queue.before(_job_id())
         kind = lifecycle.PREEMPTED if said == "PREEMPTED" else lifecycle.NODE_FAILURE
         self._speak_for(witness, kind, f"SLURM started its job {_job_id()} again ({said or 'without saying why'})")
 
@@ -192,7 +192,7 @@ class Task:
         """Wait in SLURM's queue again: of a job that ends while it is preempted SLURM says that it timed out."""
         end = time.monotonic() + _REQUEUE_S
         while time.monotonic() < end:
-            if slurm_queue.ask(["scontrol", "requeue", _job_id()]) is not None:
+            if queue.ask(["scontrol", "requeue", _job_id()]) is not None:
                 time.sleep(_REQUEUE_S)  # SLURM kills it
                 return
             time.sleep(_ASK_AGAIN_S)

@@ -15,8 +15,8 @@ from typing import Any
 
 from launcher.run import claim, launch_record, lifecycle
 from launcher.run.launch_record import Launch
-from launcher.schedulers.guard import limits
-from launcher.schedulers.pool import Pool
+from launcher.schedulers.local.limits import limits
+from launcher.schedulers.local.pool import Pool
 
 _LOOK_S = 0.5
 

@@ -1,6 +1,6 @@
 """A Ray cluster over the nodes of one SLURM job, for as long as one program runs.
 
-    python -m launcher.schedulers.ray_in_slurm [--join-s S] PROGRAM [ARGUMENT ...]
+    python -m launcher.schedulers.ray.on_slurm [--join-s S] PROGRAM [ARGUMENT ...]
 
 Called in the job's batch script. Starts a head on the first node and a raylet on each other one, with srun; waits until
 all have joined; runs the program here with RAY_ADDRESS set; then stops what it started, each by its own process, and
@@ -60,7 +60,7 @@ class Node:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program's exit code, or 71: there was no cluster."""
     parser = argparse.ArgumentParser(
-        prog="python -m launcher.schedulers.ray_in_slurm",
+        prog="python -m launcher.schedulers.ray.on_slurm",
         description="Run a program on a Ray cluster over the nodes of this SLURM job.",
     )
     parser.add_argument("--join-s", type=float, default=300.0, metavar="S", help="seconds for all nodes to join (300)")

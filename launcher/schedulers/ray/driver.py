@@ -1,6 +1,6 @@
 """A launch's own Ray driver, a process beside the launcher: Ray ends a driver whose cluster dies, and not the launcher.
 
-    python -m launcher.schedulers.ray_driver DESCRIPTOR
+    python -m launcher.schedulers.ray.driver DESCRIPTOR
 
 The descriptor is one end of a pipe whose other end `ray_cluster.RayCluster` holds; messages are JSON. Its standard
 output and error, Ray's own lines and what the Ray workers of all nodes print go to a file that the launcher opened.
@@ -28,8 +28,8 @@ from typing import Any
 
 from launcher.planning.resources import Shape
 from launcher.run import claim, lifecycle, stop_request
-from launcher.schedulers import ray_job
-from launcher.schedulers.ray_fit import OBJECTS, bundle
+from launcher.schedulers.ray import task
+from launcher.schedulers.ray.placement import OBJECTS, bundle
 from launcher.text import one_line
 
 _NODES_EVERY_S = 5.0
@@ -40,7 +40,7 @@ _LAST_S = 5.0  # after the grace of the runs, for Ray to say that they ended
 class Driver:
     """The connection to one cluster, and the tasks under way there."""
 
-    def __init__(self, connection: Connection, work: ray_job.Work) -> None:
+    def __init__(self, connection: Connection, work: task.Work) -> None:
         import ray
 
         module, _, function = work.task.partition(":")
@@ -211,7 +211,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
     started = json.loads(connection.recv_bytes())
-    work = ray_job.Work(**started["work"])
+    work = task.Work(**started["work"])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = work.cluster["address"]
     why = unreachable(address) if address is not None else None

@@ -11,7 +11,7 @@ from launcher.errors import InvalidPlan, Problem
 from launcher.planning import resources
 from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
-from launcher.schedulers.memory import GB
+from launcher.schedulers.local.memory import GB
 from launcher.text import shown
 
 #: Bytes of the object store of a Ray started here: nothing of a run goes through it.

@@ -22,8 +22,8 @@ from types import ModuleType
 
 from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
-from launcher.schedulers import memory
-from launcher.schedulers.guard import Job, Limits, has_room, judge
+from launcher.schedulers.local import memory
+from launcher.schedulers.local.limits import Job, Limits, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.worker import warm, worker
 

@@ -36,7 +36,7 @@ from launcher.planning import resources
 from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
 from launcher.run import launch_record
-from launcher.schedulers.slurm_task import Report, Task
+from launcher.schedulers.slurm.task import Report, Task
 
 PREFIX = "rlsweep-"
 #: What submitit raises when sbatch refuses.

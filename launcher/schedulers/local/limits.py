@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.run import lifecycle
-from launcher.schedulers.memory import GB
+from launcher.schedulers.local.memory import GB
 
 
 @dataclass(frozen=True)

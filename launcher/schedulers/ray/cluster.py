@@ -22,20 +22,21 @@ from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
 from launcher.run import claim, lifecycle
 from launcher.run import folder as folders
-from launcher.schedulers import memory, ray_fit
-from launcher.schedulers.clusters import Order, Place
-from launcher.schedulers.pool import cores, visible_devices
+from launcher.schedulers.local import memory
+from launcher.schedulers.local.pool import cores, visible_devices
 from launcher.schedulers.protocol import Ended, SchedulerError
-from launcher.schedulers.ray_fit import Node
+from launcher.schedulers.ray import placement
+from launcher.schedulers.ray.placement import Node
+from launcher.schedulers.registry import Order, Place
 
 _LOST_S = 5.0
-_TASK = "launcher.schedulers.ray_job:run"
+_TASK = "launcher.schedulers.ray.task:run"
 
 
 def check(plan: Plan, wanted: Sequence[str]) -> None:
     """Refuse what this machine cannot run, where the cluster is to be started here; `start` asks one that is there."""
     if plan.cluster["address"] is None:
-        ray_fit.refuse(plan, wanted, [own(plan.cluster)], "the Ray that is started on this machine")
+        placement.refuse(plan, wanted, [own(plan.cluster)], "the Ray that is started on this machine")
 
 
 def own(cluster: Mapping[str, Any]) -> dict[str, float]:
@@ -43,7 +44,7 @@ def own(cluster: Mapping[str, Any]) -> dict[str, float]:
     return {
         "CPU": cluster["cpus"] or cores(),
         "GPU": len(visible_devices()),
-        "memory": max(memory.available() - ray_fit.OBJECTS, memory.GB),
+        "memory": max(memory.available() - placement.OBJECTS, memory.GB),
     }
 
 
@@ -56,7 +57,7 @@ def start(order: Order) -> Place:
     try:
         scheduler.wait(cluster["start_s"])
         name = "the Ray that is started on this machine" if address is None else f"the Ray cluster at {address}"
-        ray_fit.refuse(order.plan, order.wanted, scheduler.nodes, name)
+        placement.refuse(order.plan, order.wanted, scheduler.nodes, name)
     except BaseException:
         scheduler.close()
         raise
@@ -66,7 +67,7 @@ def start(order: Order) -> Place:
 
 
 class RayCluster:
-    """A scheduler that speaks with a driver of its own (`ray_driver`), so that it outlives the cluster."""
+    """A scheduler that speaks with a driver of its own (driver.py), so that it outlives the cluster."""
 
     def __init__(self, order: Order, shapes: Mapping[str, Shape], task: str = _TASK) -> None:
         """Start the driver; `shapes`: what each run asks for, by its id; `task`: what Ray's tasks call."""
@@ -80,7 +81,7 @@ class RayCluster:
         with theirs, open(self.output, "ab") as output:
             paths = [str(order.root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", "launcher.schedulers.ray_driver", str(theirs.fileno())],
+                [sys.executable, "-m", "launcher.schedulers.ray.driver", str(theirs.fileno())],
                 cwd=order.root,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
                 pass_fds=[theirs.fileno()],
@@ -113,7 +114,7 @@ class RayCluster:
         if most is not None:
             return int(most) - len(self._running)
         # Each run takes its share of the whole; a cluster that has shrunk below a shape still gets its runs, to wait.
-        taken = sum(1 / max(1, ray_fit.room(shape, self.nodes)) for shape in self._running.values())
+        taken = sum(1 / max(1, placement.room(shape, self.nodes)) for shape in self._running.values())
         return int(taken < 1 - 1e-9)
 
     def submit(self, folder: Path, job: str) -> None:

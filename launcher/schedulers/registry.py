@@ -15,9 +15,9 @@ from launcher.schedulers.protocol import Scheduler
 
 #: conf/cluster/<file>.yaml: name -> the module that fulfils Cluster.
 CLUSTERS: Mapping[str, str] = {
-    "local": "launcher.schedulers.local",
-    "slurm": "launcher.schedulers.slurm",
-    "ray": "launcher.schedulers.ray_cluster",
+    "local": "launcher.schedulers.local.cluster",
+    "slurm": "launcher.schedulers.slurm.cluster",
+    "ray": "launcher.schedulers.ray.cluster",
 }
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from launcher.planning.plan import Plan
 from launcher.planning.resources import shape
-from launcher.schedulers.clusters import Order, Place
-from launcher.schedulers.guard import limits
-from launcher.schedulers.pool import Pool, slots, visible_devices
+from launcher.schedulers.local.limits import limits
+from launcher.schedulers.local.pool import Pool, slots, visible_devices
+from launcher.schedulers.registry import Order, Place
 
 
 def check(plan: Plan, wanted: Sequence[str]) -> None:

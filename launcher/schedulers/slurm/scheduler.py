@@ -1,7 +1,7 @@
 """Runs as SLURM's job arrays, watched from here while this process lives, and able to go on without it.
 
 The run folders are the truth; what SLURM says is asked for where they are silent. A job that is preempted, or reaches
-its time limit, takes its own place in the queue again (slurm_task), and one whose node fails is requeued by SLURM: only
+its time limit, takes its own place in the queue again (task.py), and one whose node fails is requeued by SLURM: only
 what ended for good comes back to the launcher. Jobs that an earlier launch left behind are adopted, not doubled.
 """
 
@@ -20,11 +20,12 @@ from typing import Any
 from launcher.planning.resources import Shape
 from launcher.run import claim, launch_record, lifecycle, stop_request
 from launcher.run import folder as folders
-from launcher.schedulers import slurm_arrays, slurm_queue
 from launcher.schedulers.protocol import Ended, SchedulerError
-from launcher.schedulers.slurm_arrays import Arrays
-from launcher.schedulers.slurm_queue import Job
-from launcher.schedulers.slurm_task import Task
+from launcher.schedulers.slurm import arrays as slurm_arrays
+from launcher.schedulers.slurm import queue
+from launcher.schedulers.slurm.arrays import Arrays
+from launcher.schedulers.slurm.queue import Job
+from launcher.schedulers.slurm.task import Task
 
 _EVERYTHING = 1_000_000
 _UNLIMITED = 100_000
@@ -278,7 +279,7 @@ class Slurm:
 
     def _known(self) -> Mapping[str, Job] | None:
         """What SLURM knows of our jobs; None, after some seconds, while it does not answer."""
-        known = slurm_queue.mine(slurm_arrays.PREFIX)
+        known = queue.mine(slurm_arrays.PREFIX)
         self._away = known is None
         return known
 
@@ -316,7 +317,7 @@ class Slurm:
         _scancel(stuck)
         for one in self._submitted.values():
             one.missed = 0 if one.job in known else one.missed + 1
-        gone = slurm_queue.ended(one.job for one in self._submitted.values() if one.missed >= _PATIENCE)
+        gone = queue.ended(one.job for one in self._submitted.values() if one.missed >= _PATIENCE)
         for one in list(self._submitted.values()):
             job = known.get(one.job) or gone.get(one.job)
             if job is not None and (job.over or job.stuck):
@@ -377,4 +378,4 @@ def _shares(sizes: Sequence[int], slots: int) -> list[int]:
 def _scancel(jobs: Sequence[str], *options: str) -> None:
     """scancel some jobs or tasks; the list is cut, for a command line is only so long."""
     for at in range(0, len(jobs), 500):
-        slurm_queue.ask(["scancel", *options, *jobs[at : at + 500]])
+        queue.ask(["scancel", *options, *jobs[at : at + 500]])

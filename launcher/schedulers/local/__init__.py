@@ -1,0 +1,1 @@
+"""`cluster=local`: a pool of warm workers on this machine."""

@@ -1,0 +1,1 @@
+"""`cluster=ray`: each run a task of a Ray cluster."""

@@ -1,0 +1,1 @@
+"""`cluster=slurm`: runs as job arrays, and back by the queue and the state files."""
