@@ -1,8 +1,8 @@
 """The entry: python launch.py -m experiment=NAME [overrides]
 
 Hydra reads the command line (--help, --cfg job, --info ... are its own); the experiment's overrides go unread to our
-sweeper, which plans them all at once (launcher/sweeper.py says why). Exit codes: 0 fine, 1 some runs are not done, 2
-usage or invalid plan; 130 after Ctrl-C while it plans or reports.
+sweeper, which plans them all at once (launcher/execution/sweeper.py says why). Exit codes: 0 fine, 1 some runs are not
+done, 2 usage or invalid plan; 130 after Ctrl-C while it plans or reports.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _main() -> int:
         return 2
     import hydra
 
+    from launcher.execution.sweeper import SweepExit
     from launcher.project import EXIT_USAGE
-    from launcher.sweeper import SweepExit
 
     application = hydra.main(version_base="1.3", config_path="conf", config_name="config")(job)
     sys.argv[1:] = hand_over(sys.argv[1:])

@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from launcher import sweep
+from launcher.execution import sweep
 from launcher.planning import planner
 from launcher.run import folder as folders
 from launcher.schedulers.local.pool import without_main

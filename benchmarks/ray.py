@@ -19,9 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from launcher import progress
+from launcher.execution import progress
+from launcher.execution.reconciler import Interruption, Reconciler
 from launcher.planning import freeze, planner, resources
-from launcher.reconciler import Interruption, Reconciler
 from launcher.run import claim
 from launcher.run import folder as folders
 from launcher.run.launch_record import Launch

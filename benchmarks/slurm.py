@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launcher import sweep
+from launcher.execution import sweep
 from launcher.planning import freeze, planner
 from tests.cluster import leftovers
 from tests.cluster.slurm import Lab, missing_slurm

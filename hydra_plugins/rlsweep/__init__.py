@@ -5,11 +5,11 @@ from __future__ import annotations
 from hydra.core.config_store import ConfigStore
 from hydra.plugins.sweeper import Sweeper
 
-from launcher.sweeper import ReconcilingSweeper
+from launcher.execution.sweeper import ReconcilingSweeper
 
 
 class RlsweepSweeper(ReconcilingSweeper, Sweeper):
-    """`hydra/sweeper: rlsweep`; the work is in launcher/sweeper.py."""
+    """`hydra/sweeper: rlsweep`; the work is in launcher/execution/sweeper.py."""
 
 
 ConfigStore.instance().store(

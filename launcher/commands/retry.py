@@ -101,7 +101,7 @@ def _sweep_all(commands: Sequence[Sequence[str]], plans: Sequence[Plan]) -> int:
 
 def _sweep(words: Sequence[str], plan: Plan) -> int:
     """Run an experiment's command: here, or, with another launcher of Hydra's, as it was said."""
-    from launcher import sweep
+    from launcher.execution import sweep
     from launcher.planning.overrides import is_hydras
 
     if any(is_hydras(word) for word in words):

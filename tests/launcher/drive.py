@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from launcher import sweep
+from launcher.execution import sweep
 from launcher.planning import freeze, planner
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from launcher import sweep, sweeper
 from launcher.errors import InvalidPlan
+from launcher.execution import sweep, sweeper
+from launcher.execution.progress import Plain
+from launcher.execution.reconciler import interruptible
 from launcher.planning import freeze, planner
-from launcher.progress import Plain
-from launcher.reconciler import interruptible
 from launcher.run import folder as folders
 from tests.launcher.conftest import ROOT
 from tests.launcher.test_pool import small_disk as small_disk

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher import progress
 from launcher.errors import InvalidPlan, Problem
+from launcher.execution import progress
+from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import freeze, hypotheses
 from launcher.planning.plan import Plan
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
-from launcher.reconciler import Outcome, Reconciler, interruptible
 from launcher.run import catalog, folder, launch_record, lifecycle
 from launcher.run.folder import State
 from launcher.run.launch_record import Launch

@@ -57,9 +57,9 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
 
     plugin: the launcher that Hydra has set up, in place of the pool on this machine.
     """
-    from launcher import sweep
     from launcher.config.hydra_compose import Composer
     from launcher.errors import InvalidPlan
+    from launcher.execution import sweep
     from launcher.files import BadRunFolder
     from launcher.planning import planner
 

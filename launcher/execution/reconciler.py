@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from launcher.progress import Display
+from launcher.execution.progress import Display
 from launcher.run import claim, lifecycle, stop_request
 from launcher.run import folder as folders
 from launcher.run.folder import State
