@@ -11,8 +11,9 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 
-from launcher import leftovers, text
-from launcher.leftovers import Leftover, Policy
+from launcher import text
+from launcher.maintenance import garbage
+from launcher.maintenance.garbage import Leftover, Policy
 from launcher.project import EXIT_FINE
 
 HELP = "list what nothing needs any more (old checkpoints, leftovers); --delete removes it"
@@ -30,9 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: deleted (true or false), bytes, items (what, path, bytes, run)."""
     policy = Policy(keep_last=given.keep == "last")
-    found = leftovers.find(given.multirun, policy)
+    found = garbage.find(given.multirun, policy)
     if given.delete:
-        found = leftovers.delete(given.multirun, found, policy)
+        found = garbage.delete(given.multirun, found, policy)
     if given.json:
         items = [{"what": one.what, "path": str(one.path), "bytes": one.size, "run": one.run} for one in found]
         print(json.dumps({"deleted": given.delete, "bytes": sum(one.size for one in found), "items": items}, indent=1))

@@ -32,15 +32,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: id, identity {recorded, computed, wrong}, differences, steps, run {folder, state, ...} or null."""
-    from launcher import reproduction
+    from launcher.maintenance import reproduce
 
     folder = catalog.find_run(given.multirun.resolve(), given.run)
-    wrong = reproduction.check_identity(folder).wrong
+    wrong = reproduce.check_identity(folder).wrong
     again = None
     if given.again and not wrong:
         scratch = Path(tempfile.mkdtemp(prefix=f"rlsweep-{folder.name}-"))
-        again = reproduction.rerun(folder, ROOT, scratch)
-    document = reproduction.document(folder, ROOT, again)
+        again = reproduce.rerun(folder, ROOT, scratch)
+    document = reproduce.document(folder, ROOT, again)
     if given.json:
         print(json.dumps(document, indent=1))
     else:

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from launcher import leftovers
 from launcher.__main__ import main
 from launcher.config import verl_tree
-from launcher.leftovers import Policy
+from launcher.maintenance import garbage
+from launcher.maintenance.garbage import Policy
 from launcher.planning import freeze, planner
 from launcher.run import claim, launch_record
 from launcher.run import folder as folders
@@ -111,12 +111,12 @@ def test_nothing_of_a_run_with_an_owner_goes(multirun, capsys):
 
 def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun):
     policy = Policy()
-    found = leftovers.find(multirun, policy)
+    found = garbage.find(multirun, policy)
     failed = folders.run_folder(multirun, "failed")
     with claim.locked(failed):
         claim.acquire(failed, 2)
     make_plan(multirun, "late", {"A": ["orphan"]})
-    gone = {os.path.relpath(one.path, multirun) for one in leftovers.delete(multirun, found, policy)}
+    gone = {os.path.relpath(one.path, multirun) for one in garbage.delete(multirun, found, policy)}
     assert gone == LISTED - {"runs/orphan", "runs/failed/checkpoints/step_000002"}
     assert folders.run_folder(multirun, "orphan").is_dir()
 

@@ -16,8 +16,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher import reproduction, secrets
+from launcher import secrets
 from launcher.config import identity
+from launcher.maintenance import reproduce
 from launcher.run import folder as folders
 from launcher.run.folder import State
 from launcher.worker import provenance
@@ -185,17 +186,17 @@ def frozen(multirun: Path, **changes: Any) -> Path:
 
 
 def test_an_edited_configuration_or_base_is_another_run(tmp_path: Path) -> None:
-    assert reproduction.check_identity(frozen(tmp_path / "a")).wrong == ()
-    (edited,) = reproduction.check_identity(frozen(tmp_path / "b", seed=2)).wrong
+    assert reproduce.check_identity(frozen(tmp_path / "a")).wrong == ()
+    (edited,) = reproduce.check_identity(frozen(tmp_path / "b", seed=2)).wrong
     assert "config.yaml was changed" in edited
     folder = frozen(tmp_path / "c")
     base = folders.base_path(tmp_path / "c", folders.read_config(folder)["base"])
     base.write_text(base.read_text() + "more: 1\n")
-    assert any("base" in line and "was changed" in line for line in reproduction.check_identity(folder).wrong)
+    assert any("base" in line and "was changed" in line for line in reproduce.check_identity(folder).wrong)
     base.unlink()
-    assert reproduction.check_identity(folder).wrong == (f"{base} is gone",)
+    assert reproduce.check_identity(folder).wrong == (f"{base} is gone",)
     folder.rename(folder.with_name("0" * 16))
-    assert "is called" in reproduction.check_identity(folder.with_name("0" * 16)).wrong[-1]
+    assert "is called" in reproduce.check_identity(folder.with_name("0" * 16)).wrong[-1]
 
 
 def lines(folder: Path, *records: dict[str, Any]) -> Path:
@@ -208,14 +209,14 @@ def lines(folder: Path, *records: dict[str, Any]) -> Path:
 def test_metrics_are_compared_to_the_last_bit_but_for_the_clock(tmp_path: Path) -> None:
     one = lines(tmp_path / "a", {"x": 0.1, "cost/step_seconds": 1, "time": 1}, {"x": float("nan")})
     two = lines(tmp_path / "b", {"x": 0.1, "cost/step_seconds": 2, "time": 2}, {"x": float("nan")})
-    assert reproduction.compare(one, two) == (2, None)
+    assert reproduce.compare(one, two) == (2, None)
     off = lines(tmp_path / "c", {"x": 0.1}, {"x": 0.1})
-    assert reproduction.compare(one, off) == (1, "step 2: x was nan and is 0.1")
+    assert reproduce.compare(one, off) == (1, "step 2: x was nan and is 0.1")
     nearly = lines(tmp_path / "d", {"x": 0.1 + 2**-55})
-    equal, difference = reproduction.compare(one, nearly)
+    equal, difference = reproduce.compare(one, nearly)
     assert equal == 0 and difference is not None and difference.startswith("step 1: x was 0.1 and is 0.10000000000000")
     short = lines(tmp_path / "e", {"x": 0.1})
-    assert reproduction.compare(one, short) == (1, "the repetition ends after step 1")
+    assert reproduce.compare(one, short) == (1, "the repetition ends after step 1")
 
 
 @pytest.mark.train

@@ -1,0 +1,1 @@
+"""After the runs: what may be deleted, and whether a run can be done again."""
