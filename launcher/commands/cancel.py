@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from launcher import completion
+from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog, claim, folder
 from launcher.run.lifecycle import cancel

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import completion, text
+from launcher import text
+from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog

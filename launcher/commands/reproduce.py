@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher import completion
+from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE, ROOT
 from launcher.run import catalog
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from launcher import completion, files
+from launcher import files
+from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
