@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 
 from analysis import derived
 from analysis.checks import KEY, OWN_METRIC, BadValue, refuse
-from analysis.floor import multiplied, seeds_needed
 from analysis.settings import Settings, settings
+from analysis.stats.resolution import multiplied, seeds_needed
 
-# Two seeds are as far from their median as each other. Of three, one is the median: analysis.spread's t is at most 2,
+# Two seeds are as far from their median as each other. Of three, one is the median: stats.dispersion's t is at most 2,
 # and this is its two-sided p with two degrees of freedom.
 _SPREAD_OF_THREE = 1 - 2 / math.sqrt(6)
 _FEWEST_SEEDS = {"test": "paired_t", "family": "holm"}  # they have no smallest p

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import compare, student
 from analysis.hypothesis import Hypothesis
 from analysis.numbers import format_estimate
-from analysis.student import Interval
+from analysis.stats import compare, t_test
+from analysis.stats.t_test import Interval
 from analysis.study import Block, Comparison, Measure, Study, block, range_of, time_to
 
 
@@ -34,8 +34,8 @@ def comparison_of(found: Block, group: str) -> Comparison:
 def would_decide(distances: Sequence[NDArray[np.float64]], alpha: float) -> str:
     """How many seeds would decide, if mean and spread stay as they are: distances[i], (n,), is of each seed to a
     bound, of which the nearest counts."""
-    found = [abs(mean.value) / mean.sd for d in distances if (mean := student.mean(d)) is not None and mean.sd]
-    seeds = student.seeds_to_find(min(found), alpha) if found else None
+    found = [abs(mean.value) / mean.sd for d in distances if (mean := t_test.mean(d)) is not None and mean.sd]
+    seeds = t_test.seeds_to_find(min(found), alpha) if found else None
     if not found or (seeds is not None and seeds <= max(d.size for d in distances)):
         return ""  # what is in the way is not the number of seeds: a stricter level, or another metric
     return seeds_said(seeds)
@@ -43,17 +43,17 @@ def would_decide(distances: Sequence[NDArray[np.float64]], alpha: float) -> str:
 
 def seeds_said(seeds: float | None) -> str:
     """The end of a sentence on how many seeds would decide; None: more than student.MOST_SEEDS."""
-    if seeds is None or seeds > student.MOST_SEEDS:
-        return f"; more than {student.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
+    if seeds is None or seeds > t_test.MOST_SEEDS:
+        return f"; more than {t_test.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
     return f"; about {seeds:g} seeds would decide if mean and spread stay as they are"
 
 
 def seeds_to_tell(comparison: Comparison, alpha: float) -> float | None:
     """How many seeds would tell the two apart at this level; infinite above student.MOST_SEEDS, None without spread."""
-    mean = student.mean(np.subtract(comparison.a, comparison.b))
+    mean = t_test.mean(np.subtract(comparison.a, comparison.b))
     if mean is None or not mean.sd:
         return None
-    seeds = student.seeds_to_find(abs(mean.value) / mean.sd, alpha)
+    seeds = t_test.seeds_to_find(abs(mean.value) / mean.sd, alpha)
     return math.inf if seeds is None else seeds
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis import cells, factors, family, student
-from analysis.factors import Effect, Fit
+from analysis import cells
 from analysis.read import Cell, Run
-from analysis.student import Interval
+from analysis.stats import factorial, multiplicity, t_test
+from analysis.stats.factorial import Effect, Fit
+from analysis.stats.t_test import Interval
 from analysis.study import Study
 
 Seeds = dict[int, dict[Cell, float]]
@@ -72,10 +73,10 @@ def grids(study: Study) -> list[Grid]:
 
 def _grid(study: Study, group: str) -> Grid | None:
     kept = _kept(study, group)
-    if not kept.seeds or not factors.levels_of(kept.planned):
+    if not kept.seeds or not factorial.levels_of(kept.planned):
         return None
-    at, out = factors.separable(_in_order(study, next(iter(kept.seeds.values()))))
-    levels = factors.levels_of(at)
+    at, out = factorial.separable(_in_order(study, next(iter(kept.seeds.values()))))
+    levels = factorial.levels_of(at)
     if not levels:
         return None
     values = {seed: {cell: own[cell] for cell in at} for seed, own in kept.seeds.items()}
@@ -90,14 +91,14 @@ def _grid(study: Study, group: str) -> Grid | None:
         notes.append("with cells missing, means are compared as if no three factors interacted (least squares)")
     if len(values) == 1:
         notes.append("one seed: effects have no interval, and its luck is not told from them")
-    fit = factors.fit(values)
-    effects = factors.effects_of(fit, study.settings.alpha)
+    fit = factorial.fit(values)
+    effects = factorial.effects_of(fit, study.settings.alpha)
     if _cut(study, group):
         notes.append("some times are cut at the budget: no t interval would hold")
         effects = tuple(replace(effect, interval=None, d=None) for effect in effects)
     less = _less_baseline(study, group, values)
     censored = _cut(study, group, study.sweep.baseline)
-    return Grid(group, tuple(values), fit, factors.fit(less) if less else None, effects, tuple(notes), censored)
+    return Grid(group, tuple(values), fit, factorial.fit(less) if less else None, effects, tuple(notes), censored)
 
 
 def _cut(study: Study, *groups: str | None) -> bool:
@@ -173,12 +174,12 @@ def cell_results(study: Study) -> list[CellResult]:
         for run in sweep.runs:
             if run.group == group:
                 by_cell.setdefault(_arranged(run.cell, order), []).append(run)
-        if factors.levels_of(by_cell):
+        if factorial.levels_of(by_cell):
             against = base if group != baseline else None
             cut = _cut(study, group, baseline)
             found += [_cell(study, cell, runs, against, test, cut) for cell, runs in by_cell.items()]
     compared = [place for place, one in enumerate(found) if one.pairs]
-    adjusted = family.benjamini_hochberg([found[place].p for place in compared])
+    adjusted = multiplicity.benjamini_hochberg([found[place].p for place in compared])
     for place, q in zip(compared, adjusted, strict=True):
         found[place] = replace(found[place], q=q)
     return found
@@ -197,8 +198,8 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     pairs = _pairs(values, cell, base) if base is not None and values else None
     if pairs is None or not pairs.seeds:
         return CellResult(group, cell, len(values), len(own), mean, 0, None, None, None, None, remark)
-    d, size = student.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
-    spread = None if cut else student.mean(d, size)  # of times cut at the budget no t interval is right
+    d, size = t_test.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
+    spread = None if cut else t_test.mean(d, size)  # of times cut at the budget no t interval is right
     interval = spread.interval(study.settings.alpha) if spread is not None else None
-    p = family.single(d, test, study.settings.seed)
+    p = multiplicity.single(d, test, study.settings.seed)
     return CellResult(group, cell, len(values), len(own), mean, d.size, float(d.mean()), interval, p, None, remark)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from analysis import cells, resample
+from analysis import cells
 from analysis.drawing import Sketch, canvas_of, legend, look_of
 from analysis.metrics import capital
 from analysis.numbers import format_estimate
-from analysis.resample import Resampled
-from analysis.student import Interval
+from analysis.stats import resample
+from analysis.stats.resample import Resampled
+from analysis.stats.t_test import Interval
 from analysis.study import Study
 from analysis.tables import Table
 from analysis.traces import Array

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import student
 from analysis.numbers import format_estimate, format_number
+from analysis.stats import t_test
 from analysis.study import Comparison, times_cut
 
 
@@ -53,7 +53,7 @@ def ratio(over: Sequence[float], under: Sequence[float], alpha: float, cut: tupl
     if all(cut):
         return Ratio(n, None, None, None, "times of both groups are cut at the budget")
     logs = np.log(np.asarray(over)) - np.log(np.asarray(under))
-    value, interval = math.exp(float(logs.mean())), student.t_interval(logs, alpha)
+    value, interval = math.exp(float(logs.mean())), t_test.t_interval(logs, alpha)
     bound = "at least" if cut[0] else "at most" if cut[1] else None
     if interval is None:
         why = "one seed has no spread" if n == 1 else f"all {n} ratios are equal: without spread there is no interval"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import student
 from analysis.drawing import INK, Sketch, canvas_of, colours, legend, panels_of
-from analysis.factors import Fit
 from analysis.grid import Grid
+from analysis.stats import t_test
+from analysis.stats.factorial import Fit
 from analysis.study import Study
 from analysis.traces import Array
 
@@ -152,7 +152,7 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
             named: dict[str, Any] = {"gid": gid, "label": f"{x} = {fit.levels[x][i]}, {y} = {fit.levels[y][j]}"}
             axes.plot(at[:1], at[1:], "o", alpha=0.0, **named)
             values[gid], names[f"cell{role}"] = shown[i, j : j + 1], name
-            spread = None if grid.censored else student.mean(over[i, j], fit.size)
+            spread = None if grid.censored else t_test.mean(over[i, j], fit.size)
             if spread is not None:
                 ends = spread.interval(study.settings.alpha)
                 intervals[gid] = np.array(ends[:1]), np.array(ends[1:])

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import cells, scale, student
+from analysis import cells
 from analysis.drawing import INK, Sketch, colours, legend, panels_of
 from analysis.metrics import capital
 from analysis.numbers import format_estimate, format_p
 from analysis.read import Cell, Run
-from analysis.scale import SizeTrend
+from analysis.stats import scaling, t_test
+from analysis.stats.scaling import SizeTrend
 from analysis.study import Study
 from analysis.tables import Table, better
 from analysis.traces import Array
@@ -80,7 +81,9 @@ def sizes(study: Study) -> Sizes | None:
             }
             differences[group] = {size: np.subtract(found.a, found.b) for size, found in pairs.items()}
             direction = measure.better or "higher"
-            trends[group] = scale.size_trend(list(pairs), a, b, settings.alpha, direction=direction, seed=settings.seed)
+            trends[group] = scaling.size_trend(
+                list(pairs), a, b, settings.alpha, direction=direction, seed=settings.seed
+            )
     censored = any(value.reached is False for value in study.primary.values.values())
     return Sizes(models, values, differences, lost, trends, censored, tuple(notes))
 
@@ -228,7 +231,7 @@ def _points(
             "gid": f"dots{role}",
         }
         axes.plot([x * _ASIDE] * own.size, own, "o", **dots)
-        interval = None if found.censored else student.t_interval(own, study.settings.alpha)
+        interval = None if found.censored else t_test.t_interval(own, study.settings.alpha)
         if interval is not None:
             axes.plot((x, x), interval, color=colour, linewidth=1.6, gid=f"span{role}")
             intervals[f"mean{role}"] = np.array(interval[:1]), np.array(interval[1:])

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import cells, compare, derived, student
-from analysis.compare import FamilyResult, PairedResult
-from analysis.floor import cannot_decide, floor, multiplied, seeds_needed
+from analysis import cells, derived
 from analysis.metrics import describe
 from analysis.numbers import format_number, format_p
 from analysis.read import Run, Sweep
 from analysis.settings import Settings
-from analysis.summarize import restricted_mean
+from analysis.stats import compare, t_test
+from analysis.stats.compare import FamilyResult, PairedResult
+from analysis.stats.curve_summaries import restricted_mean
+from analysis.stats.resolution import cannot_decide, floor, multiplied, seeds_needed
 from analysis.target import Target
 from analysis.values import CommonRange, Value, common_range, value_of
 
@@ -302,7 +303,7 @@ def _estimate(
         return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
     means = cells.means(kept)
     mean = float(np.mean(list(means.values()))) if means else None
-    interval = student.t_interval(list(means.values()), alpha) if means else None
+    interval = t_test.t_interval(list(means.values()), alpha) if means else None
     reached = None
     if measure.summary == "time_to":
         used = [values[run.id] for run in runs if run.cell in kept.seeds.get(run.seed, ())]
@@ -319,7 +320,7 @@ def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
     seeds = sorted({seed for found in pairs.values() for seed in found.seeds})
     matrix = np.full((len(seeds), len(pairs)), np.nan)
     for column, found in enumerate(pairs.values()):
-        matrix[[seeds.index(seed) for seed in found.seeds], column] = student.difference(found.a, found.b)
+        matrix[[seeds.index(seed) for seed in found.seeds], column] = t_test.difference(found.a, found.b)
     return matrix
 
 

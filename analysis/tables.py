@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis import looks, ratio
-from analysis.compare import PairedResult
-from analysis.floor import DRAWS, EXACT_UP_TO
 from analysis.metrics import capital, caveats, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.read import Run
+from analysis.stats.compare import PairedResult
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 from analysis.study import AXES, Block, Comparison, Estimate, Measure, Study
 from analysis.verdicts import Verdict
 

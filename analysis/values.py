@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import summarize, trend
 from analysis.read import Run
-from analysis.summarize import NotEvaluable, TimeTo
+from analysis.stats import curve_summaries, trend
+from analysis.stats.curve_summaries import NotEvaluable, TimeTo
 
 Array = NDArray[np.float64]
 CLOCK = "samples/total"  # what passes on the axis `samples`
@@ -23,8 +23,8 @@ _WHOLE: Mapping[str, Callable[[Array, Array, int], float]] = {
     "mean": lambda steps, values, window: float(values.mean()),
     "slope": lambda steps, values, window: trend.theil_sen(steps, values),
     "trend": lambda steps, values, window: trend.kendall(steps, values),
-    "lowest_relative": lambda steps, values, window: summarize.lowest_relative(values),
-    "largest_change": lambda steps, values, window: summarize.largest_change(steps, values, window),
+    "lowest_relative": lambda steps, values, window: curve_summaries.lowest_relative(values),
+    "largest_change": lambda steps, values, window: curve_summaries.largest_change(steps, values, window),
 }
 
 
@@ -98,7 +98,7 @@ def common_range(
             reasons[run.id] = run.problem or "not recorded"
         else:
             try:
-                steps, values = summarize.measured(run.curves.steps, run.curves.values[metric])
+                steps, values = curve_summaries.measured(run.curves.steps, run.curves.values[metric])
             except NotEvaluable as error:
                 reasons[run.id] = str(error)
             else:
@@ -124,7 +124,7 @@ def common_range(
         key, steps = (run.group, run.cell), found[run.id][0]
         late = key in first and steps[0] > first[key] + spacing
         beheaded = late and run.curves.steps[0] > opened[key] + spacing
-        if beheaded or (late and steps[0] > (1 - summarize.FINAL) * last[key]):
+        if beheaded or (late and steps[0] > (1 - curve_summaries.FINAL) * last[key]):
             reasons[run.id] = f"{metric} begins at step {steps[0]:g}, others at {first[key]:g}"
             del found[run.id]
         elif run.problem is not None:
@@ -161,7 +161,7 @@ def _clocks(runs: Sequence[Run]) -> dict[str, tuple[Array, Array]]:
     found = {}
     for run in runs:
         with contextlib.suppress(NotEvaluable, KeyError):
-            found[run.id] = summarize.measured(run.curves.steps, run.curves.values[CLOCK])
+            found[run.id] = curve_summaries.measured(run.curves.steps, run.curves.values[CLOCK])
     return found
 
 
@@ -173,8 +173,8 @@ def _absent(runs: Sequence[Run], metric: str) -> frozenset[str]:
 
 # Summaries of which the steps alone say whether there is one: of the range, steps (n,) and values (runs, n).
 _TOGETHER: Mapping[str, Callable[[CommonRange, Array, Array], Array]] = {
-    "final": lambda common, steps, values: summarize.finals(steps, values, common.stop),
-    "auc": lambda common, steps, values: summarize.areas(steps, values, common.start, common.stop),
+    "final": lambda common, steps, values: curve_summaries.finals(steps, values, common.stop),
+    "auc": lambda common, steps, values: curve_summaries.areas(steps, values, common.start, common.stop),
 }
 _SOME = 64  # curves, of some thousand points: what is made of them on the way stays in the processor's cache
 
@@ -223,9 +223,11 @@ def _value_of(
         if summary == "best":
             spacing = _spacing(steps) if steps.size > 1 else 1.0
             points = max(1, round(window / spacing))  # a metric of every tenth step has two points in twenty steps
-            return Value(summarize.best(values[_inside(common, steps)], points, direction=direction), carried=carried)
+            return Value(
+                curve_summaries.best(values[_inside(common, steps)], points, direction=direction), carried=carried
+            )
         if summary in ("early", "early_variance"):
-            phase = summarize.early(steps, values, common.stop)
+            phase = curve_summaries.early(steps, values, common.stop)
             if summary == "early":
                 return Value(phase.mean, carried=carried)
             if phase.step_variance == np.inf:
@@ -237,7 +239,7 @@ def _value_of(
             return Value(_WHOLE[summary](steps[inside], values[inside], window), carried=carried)
         if threshold is None:
             return Value(None, "the threshold is not known: the baseline has no final value")
-        reach: TimeTo = summarize.time_to(
+        reach: TimeTo = curve_summaries.time_to(
             steps, values, threshold, window=window, budget=common.stop, direction=direction
         )
         time, budget = float(common.at(run_id, np.array([reach.time]))[0]), common.budget

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis import compare, spread
 from analysis import ratio as ratios
 from analysis.declared import UNRECORDED
 from analysis.evidence import (
@@ -37,7 +36,8 @@ from analysis.evidence import (
 )
 from analysis.hypothesis import WORST, Hypothesis
 from analysis.numbers import format_estimate, format_number, format_p
-from analysis.student import Interval
+from analysis.stats import compare, dispersion
+from analysis.stats.t_test import Interval
 from analysis.study import Comparison, Study
 
 SUPPORTED, CONTRADICTED, EQUIVALENT = "supported", "contradicted", "equivalent"
@@ -282,7 +282,7 @@ def _spread(h: Hypothesis, runs: Study) -> Verdict:
     measured = block_of(h, runs, h.metrics[0], against)
     comparison = comparison_of(measured, h.group)
     most = h.high or 1.0
-    found = spread.against(comparison.a, comparison.b, most, runs.settings.alpha) if comparison.a else None
+    found = dispersion.against(comparison.a, comparison.b, most, runs.settings.alpha) if comparison.a else None
     group, other = (runs.sweep.label(name) for name in (h.group, against))
     quantity = f"{measured.measure.title}: spread over seeds of {group} over that of {other}"
     without = unrecorded(comparison, measured, runs) or (few(comparison, runs) if comparison.result.n < 2 else None)
@@ -304,7 +304,7 @@ def _variation(h: Hypothesis, runs: Study) -> Verdict:
     measured = block_of(h, runs, h.metrics[0], None)
     estimate = next(e for e in measured.estimates if e.group == h.group)
     quantity = f"{measured.measure.title} of {runs.sweep.label(h.group)}: standard deviation over mean"
-    n, found = len(estimate.seeds), spread.variation(estimate.values, runs.settings.alpha)
+    n, found = len(estimate.seeds), dispersion.variation(estimate.values, runs.settings.alpha)
     if not estimate.recorded:
         verdict, decided = NOT_EVALUABLE, f"not recorded by {runs.sweep.label(h.group)}"
     elif found is None:
@@ -315,7 +315,7 @@ def _variation(h: Hypothesis, runs: Study) -> Verdict:
         verdict, decided = _within(found[1], h, runs)
         decided += ", if seeds are normal"
         if verdict == INCONCLUSIVE:
-            decided += seeds_said(spread.seeds_to_bound(found[0], h.high or 0.0, runs.settings.alpha))
+            decided += seeds_said(dispersion.seeds_to_bound(found[0], h.high or 0.0, runs.settings.alpha))
     cv, interval = found or (None, None)
     return Verdict(h.id, h.claim, verdict, quantity, cv, interval, format_estimate(cv, interval), n, decided)
 

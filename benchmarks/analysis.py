@@ -24,8 +24,8 @@ from types import ModuleType
 import numpy as np
 import pandas.util._decorators
 
-from analysis import resample
 from analysis.read import read_sweep
+from analysis.stats import resample
 from launcher import files
 from launcher.run import folder as folders
 from launcher.run.folder import State

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import compare, factors, ratio, resample, scale, spread, student
+from analysis import ratio
 from analysis.log import Curves
 from analysis.read import Run, Sweep
 from analysis.settings import settings
+from analysis.stats import compare, dispersion, factorial, resample, scaling, t_test
 from analysis.study import study
 from analysis.verdicts import CONTRADICTED, SUPPORTED, judge
 
@@ -148,11 +149,11 @@ def single(experiments: int, n: int, luck: str) -> Iterator[Rate]:
         pair, two = compare.paired(a, b), compare.unpaired(a, b)
         # Both at the edge: the difference is just what would matter.
         same = compare.equivalence(a, b + 0.5, 0.5)
-        slope = scale.size_trend([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
+        slope = scaling.size_trend([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
         p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p_t, two.p_mann_whitney, same.p, slope.p_t)
         for name, value in zip(list(hits)[:-1], p, strict=True):
             hits[name] += value is not None and value <= ALPHA
-        hits["spread"] += _outside(spread.against(2 + 1.5 * a, b, 1.5, ALPHA).interval, 0)
+        hits["spread"] += _outside(dispersion.against(2 + 1.5 * a, b, 1.5, ALPHA).interval, 0)
     for name, count in hits.items():
         yield Rate(f"{name}, n = {n}, {luck}", count, experiments, most=ALPHA)
 
@@ -191,7 +192,7 @@ def intervals(experiments: int, n: int) -> Iterator[Rate]:
     random = np.random.default_rng([n, 5])
     hits: dict[str, int] = {}
     grid = {(("a", i), ("b", j)): float(0.3 * i + 0.2 * j + 0.1 * (i == j)) for i in range(3) for j in range(2)}
-    truth = {(e.factors, e.levels): e.value for e in factors.effects({0: grid})}
+    truth = {(e.factors, e.levels): e.value for e in factorial.effects({0: grid})}
     tasks = np.linspace(0.0, 1.0, TASKS)
     many = tasks + 0.5 * np.random.default_rng(0).standard_normal((200_000, TASKS))
     gap, iqm, above = 1 - np.minimum(many, 1).mean(), float(resample.iqm(many)), float((many > 0.5).mean())
@@ -201,10 +202,10 @@ def intervals(experiments: int, n: int) -> Iterator[Rate]:
 
     for place in range(experiments):
         a, b = 2 + random.standard_normal(n), 1 + 0.5 * random.standard_normal(n)
-        count("mean over seeds", student.t_interval(a), 2)
+        count("mean over seeds", t_test.t_interval(a), 2)
         count("paired difference", compare.paired(a, b).interval, 1)
         count("Welch difference", compare.unpaired(a, b).interval, 1)
-        varied = spread.variation(20 + (a - 2), ALPHA)
+        varied = dispersion.variation(20 + (a - 2), ALPHA)
         count("coefficient of variation", varied[1] if varied else None, 0.05)
         count("ratio", ratio.ratio(np.exp(0.2 * a).tolist(), np.exp(0.2 * b).tolist(), ALPHA).interval, math.exp(0.2))
         # A seed's luck, and what it does to each cell: the interaction of seeds and cells.
@@ -212,13 +213,15 @@ def intervals(experiments: int, n: int) -> Iterator[Rate]:
             seed: {cell: value + luck + float(random.standard_normal()) for cell, value in grid.items()}
             for seed, luck in enumerate(random.standard_normal(n))
         }
-        effects = factors.effects(seeds)
+        effects = factorial.effects(seeds)
         for effect in (effects[0], effects[-1]):
             kind = "interaction" if len(effect.factors) == 2 else "main effect"
             count(kind, effect.interval, truth[effect.factors, effect.levels])
         sizes = np.log10([1e8, 1e9, 1e10])
         line = random.standard_normal((n, 1)) + np.outer(0.3 + 0.2 * random.standard_normal(n), sizes)
-        count("size slope", scale.size_trend(10**sizes, line + random.standard_normal((n, 3)), 0 * line).interval, 0.3)
+        count(
+            "size slope", scaling.size_trend(10**sizes, line + random.standard_normal((n, 3)), 0 * line).interval, 0.3
+        )
         if place < experiments // 2:  # dearer than all the others
             scores, other = (tasks + 0.5 * random.standard_normal((n, TASKS)) for _ in range(2))
             for name, statistic, true in (

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import looks, student
-from analysis.floor import floor, multiplied, seeds_needed
+from analysis import looks
 from analysis.metrics import capital, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.report.missing import lacking, told
+from analysis.stats import t_test
+from analysis.stats.resolution import floor, multiplied, seeds_needed
 from analysis.study import Block, Comparison, Study
 
 
@@ -244,7 +245,7 @@ def _limits(study: Study) -> tuple[str, ...]:
         text = f"{pairs}: the smallest p that the exact test can give is {format_p(floor(n))}"
         text += f", {format_p(min(1.0, tests * floor(n)))} adjusted for {tests} comparisons" if tests > 1 else ""
         text += f"; it needs {needed} seeds for alpha = {settings.alpha:g}." if n < needed else "."
-        effect = student.detectable(n, settings.alpha)
+        effect = t_test.detectable(n, settings.alpha)
         spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]
         if effect is not None:
             text += f" A paired t test finds with 80% power a true difference of {effect:.2g} standard deviations"

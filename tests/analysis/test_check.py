@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import spread
 from analysis.check import undecidable
 from analysis.read import read_sweep
 from analysis.settings import settings
+from analysis.stats import dispersion
 from analysis.study import study
 from analysis.verdicts import judge
 from tests.analysis.conftest import Lines, MakeSweep
@@ -56,7 +56,7 @@ def test_a_spread_of_too_few_seeds_stays_undecided(alpha: float) -> None:
     asked = settings({"alpha": alpha, "hypotheses": {"H": claim}}, groups=("A", "B"), baseline="A")
     for n, far in ((2, [1, 2]), (3, [1, 2, 3]), (4, [0, 0, 1.01, 1])):
         foreseen = undecidable(asked, {"A": range(n), "B": range(n)})
-        found = spread.against(1000 + np.array(far) / 10, 1000 + 1e-9 * np.roll(far, 1), 1.0, alpha).interval
+        found = dispersion.against(1000 + np.array(far) / 10, 1000 + 1e-9 * np.roll(far, 1), 1.0, alpha).interval
         assert bool(foreseen) == (found is None or found[0] < 0 < found[1]), n
         assert all(one.needed == (3 if alpha > 0.185 else 4) for one in foreseen)
 

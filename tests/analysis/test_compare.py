@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis import compare, exact, student
-from analysis.compare import equivalence, family, paired, unpaired
-from analysis.family import benjamini_hochberg, holm
-from analysis.floor import DRAWS, seeds_needed
+from analysis.stats import compare, exact, t_test
+from analysis.stats.compare import equivalence, family, paired, unpaired
+from analysis.stats.multiplicity import benjamini_hochberg, holm
+from analysis.stats.resolution import DRAWS, seeds_needed
 
 FISHER_MAIZE = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]  # Fisher 1935, eighths of an inch
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
@@ -55,7 +55,7 @@ def test_wilcoxon_with_ties_is_the_enumeration() -> None:
 
 @pytest.mark.parametrize(("n", "expected"), [(2, 11.550), (3, 3.264), (5, 1.682), (10, 0.9960), (34, 0.4951)])
 def test_detectable_effect_has_80_percent_power(n: int, expected: float) -> None:
-    found = student.detectable(n)
+    found = t_test.detectable(n)
     assert found == pytest.approx(expected, abs=6e-4)
     critical = stats.t.ppf(0.975, n - 1)
     shift = found * math.sqrt(n)
@@ -64,7 +64,7 @@ def test_detectable_effect_has_80_percent_power(n: int, expected: float) -> None
 
 
 def test_detectable_with_one_seed_does_not_exist() -> None:
-    assert student.detectable(1) is None
+    assert t_test.detectable(1) is None
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 1.0), (2, 0.5), (3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125)])

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import student
-from analysis.compare import paired
-from analysis.factors import Cell, Effect, effects, fit, separable
-from analysis.scale import size_trend
-from analysis.summarize import NotEvaluable
-from analysis.trend import mann_kendall, theil_sen
+from analysis.stats import t_test
+from analysis.stats.compare import paired
+from analysis.stats.curve_summaries import NotEvaluable
+from analysis.stats.factorial import Cell, Effect, effects, fit, separable
+from analysis.stats.scaling import size_trend
+from analysis.stats.trend import mann_kendall, theil_sen
 
 STEPS = np.arange(1.0, 61.0)
 SEEDS = st.integers(0, 10**6)
@@ -69,7 +69,7 @@ def test_autocorrelated_noise_is_less_often_taken_for_a_trend() -> None:
         for step in range(1, 100):
             noise[step] += 0.6 * noise[step - 1]
         trend = mann_kendall(np.arange(100.0), noise)
-        z = -student.special.ndtri(trend.p / 2) * math.sqrt(trend.inflation)
+        z = -t_test.special.ndtri(trend.p / 2) * math.sqrt(trend.inflation)
         found += trend.p <= 0.05
         plain += z > 1.96
     assert 0.05 * curves < found < 0.7 * plain
@@ -96,7 +96,7 @@ def test_effects_of_a_made_up_grid_are_found() -> None:
     assert find(found, 2).value == pytest.approx(1.5 + 0.75 / 4) and find(found, 1).value == pytest.approx(-1.6875)
     assert find(found, "on").value == pytest.approx(1.1875)
     assert find(found, 2, "on").value == pytest.approx(0.1875)
-    assert find(found, 2, "on").interval == pytest.approx(student.t_interval([0, 0.125, 0.25, 0.375]))
+    assert find(found, 2, "on").interval == pytest.approx(t_test.t_interval([0, 0.125, 0.25, 0.375]))
 
 
 @settings(deadline=None, max_examples=40)
@@ -180,7 +180,7 @@ def test_slope_of_the_difference_is_by_seed() -> None:
     a = b + np.outer(slopes, np.log10(SIZES)) + 0.3
     found = size_trend(SIZES, a, b)
     assert found.slope == pytest.approx(slopes.mean()) and found.n == 6
-    assert found.interval == pytest.approx(student.t_interval(slopes))
+    assert found.interval == pytest.approx(t_test.t_interval(slopes))
     assert found.p_signflip == 2 / 64
     assert found.at[1] == paired(a[:, 1], b[:, 1])
     backwards = size_trend(SIZES[::-1], a[:, ::-1], b[:, ::-1])

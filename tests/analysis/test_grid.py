@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import student
-from analysis.family import benjamini_hochberg
 from analysis.grid import cell_results, grids
 from analysis.grid_tables import grid_tables
 from analysis.report import write
 from analysis.sensitivity import heat_maps, main_effects
 from analysis.settings import REWARD
+from analysis.stats import t_test
+from analysis.stats.multiplicity import benjamini_hochberg
 from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep
 from tests.analysis.test_figures import studied
@@ -53,7 +53,7 @@ def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
     mains = {(e.factors[0], e.levels[0]): e for e in found.effects if len(e.factors) == 1}
     assert mains["gamma", 10.0].value == pytest.approx(0.4 / 3) and mains["rho", 0.6].value == 0
     assert mains["kl", "on"].value == pytest.approx(0.1)
-    assert mains["kl", "on"].interval == pytest.approx(student.t_interval([0.05, 0.1, 0.15]))
+    assert mains["kl", "on"].interval == pytest.approx(t_test.t_interval([0.05, 0.1, 0.15]))
     assert found.less is not None  # less the baseline of the same seed: its luck is gone
     assert found.less.mean_of("gamma", "kl")[2, 1] == pytest.approx([0.3, 0.4, 0.5])
 
@@ -61,7 +61,7 @@ def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
     assert len(results) == len(GRID) and all(one.pairs == 3 for one in results)
     on = [one for one in results if dict(one.cell)["kl"] == "on" and dict(one.cell)["gamma"] != 10.0]
     assert {round(one.difference or 0, 9) for one in on} == {0.2}
-    assert on[0].interval == pytest.approx(student.t_interval([0.1, 0.2, 0.3]))
+    assert on[0].interval == pytest.approx(t_test.t_interval([0.1, 0.2, 0.3]))
     assert [one.q for one in results] == list(benjamini_hochberg([one.p for one in results]))
 
 

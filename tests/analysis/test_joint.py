@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import student
 from analysis.metrics import describe
 from analysis.read import read_sweep
 from analysis.settings import settings
+from analysis.stats import t_test
 from analysis.study import study
 from analysis.verdicts import Verdict, judge
 from tests.analysis.conftest import Lines, MakeSweep
@@ -58,7 +58,7 @@ def test_all_any_and_a_count(folder: Path, more: Any, members: Any, verdict: str
 
 def test_what_one_member_settles_is_asked_of_each_at_a_stricter_level(folder: Path) -> None:
     values = 1 + SPREAD
-    at_one, at_two, at_three = (student.t_interval(values, 0.05 / looks) for looks in (1, 2, 3))
+    at_one, at_two, at_three = (t_test.t_interval(values, 0.05 / looks) for looks in (1, 2, 3))
     assert at_one and at_two and at_three and at_two[0] < BARELY["low"] < at_one[0]
     one = {"H": BARELY, "K": BROKEN}
     all_, any_ = (joint(folder, of, kind=kind)["J"] for of, kind in (({"H": BARELY}, "all"), (one, "any")))

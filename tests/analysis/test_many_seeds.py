@@ -15,16 +15,16 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from analysis import exact, summarize
 from analysis.clouds import Bundle
 from analysis.drawing import TOGETHER, Figure, canvas_of
 from analysis.figures import figures
-from analysis.floor import DRAWS, EXACT_UP_TO
 from analysis.read import read_sweep
 from analysis.rendering import DPI
 from analysis.settings import settings
+from analysis.stats import curve_summaries, exact
+from analysis.stats.curve_summaries import NotEvaluable
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 from analysis.study import study
-from analysis.summarize import NotEvaluable
 from analysis.traces import Panel, Trace, Traces, to_csv
 from tests.analysis.conftest import MakeSweep, metrics
 
@@ -113,13 +113,15 @@ def test_curves_on_one_axis_are_summarised_as_each_alone() -> None:
     x = np.array([1.0, 2, 5, 6, 9, 10])
     rows = np.random.default_rng(0).standard_normal((4, x.size))
     for low, high in ((1, 10), (2, 9), (1.5, 7.25), (5, 5)):
-        assert summarize.areas(x, rows, low, high).tolist() == [summarize.auc(x, row, low, high) for row in rows]
+        assert curve_summaries.areas(x, rows, low, high).tolist() == [
+            curve_summaries.auc(x, row, low, high) for row in rows
+        ]
     for stop in (10.0, 9.0, 6.5):
-        assert summarize.finals(x, rows, stop, fraction=0.5).tolist() == [
-            summarize.final(x, row, stop, fraction=0.5) for row in rows
+        assert curve_summaries.finals(x, rows, stop, fraction=0.5).tolist() == [
+            curve_summaries.final(x, row, stop, fraction=0.5) for row in rows
         ]
     with pytest.raises(NotEvaluable, match="ends at 10 of 12"):
-        summarize.areas(x, rows, 1, 12)
+        curve_summaries.areas(x, rows, 1, 12)
 
 
 def test_runs_on_different_steps_are_each_summarised_on_their_own(make_sweep: MakeSweep) -> None:
@@ -133,7 +135,7 @@ def test_runs_on_different_steps_are_each_summarised_on_their_own(make_sweep: Ma
     for block in found.blocks:
         if block.measure.summary == "auc":
             for run_id, (steps, values) in common.curves.items():
-                assert block.values[run_id].value == summarize.auc(steps, values, common.start, common.stop)
+                assert block.values[run_id].value == curve_summaries.auc(steps, values, common.start, common.stop)
             assert [block.values[run.id].value is None for run in sweep.runs] == [
                 run.id not in common.curves for run in sweep.runs
             ]

@@ -22,12 +22,12 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from analysis import exact, student
-from analysis.compare import equivalence, paired, unpaired
-from analysis.family import benjamini_hochberg, holm
-from analysis.resample import iqm, mean, median, optimality_gap, probability_of_improvement
-from analysis.summarize import NotEvaluable, restricted_mean, survival
-from analysis.trend import mann_kendall, theil_sen
+from analysis.stats import exact, t_test
+from analysis.stats.compare import equivalence, paired, unpaired
+from analysis.stats.curve_summaries import NotEvaluable, restricted_mean, survival
+from analysis.stats.multiplicity import benjamini_hochberg, holm
+from analysis.stats.resample import iqm, mean, median, optimality_gap, probability_of_improvement
+from analysis.stats.trend import mann_kendall, theil_sen
 
 # Student 1908: hours of sleep gained with two drugs, the same ten patients.
 SLEEP = (
@@ -119,7 +119,7 @@ def test_welch_and_equivalence_are_scipys_and_statsmodels() -> None:
 
 def test_detectable_is_statsmodels() -> None:
     for n in (3, 5, 10, 34):
-        assert student.detectable(n) == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-5)
+        assert t_test.detectable(n) == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-5)
 
 
 @settings(max_examples=50)
@@ -195,7 +195,7 @@ def test_scipys_exact_rank_tests_take_ties_as_distinct() -> None:
 def test_pingouins_effect_of_pairs_is_not_d_z() -> None:
     d = np.array(A) - np.array(B)
     found = paired(A, B).d_z
-    assert found == pytest.approx(d.mean() / d.std(ddof=1) * student.hedges(4))
+    assert found == pytest.approx(d.mean() / d.std(ddof=1) * t_test.hedges(4))
     assert float(pingouin.ttest(A, B, paired=True)["cohen_d"].iloc[0]) > found + 0.2  # over the spread between seeds
     # Of the differences themselves it is right, but for the approximate correction 1 - 3 / (4 df - 1).
     assert pingouin.compute_effsize(d, y=0, eftype="hedges") == pytest.approx(found, rel=0.01)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis import resample
-from analysis.resample import (
+from analysis.stats import resample
+from analysis.stats.resample import (
     iqm,
     mean,
     median,

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import resample
-from analysis.compare import unpaired
 from analysis.many import FEWEST, many, many_figure, many_table
 from analysis.report.sections import sections
-from analysis.scale import size_trend
 from analysis.settings import REWARD
 from analysis.sizes import short, sizes, sizes_figure, sizes_table
+from analysis.stats import resample
+from analysis.stats.compare import unpaired
+from analysis.stats.curve_summaries import restricted_mean
+from analysis.stats.scaling import size_trend
 from analysis.study import block_of
-from analysis.summarize import restricted_mean
 from analysis.unpaired import unpaired_table
 from analysis.waiting import waiting
 from launcher import files

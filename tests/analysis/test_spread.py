@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import spread
+from analysis.stats import dispersion
 from tests.analysis.conftest import MakeSweep
 from tests.analysis.test_verdicts import UP, judged, sweep_of
 
@@ -17,7 +17,7 @@ LUCK = np.array([-1.5, -0.9, -0.5, -0.2, 0.1, 0.3, 0.8, 1.2, 1.7, -2.0])
 
 def test_spread_against_is_browns_and_forsythes_test_in_pairs() -> None:
     a, b = 5 + 3 * LUCK, 2 + LUCK[::-1]
-    found = spread.against(a, b, 2.0, 0.05)
+    found = dispersion.against(a, b, 2.0, 0.05)
     distances = np.abs(a - np.median(a)), 2 * np.abs(b - np.median(b))
     expected = stats.ttest_rel(*distances).confidence_interval(0.95)
     assert found.interval == pytest.approx((expected.low, expected.high))
@@ -25,29 +25,29 @@ def test_spread_against_is_browns_and_forsythes_test_in_pairs() -> None:
 
 
 def test_spread_against_what_does_not_scatter() -> None:
-    found = spread.against([1.0, 2.0, 4.0], [3.0, 3.0, 3.0], 1.5, 0.05)
+    found = dispersion.against([1.0, 2.0, 4.0], [3.0, 3.0, 3.0], 1.5, 0.05)
     assert found.ratio is None and found.excess == pytest.approx([1, 0, 2])
 
 
 def test_coefficient_of_variation_has_the_chi_square_interval() -> None:
     values = np.array([9.8, 10.1, 10.4, 9.9])
-    found = spread.variation(values, 0.05)
+    found = dispersion.variation(values, 0.05)
     assert found is not None
     cv, (low, high) = found
     assert cv == pytest.approx(values.std(ddof=1) / values.mean())
     assert low == pytest.approx(cv * np.sqrt(3 / stats.chi2.ppf(0.975, 3)))
     assert high == pytest.approx(cv * np.sqrt(3 / stats.chi2.ppf(0.025, 3)))
-    assert spread.variation(1e300 * values, 0.05) == (pytest.approx(cv), (pytest.approx(low), pytest.approx(high)))
+    assert dispersion.variation(1e300 * values, 0.05) == (pytest.approx(cv), (pytest.approx(low), pytest.approx(high)))
     for none in ([1.0], [2.0, 2.0], [-1.0, 1.0], [0.0, 1.0]):
-        assert spread.variation(none, 0.05) is None
+        assert dispersion.variation(none, 0.05) is None
 
 
 def test_seeds_that_would_bound_a_variation() -> None:
-    needed = spread.seeds_to_bound(0.02, 0.05, 0.05)
+    needed = dispersion.seeds_to_bound(0.02, 0.05, 0.05)
     assert needed is not None and needed > 3
     reach = [0.02 * np.sqrt((n - 1) / stats.chi2.ppf(0.025, n - 1)) for n in (needed - 1, needed)]
     assert reach[0] > 0.05 >= reach[1]
-    assert spread.seeds_to_bound(0.05, 0.05, 0.05) is None
+    assert dispersion.seeds_to_bound(0.05, 0.05, 0.05) is None
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.2, "supported"), (1.4, "inconclusive"), (8.0, "contradicted")])

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import cells, student
+from analysis import cells
 from analysis.read import BadPlan, read_sweep
 from analysis.report.answer import answer
 from analysis.series import series
 from analysis.settings import settings
+from analysis.stats import t_test
 from analysis.study import Study, block_of, study
 from analysis.tables import tables
 from analysis.values import common_range, value_of
@@ -345,7 +346,7 @@ def test_efficiency_is_the_baselines_time_over_the_groups_paired_by_seed(make_sw
     logs = np.log([2.0, 2.0 * 1.02, 2.0 * 1.04])
     record = table.records[1]
     assert record["efficiency"] == pytest.approx(np.exp(logs.mean()), rel=1e-6) and record["bound"] is None
-    assert (record["low"], record["high"]) == pytest.approx(np.exp(student.t_interval(logs)), rel=1e-6)
+    assert (record["low"], record["high"]) == pytest.approx(np.exp(t_test.t_interval(logs)), rel=1e-6)
     assert table.rows[0][-1] == "baseline" and table.rows[1][2] == "3 of 3"
 
 

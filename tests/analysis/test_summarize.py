@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.summarize import (
+from analysis.stats.curve_summaries import (
     NotEvaluable,
     TimeTo,
     auc,

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis import compare, student
 from analysis.__main__ import main
 from analysis.hypothesis import Hypothesis
 from analysis.read import BadPlan, read_sweep
 from analysis.settings import settings
+from analysis.stats import compare, t_test
 from analysis.study import Study, study
 from analysis.verdicts import Verdict, judge
 from launcher.config.schema import Checker
@@ -66,7 +66,7 @@ def test_range_goes_by_the_whole_interval(make_sweep: MakeSweep, low: Any, high:
     bounds = {key: value for key, value in (("low", low), ("high", high)) if value is not None}
     found = judged(sweep_of(make_sweep, {UP: around(1.0)}), kind="range", group="A", metric=UP, **bounds)
     assert found.verdict == verdict and found.n == 3 and found.estimate == pytest.approx(1.0)
-    assert found.interval == pytest.approx(student.t_interval(1 + SPREAD))
+    assert found.interval == pytest.approx(t_test.t_interval(1 + SPREAD))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_ratio_is_a_geometric_mean_with_a_log_interval(make_sweep: MakeSweep, bo
     found = judged(sweep_of(make_sweep, {UP: table}), kind="ratio", group="B", metric=UP, **bound)
     logs = np.log(table["B"] / table["A"])
     assert found.estimate == pytest.approx(np.exp(logs.mean())) and found.verdict == verdict
-    assert found.interval == pytest.approx(np.exp(student.t_interval(logs)))
+    assert found.interval == pytest.approx(np.exp(t_test.t_interval(logs)))
 
 
 def test_ratio_of_numbers_around_zero_has_no_meaning(make_sweep: MakeSweep) -> None:
@@ -136,7 +136,7 @@ def test_one_rival_among_many_refutes_at_a_stricter_level(make_sweep: MakeSweep)
     table = {"A": SPREAD, "B": SPREAD + difference, "C": 5 + SPREAD, "D": 7 + SPREAD}
     asked = {"kind": "extreme", "group": "A", "metric": UP, "which": "least"}
     found = judged(sweep_of(make_sweep, {UP: table}, name="four"), **asked)
-    needed = student.seeds_to_find(1.0 / 0.3, 0.05 / 3)  # to contradict: as the means stand, no number would support it
+    needed = t_test.seeds_to_find(1.0 / 0.3, 0.05 / 3)  # to contradict: as the means stand, no number would support it
     assert found.verdict == "inconclusive" and found.decided.startswith(
         "not told from B, C, D; at the level 0.017 that one of 3 needs, not surely below it: B; "
         f"about {needed} seeds would decide"
@@ -178,7 +178,7 @@ NEAR, FAR = np.array([0.02, -0.01, 0.05]), np.array([0.3, 0.1, 0.5])
 def test_pareto_says_how_many_seeds_would_decide(make_sweep: MakeSweep, up: Any, down: Any, said: str) -> None:
     folder = sweep_of(make_sweep, {UP: {"A": np.zeros(3), **up}, DOWN: {"A": np.zeros(3), **down}})
     found = judged(folder, kind="pareto", group="A", metrics=[UP, DOWN], directions=["higher", "lower"])
-    needed = student.seeds_to_find(NEAR.mean() / NEAR.std(ddof=1), 0.025)  # one of two metrics, or of two rivals
+    needed = t_test.seeds_to_find(NEAR.mean() / NEAR.std(ddof=1), 0.025)  # one of two metrics, or of two rivals
     assert found.verdict == "inconclusive" and f"{said}; about {needed} seeds would decide" in found.decided
 
 
@@ -259,10 +259,10 @@ def test_a_difference_below_the_margin_is_equivalent(
 def test_inconclusive_says_how_many_seeds_would_decide(make_sweep: MakeSweep) -> None:
     table = {"A": np.zeros(6), "B": np.array([0.3, -0.2, 0.4, 0.1, 0.2, -0.1])}
     found = judged(sweep_of(make_sweep, {UP: table}, seeds=range(6)), kind="greater", group="B", metric=UP)
-    needed = student.seeds_to_find(table["B"].mean() / table["B"].std(ddof=1))
+    needed = t_test.seeds_to_find(table["B"].mean() / table["B"].std(ddof=1))
     assert found.verdict == "inconclusive" and needed is not None and needed > 6
     assert found.decided.endswith(f"; about {needed} seeds would decide if mean and spread stay as they are")
-    assert (student.detectable(needed) or 9) <= table["B"].mean() / table["B"].std(ddof=1)
+    assert (t_test.detectable(needed) or 9) <= table["B"].mean() / table["B"].std(ddof=1)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis import student
-from analysis.student import Interval
+from analysis.stats import t_test
+from analysis.stats.t_test import Interval
 
 Array = NDArray[np.float64]
 
@@ -39,9 +39,9 @@ def against(a: ArrayLike, b: ArrayLike, most: float, alpha: float) -> Scatter:
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     x, y = (np.abs(v - np.median(v)) for v in (left, right))
     excess = x - most * y
-    ratio = None if student.constant(right) else float(x.mean() / y.mean())
+    ratio = None if t_test.constant(right) else float(x.mean() / y.mean())
     # Two seeds are as far from their median as each other: what their distances differ by is rounding of the values.
-    found = student.mean(excess, max(float(np.abs(left).max()), most * float(np.abs(right).max())))
+    found = t_test.mean(excess, max(float(np.abs(left).max()), most * float(np.abs(right).max())))
     return Scatter(ratio, excess, None if found is None else found.interval(alpha))
 
 
@@ -52,7 +52,7 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
     None with fewer than two values, no spread, or values on both sides of zero.
     """
     x = np.asarray(values, dtype=np.float64)
-    if x.size < 2 or student.constant(x) or not (np.all(x > 0) or np.all(x < 0)):
+    if x.size < 2 or t_test.constant(x) or not (np.all(x > 0) or np.all(x < 0)):
         return None
     x = x / np.abs(x).max()  # so that no square overflows
     cv = float(x.std(ddof=1) / abs(x.mean()))
@@ -63,7 +63,7 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
 def seeds_to_bound(cv: float, most: float, alpha: float) -> int | None:
     """Seeds with which the interval of the same coefficient of variation would be on one side of `most`; None above
     student.MOST_SEEDS."""
-    for n in range(2, student.MOST_SEEDS + 1):
+    for n in range(2, t_test.MOST_SEEDS + 1):
         low, high = _factors(n, alpha)
         if cv * high <= most or cv * low > most:
             return n

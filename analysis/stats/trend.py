@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.floor import check_alpha
-from analysis.summarize import NotEvaluable, measured
+from analysis.stats.curve_summaries import NotEvaluable, measured
+from analysis.stats.resolution import check_alpha
 
 Array = NDArray[np.float64]
 _FEWEST = 4  # the autocorrelation of three points says nothing

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.floor import check_alpha
-from analysis.student import difference
+from analysis.stats.resolution import check_alpha
+from analysis.stats.t_test import difference
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.uint8]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis import exact
-from analysis.exact import TIE
-from analysis.floor import cannot_decide, check_alpha, floor, multiplied, seeds_needed
-from analysis.student import constant, t_test
+from analysis.stats import exact
+from analysis.stats.exact import TIE
+from analysis.stats.resolution import cannot_decide, check_alpha, floor, multiplied, seeds_needed
+from analysis.stats.t_test import constant, t_test
 
 Array = NDArray[np.float64]
 

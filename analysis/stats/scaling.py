@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis import compare, exact, student
-from analysis.compare import PairedResult
-from analysis.floor import cannot_decide, floor, seeds_needed
-from analysis.student import Interval
+from analysis.stats import compare, exact, t_test
+from analysis.stats.compare import PairedResult
+from analysis.stats.resolution import cannot_decide, floor, seeds_needed
+from analysis.stats.t_test import Interval
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def size_trend(
         return SizeTrend(tuple(sizes.tolist()), at, 0, None, None, None, None, "; ".join(reasons))
     # A slope below the rounding of the numbers subtracted is none.
     size = float(max(np.abs(left[whole]).max(), np.abs(right[whole]).max())) / float(np.ptp(logs))
-    slopes = student.without_rounding(slopes, 10 * student.ROUNDING * size)
-    found = student.mean(slopes, size)
+    slopes = t_test.without_rounding(slopes, 10 * t_test.ROUNDING * size)
+    found = t_test.mean(slopes, size)
     if found is None:
         reasons.append("one seed: the slope has no spread" if n == 1 else "all slopes are equal: there is no interval")
     if floor(n) > alpha:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.exact import above_zero
+from analysis.stats.exact import above_zero
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]

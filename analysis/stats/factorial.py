@@ -13,9 +13,9 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import student
-from analysis.floor import check_alpha
-from analysis.student import Interval
+from analysis.stats import t_test
+from analysis.stats.resolution import check_alpha
+from analysis.stats.t_test import Interval
 
 Array = NDArray[np.float64]
 Cell = tuple[tuple[str, Hashable], ...]
@@ -106,7 +106,7 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
     solved = np.asarray(np.linalg.lstsq(design, values, rcond=None)[0], dtype=np.float64)
-    found = student.without_rounding(solved, 10 * student.ROUNDING * size)
+    found = t_test.without_rounding(solved, 10 * t_test.ROUNDING * size)
     start, mains, pairs = 1, {}, {}
     for name, own in levels.items():
         width = len(own) - 1
@@ -173,8 +173,8 @@ def _entangled(design: Array) -> bool:
 
 
 def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, size: float, alpha: float) -> Effect:
-    found = student.mean(values, 10 * size)
+    found = t_test.mean(values, 10 * size)
     if found is None:
         return Effect(factors, levels, values.size, float(values.mean()), None, None)
-    d = None if values.size < 3 or found.sd is None else found.value / found.sd * student.hedges(values.size - 1)
+    d = None if values.size < 3 or found.sd is None else found.value / found.sd * t_test.hedges(values.size - 1)
     return Effect(factors, levels, values.size, found.value * found.unit, found.interval(alpha), d)

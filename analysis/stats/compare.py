@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis import exact, student
-from analysis.family import FamilyResult, family
-from analysis.floor import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
-from analysis.student import ROUNDING, Interval
+from analysis.stats import exact, t_test
+from analysis.stats.multiplicity import FamilyResult, family
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
+from analysis.stats.t_test import ROUNDING, Interval
 
 __all__ = [
     "EquivalenceResult",
@@ -128,7 +128,7 @@ def paired(
         reasons.append("no pair to compare")
         return PairedResult(0, None, None, None, 0, None, None, None, 1.0, needed, None, "; ".join(reasons))
 
-    d, size = _differences(left, right, student.rounding(a, b))
+    d, size = _differences(left, right, t_test.rounding(a, b))
     largest = float(np.abs(d).max())
     ties = int((d == 0).sum())
     better = int((d > 0).sum() if direction == "higher" else (d < 0).sum())
@@ -137,7 +137,7 @@ def paired(
     interval: Interval | None = None
     d_z: float | None = None
     p_t: float | None = None
-    found = student.mean(d, size)
+    found = t_test.mean(d, size)
     if n == 1:
         reasons.append(f"{ONE_PAIR}; {_equal(0.0)}" if largest == 0 else ONE_PAIR)
     elif found is None or found.sd is None:
@@ -150,7 +150,7 @@ def paired(
         if n == 2:
             reasons.append("two pairs: Hedges' correction of d_z does not exist")
         else:
-            d_z = found.value / found.sd * student.hedges(n - 1)
+            d_z = found.value / found.sd * t_test.hedges(n - 1)
 
     if ties > 0 and largest > 0:
         reasons.append(f"{ties} of {n} differences are zero: the exact tests rest on the other {n - ties}")
@@ -171,7 +171,7 @@ def paired(
         p_wilcoxon=exact.wilcoxon(d),
         floor=floor(n),
         seeds_needed=needed,
-        detectable=student.detectable(n, alpha),
+        detectable=t_test.detectable(n, alpha),
         reason="; ".join(reasons) or None,
         sd=sd,
         ties=ties,
@@ -190,7 +190,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
     if n == 0 or m == 0:
         reasons.append("no value of " + " and ".join(name for name, size in (("a", n), ("b", m)) if size == 0))
         return UnpairedResult(n, m, None, None, None, None, None, 1.0, "; ".join(reasons))
-    found = student.welch(x, y)
+    found = t_test.welch(x, y)
     if found is None:
         few = min(n, m) < 2
         reasons.append("one value: its spread cannot be estimated, so neither interval nor t test exists" if few else
@@ -201,7 +201,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
     if exact.too_many(n, m):
         reasons.append("rank-sum p of the normal approximation: there are too many values to count all splits")
     largest = float(max(np.abs(x).max(), np.abs(y).max()))
-    above = np.sign(student.without_rounding(x[:, None] - y[None, :], ROUNDING * largest))
+    above = np.sign(t_test.without_rounding(x[:, None] - y[None, :], ROUNDING * largest))
     return UnpairedResult(
         n=n,
         m=m,
@@ -230,8 +230,8 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
     if n == 0:
         reasons.append("no pair to compare")
         return EquivalenceResult(0, margin, None, None, None, None, "; ".join(reasons))
-    d, size = _differences(left, right, student.rounding(a, b))
-    found = student.mean(d, size)
+    d, size = _differences(left, right, t_test.rounding(a, b))
+    found = t_test.mean(d, size)
     if found is None:
         reasons.append(ONE_PAIR if n == 1 else _equal(float(np.abs(d).max())))
         return EquivalenceResult(n, margin, _mean(d), None, None, None, "; ".join(reasons))
@@ -283,7 +283,7 @@ def _differences(left: Array, right: Array, rounding: float) -> tuple[Array, flo
     """left - right, zero where only rounding is left of it; and the size of the numbers subtracted, as large as if what
     is rounding in them were it in doubles."""
     slack = rounding * np.maximum(np.abs(left), np.abs(right))
-    return student.without_rounding(left - right, slack), float(np.abs((left, right)).max()) * (rounding / ROUNDING)
+    return t_test.without_rounding(left - right, slack), float(np.abs((left, right)).max()) * (rounding / ROUNDING)
 
 
 def _mean(d: Array) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.floor import DRAWS, EXACT_UP_TO
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 
 Array = NDArray[np.float64]
 
