@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from analysis import derived
 from analysis.checks import KEY, OWN_METRIC, BadValue, refuse
 from analysis.settings import Settings, settings
+from analysis.spec import derived_metric
 from analysis.stats.resolution import multiplied, seeds_needed
 
 # Two seeds are as far from their median as each other. Of three, one is the median: stats.dispersion's t is at most 2,
@@ -63,7 +63,7 @@ def _check_own(asked: Settings) -> None:
     """Raise BadValue for a hypothesis on a metric that the trainer never writes; its schema has checked the others."""
     for hypothesis in asked.hypotheses:
         for metric in hypothesis.metrics:
-            if not all(map(OWN_METRIC.fullmatch, derived.keys(metric))):
+            if not all(map(OWN_METRIC.fullmatch, derived_metric.keys(metric))):
                 key = "metric" if len(hypothesis.metrics) == 1 else "metrics"
                 raise refuse("plan.json", f"hypotheses.{hypothesis.id}.{key}", metric, KEY)
 

@@ -1,43 +1,15 @@
-"""Metrics made of recorded ones, for hypotheses: |KEY| is the magnitude, KEY - KEY a difference, KEY + KEY a sum, each
-step by step."""
+"""The curves of derived metrics, computed step by step from recorded ones."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.checks import METRIC
+from analysis.spec.derived_metric import parse
 
 if TYPE_CHECKING:
     from analysis.read import Sweep
-
-_KEY = METRIC.pattern
-_FORM = re.compile(rf"\|(?P<one>{_KEY})\||(?P<left>{_KEY}) (?P<sign>[+-]) (?P<right>{_KEY})")
-
-
-@dataclass(frozen=True)
-class Derived:
-    """keys: one metric for a magnitude (sign |), two for a difference (-) or a sum (+)."""
-
-    sign: str
-    keys: tuple[str, ...]
-
-
-def parse(text: str) -> Derived | None:
-    """What the text makes of which metrics; None: it is not of this form."""
-    match = _FORM.fullmatch(text)
-    if match is None:
-        return None
-    one, left, sign, right = match.group("one", "left", "sign", "right")
-    return Derived("|", (one,)) if one else Derived(sign, (left, right))
-
-
-def keys(text: str) -> tuple[str, ...]:
-    """The recorded metrics that a metric, derived or not, is made of."""
-    made = parse(text)
-    return (text,) if made is None else made.keys
 
 
 def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:

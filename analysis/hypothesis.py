@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks, derived
+from analysis import checks
 from analysis.checks import BadValue
 from analysis.picture import ways_of
+from analysis.spec import derived_metric
 from analysis.target import Target, threshold
 
 WORST = ("lowest_relative", "largest_change")  # summaries that speak of every step, and so of every seed
@@ -136,7 +137,7 @@ class _Section:
         return Hypothesis(self._name, claim, kind, low=float(least), of=names)
 
     def _metric(self, key: str, value: Any) -> str:
-        if isinstance(value, str) and derived.parse(value) is not None:
+        if isinstance(value, str) and derived_metric.parse(value) is not None:
             return value
         return checks.metric(self._file, f"{self._key}.{key}", value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analysis import derived
+from analysis.spec import derived_metric
 
 SURROGATE = (
     "the selected token's surrogate, mean of -p log p over the sampled tokens: not an entropy "
@@ -147,7 +147,7 @@ def capital(text: str) -> str:
 def describe(key: str) -> Metric:
     """The metric of that key, of which neither way is better if it is derived; one that is not in the vocabulary is
     shown under its key."""
-    made = None if key in _KNOWN else derived.parse(key)
+    made = None if key in _KNOWN else derived_metric.parse(key)
     if made is None:
         return _KNOWN.get(key) or Metric(key, key)
     first, last = describe(made.keys[0]), describe(made.keys[-1])

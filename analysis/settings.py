@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks, derived
+from analysis import checks
 from analysis.hypothesis import Hypothesis, hypotheses
 from analysis.metrics import describe
 from analysis.picture import Picture, curves, picture
+from analysis.spec import derived_metric
 from analysis.target import Target, target
 
 REWARD = "analysis/reward_sum_mean"
@@ -57,7 +58,7 @@ class Settings:
         claimed = [metric for hypothesis in self.hypotheses for metric in hypothesis.metrics]
         timed = [target.metric for target in self.time_to]
         every = [self.metric, *self.metrics, *drawn, *timed, *claimed]
-        return tuple(dict.fromkeys(key for metric in every for key in derived.keys(metric)))
+        return tuple(dict.fromkeys(key for metric in every for key in derived_metric.keys(metric)))
 
 
 _CHOICES = {

@@ -1,0 +1,1 @@
+"""What an experiment may ask of its report: the section `analysis`, read and checked without any run."""

@@ -1,0 +1,35 @@
+"""Metrics made of recorded ones, for hypotheses: |KEY| is the magnitude, KEY - KEY a difference, KEY + KEY a sum, each
+step by step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from analysis.checks import METRIC
+
+_KEY = METRIC.pattern
+_FORM = re.compile(rf"\|(?P<one>{_KEY})\||(?P<left>{_KEY}) (?P<sign>[+-]) (?P<right>{_KEY})")
+
+
+@dataclass(frozen=True)
+class Derived:
+    """keys: one metric for a magnitude (sign |), two for a difference (-) or a sum (+)."""
+
+    sign: str
+    keys: tuple[str, ...]
+
+
+def parse(text: str) -> Derived | None:
+    """What the text makes of which metrics; None: it is not of this form."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return None
+    one, left, sign, right = match.group("one", "left", "sign", "right")
+    return Derived("|", (one,)) if one else Derived(sign, (left, right))
+
+
+def keys(text: str) -> tuple[str, ...]:
+    """The recorded metrics that a metric, derived or not, is made of."""
+    made = parse(text)
+    return (text,) if made is None else made.keys
