@@ -89,8 +89,8 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
-    from analysis.checks import BadPlan
     from analysis.importing import Asked, BadImport, Naming, import_runs, quoted
+    from analysis.spec.validation import BadPlan
 
     naming = Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map)
     try:

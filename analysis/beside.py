@@ -15,7 +15,7 @@ import yaml
 from analysis.leaves import leaves
 from analysis.log import Curves
 from analysis.read import Run, Sweep
-from analysis.settings import Settings
+from analysis.spec.settings import Settings
 from analysis.study import Block, Measure, Study, range_of, time_to, versus
 from launcher import files
 from launcher.run import folder

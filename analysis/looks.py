@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.metrics import capital
 from analysis.read import Run, Sweep
+from analysis.spec.metric_catalog import capital
 
 _MOST = 10  # seeds named
 

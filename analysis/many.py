@@ -10,8 +10,8 @@ import numpy as np
 
 from analysis import cells
 from analysis.drawing import Sketch, canvas_of, legend, look_of
-from analysis.metrics import capital
 from analysis.numbers import format_estimate
+from analysis.spec.metric_catalog import capital
 from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval

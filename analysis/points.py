@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.drawing import NEUTRAL, Sketch, canvas_of, colours, legend
-from analysis.metrics import capital, caveats, describe
-from analysis.picture import Picture
 from analysis.read import Run
+from analysis.spec.figure_spec import Picture
+from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.study import Block, Measure, Study, block
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import cache
-from analysis.checks import BadPlan as BadPlan
 from analysis.log import EMPTY, Array, Curves
+from analysis.spec.validation import BadPlan as BadPlan
 from launcher.run import folder as folders
 
 Cell = tuple[tuple[str, Any], ...]

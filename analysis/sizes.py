@@ -11,9 +11,9 @@ import numpy as np
 
 from analysis import cells
 from analysis.drawing import INK, Sketch, colours, legend, panels_of
-from analysis.metrics import capital
 from analysis.numbers import format_estimate, format_p
 from analysis.read import Cell, Run
+from analysis.spec.metric_catalog import capital
 from analysis.stats import scaling, t_test
 from analysis.stats.scaling import SizeTrend
 from analysis.study import Study

@@ -8,8 +8,8 @@ import numpy as np
 
 from analysis.drawing import Sketch, legend, look_of, panels_of
 from analysis.histograms import Array, Histograms, read_histograms
-from analysis.metrics import capital, distribution
-from analysis.picture import Picture
+from analysis.spec.figure_spec import Picture
+from analysis.spec.metric_catalog import capital, distribution
 from analysis.study import Study
 from launcher.run import folder
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis import looks, ratio
-from analysis.metrics import capital, caveats, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.read import Run
+from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 from analysis.study import AXES, Block, Comparison, Estimate, Measure, Study

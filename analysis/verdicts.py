@@ -34,8 +34,8 @@ from analysis.evidence import (
     unrecorded,
     would_decide,
 )
-from analysis.hypothesis import WORST, Hypothesis
 from analysis.numbers import format_estimate, format_number, format_p
+from analysis.spec.hypothesis import WORST, Hypothesis
 from analysis.stats import compare, dispersion
 from analysis.stats.t_test import Interval
 from analysis.study import Comparison, Study

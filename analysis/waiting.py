@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from analysis.drawing import Sketch, brief, canvas_of, legend, look_of
-from analysis.metrics import capital
+from analysis.spec.metric_catalog import capital
 from analysis.stats.curve_summaries import NotEvaluable, survival
 from analysis.study import AXES, Block, Study
 

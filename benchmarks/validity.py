@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from analysis import ratio
 from analysis.log import Curves
 from analysis.read import Run, Sweep
-from analysis.settings import settings
+from analysis.spec.settings import settings
 from analysis.stats import compare, dispersion, factorial, resample, scaling, t_test
 from analysis.study import study
 from analysis.verdicts import CONTRADICTED, SUPPORTED, judge

@@ -20,7 +20,7 @@ import yaml
 from analysis.importing import event_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
-from analysis.settings import settings
+from analysis.spec.settings import settings
 from launcher import files
 from launcher.run import folder as folders
 
@@ -59,7 +59,7 @@ class Done:
 def import_runs(asked: Asked) -> Done:
     """Write run folders beside INTO and INTO/plan.json.
 
-    Raises BadImport, before anything stands there, with everything that is wrong; analysis.checks.BadPlan where the
+    Raises BadImport, before anything stands there, with everything that is wrong; validation.BadPlan where the
     analysis asks for something unknown.
     """
     _check_into(asked.into)

@@ -21,7 +21,7 @@ from analysis.report.sections import sections
 from analysis.report.spoken import spoken, to_csv
 from analysis.responses import Responses, responses
 from analysis.results import results
-from analysis.settings import settings
+from analysis.spec.settings import settings
 from analysis.study import Study, study
 from analysis.tables import Table, tables
 from analysis.verdicts import Verdict, judge

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis import looks
-from analysis.metrics import capital, describe
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.report.missing import lacking, told
+from analysis.spec.metric_catalog import capital, describe
 from analysis.stats import t_test
 from analysis.stats.resolution import floor, multiplied, seeds_needed
 from analysis.study import Block, Comparison, Study

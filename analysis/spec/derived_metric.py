@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from analysis.checks import METRIC
+from analysis.spec.validation import METRIC
 
 _KEY = METRIC.pattern
 _FORM = re.compile(rf"\|(?P<one>{_KEY})\||(?P<left>{_KEY}) (?P<sign>[+-]) (?P<right>{_KEY})")

@@ -105,7 +105,7 @@ def _checked(analysis: Mapping[str, Any], seeds: Mapping[str, Sequence[int]], ba
 
 @functools.lru_cache(maxsize=256)
 def _answer(asked: str) -> Any:
-    command = [sys.executable, "-m", "analysis.check"]
+    command = [sys.executable, "-m", "analysis.spec.precheck"]
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")

@@ -16,7 +16,7 @@ from analysis.ratio import of_comparison
 from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
 from analysis.report.missing import missing
-from analysis.settings import settings
+from analysis.spec.settings import settings
 from analysis.study import Study, study
 from analysis.tables import main as main_table
 from launcher import files

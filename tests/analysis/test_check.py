@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.check import undecidable
 from analysis.read import read_sweep
-from analysis.settings import settings
+from analysis.spec.precheck import undecidable
+from analysis.spec.settings import settings
 from analysis.stats import dispersion
 from analysis.study import study
 from analysis.verdicts import judge

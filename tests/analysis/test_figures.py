@@ -18,10 +18,10 @@ from analysis import figures as module
 from analysis.__main__ import main
 from analysis.drawing import Figure, Sketch, lay_out
 from analysis.figures import figures
-from analysis.metrics import caveats, describe
 from analysis.read import BadPlan, read_sweep
 from analysis.series import series
-from analysis.settings import settings
+from analysis.spec.metric_catalog import caveats, describe
+from analysis.spec.settings import settings
 from analysis.study import Study, block_of, study
 from analysis.tables import tables
 from launcher import files

@@ -16,7 +16,7 @@ from analysis.grid import cell_results, grids
 from analysis.grid_tables import grid_tables
 from analysis.report import write
 from analysis.sensitivity import heat_maps, main_effects
-from analysis.settings import REWARD
+from analysis.spec.settings import REWARD
 from analysis.stats import t_test
 from analysis.stats.multiplicity import benjamini_hochberg
 from launcher.run import folder as folders

@@ -19,7 +19,7 @@ from analysis.histograms import read_histograms
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
 from analysis.read import Sweep, read_sweep
-from analysis.settings import settings
+from analysis.spec.settings import settings
 from analysis.study import Study, study
 from launcher import files
 from launcher.__main__ import main as launcher

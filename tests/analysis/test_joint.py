@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.metrics import describe
 from analysis.read import read_sweep
-from analysis.settings import settings
+from analysis.spec.metric_catalog import describe
+from analysis.spec.settings import settings
 from analysis.stats import t_test
 from analysis.study import study
 from analysis.verdicts import Verdict, judge

@@ -20,7 +20,7 @@ from analysis.drawing import TOGETHER, Figure, canvas_of
 from analysis.figures import figures
 from analysis.read import read_sweep
 from analysis.rendering import DPI
-from analysis.settings import settings
+from analysis.spec.settings import settings
 from analysis.stats import curve_summaries, exact
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO

@@ -14,10 +14,10 @@ import yaml
 
 from analysis.__main__ import main
 from analysis.histograms import Histogram, read_histograms
-from analysis.picture import Picture
 from analysis.points import front
 from analysis.read import BadPlan
-from analysis.settings import settings
+from analysis.spec.figure_spec import Picture
+from analysis.spec.settings import settings
 from launcher.config.schema import Checker
 from launcher.run import folder as folders
 from tests.analysis import qstar

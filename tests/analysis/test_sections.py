@@ -13,8 +13,8 @@ import pytest
 
 from analysis.many import FEWEST, many, many_figure, many_table
 from analysis.report.sections import sections
-from analysis.settings import REWARD
 from analysis.sizes import short, sizes, sizes_figure, sizes_table
+from analysis.spec.settings import REWARD
 from analysis.stats import resample
 from analysis.stats.compare import unpaired
 from analysis.stats.curve_summaries import restricted_mean

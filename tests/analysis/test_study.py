@@ -14,7 +14,7 @@ from analysis import cells
 from analysis.read import BadPlan, read_sweep
 from analysis.report.answer import answer
 from analysis.series import series
-from analysis.settings import settings
+from analysis.spec.settings import settings
 from analysis.stats import t_test
 from analysis.study import Study, block_of, study
 from analysis.tables import tables

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.hypothesis import Hypothesis
 from analysis.read import BadPlan, read_sweep
-from analysis.settings import settings
+from analysis.spec.hypothesis import Hypothesis
+from analysis.spec.settings import settings
 from analysis.stats import compare, t_test
 from analysis.study import Study, study
 from analysis.verdicts import Verdict, judge

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from analysis import settings
+from analysis.spec import settings
 from launcher.config.identity import SECTIONS
 from launcher.config.verl_tree import merged
 from launcher.planning import freeze

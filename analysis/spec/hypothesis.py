@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks
-from analysis.checks import BadValue
-from analysis.picture import ways_of
-from analysis.spec import derived_metric
-from analysis.target import Target, threshold
+from analysis.spec import derived_metric, validation
+from analysis.spec.figure_spec import ways_of
+from analysis.spec.threshold import Target, threshold
+from analysis.spec.validation import BadValue
 
 WORST = ("lowest_relative", "largest_change")  # summaries that speak of every step, and so of every seed
 _SUMMARIES = ("final", "auc", "best", "mean", "early", "early_variance", "slope", "trend", *WORST)
@@ -76,7 +75,7 @@ def hypotheses(
     if given is None:
         return ()
     if not isinstance(given, Mapping):
-        raise checks.refuse(file, "hypotheses", given, "a mapping such as {H1: {claim: ..., kind: range, ...}}")
+        raise validation.refuse(file, "hypotheses", given, "a mapping such as {H1: {claim: ..., kind: range, ...}}")
     found = tuple(_Section(file, str(name), item, groups, baseline).read() for name, item in given.items())
     known = [hypothesis.id for hypothesis in found if hypothesis.kind not in _JOINT]
     for hypothesis in found:
@@ -95,20 +94,20 @@ class _Section:
     def __init__(self, file: str, name: str, given: Any, groups: Collection[str] | None, baseline: str | None) -> None:
         self._file, self._name, self._key = file, name, f"hypotheses.{name}"
         if not isinstance(given, Mapping):
-            raise checks.refuse(file, self._key, given, "a mapping of claim, kind and what the kind needs")
+            raise validation.refuse(file, self._key, given, "a mapping of claim, kind and what the kind needs")
         self._given, self._groups, self._baseline = given, groups, baseline
 
     def read(self) -> Hypothesis:
-        kind = checks.choice(self._file, f"{self._key}.kind", self._given.get("kind"), tuple(_KEYS))
-        checks.only(self._file, f"analysis.{self._key}", self._given, ("claim", "kind", *_KEYS[kind]))
+        kind = validation.choice(self._file, f"{self._key}.kind", self._given.get("kind"), tuple(_KEYS))
+        validation.only(self._file, f"analysis.{self._key}", self._given, ("claim", "kind", *_KEYS[kind]))
         claim = self._needed("claim", kind)
         if not isinstance(claim, str) or not claim.strip():
-            raise checks.refuse(self._file, f"{self._key}.claim", claim, "the claim in words")
+            raise validation.refuse(self._file, f"{self._key}.claim", claim, "the claim in words")
         if kind in _JOINT:
             return self._joint(claim, kind)
         group = self._group("group", self._needed("group", kind))
         if kind == "pareto":
-            metrics = checks.distinct(
+            metrics = validation.distinct(
                 self._file, f"{self._key}.metrics", self._needed("metrics", kind), "a list of two metrics' keys", 2, 2
             )
             for metric in metrics:
@@ -116,11 +115,13 @@ class _Section:
         else:
             metrics = (self._metric("metric", self._needed("metric", kind)),)
         allowed = (*_SUMMARIES, *_TIMES.get(kind, ()))
-        summary = checks.choice(self._file, f"{self._key}.summary", self._given.get("summary", "final"), allowed)
+        summary = validation.choice(self._file, f"{self._key}.summary", self._given.get("summary", "final"), allowed)
         low, high = self._bounds(kind)
         against = self._against(kind)
         if group in against:
-            raise checks.refuse(self._file, f"{self._key}.group", group, "a group other than those it is held against")
+            raise validation.refuse(
+                self._file, f"{self._key}.group", group, "a group other than those it is held against"
+            )
         return Hypothesis(
             self._name, claim, kind, group, metrics, summary, against, low, high, self._ways(kind, metrics),
             self._target(summary, metrics[0]), margin=self._margin(),
@@ -128,18 +129,20 @@ class _Section:
 
     def _joint(self, claim: str, kind: str) -> Hypothesis:
         of = self._needed("of", kind)
-        names = checks.distinct(self._file, f"{self._key}.of", of, "a list of hypotheses such as [H1, H2]", 1, 99)
+        names = validation.distinct(self._file, f"{self._key}.of", of, "a list of hypotheses such as [H1, H2]", 1, 99)
         least = {"all": len(names), "any": 1}.get(kind)
         if least is None:
-            least = checks.whole(self._file, f"{self._key}.at_least", self._needed("at_least", kind), 1)
+            least = validation.whole(self._file, f"{self._key}.at_least", self._needed("at_least", kind), 1)
         if least > len(names):
-            raise checks.refuse(self._file, f"{self._key}.at_least", least, f"at most {len(names)}, as many as `of`,")
+            raise validation.refuse(
+                self._file, f"{self._key}.at_least", least, f"at most {len(names)}, as many as `of`,"
+            )
         return Hypothesis(self._name, claim, kind, low=float(least), of=names)
 
     def _metric(self, key: str, value: Any) -> str:
         if isinstance(value, str) and derived_metric.parse(value) is not None:
             return value
-        return checks.metric(self._file, f"{self._key}.{key}", value)
+        return validation.metric(self._file, f"{self._key}.{key}", value)
 
     def _needed(self, key: str, kind: str) -> Any:
         if key not in self._given:
@@ -151,7 +154,7 @@ class _Section:
 
     def _group(self, key: str, value: Any) -> str:
         if not isinstance(value, str):
-            raise checks.refuse(self._file, f"{self._key}.{key}", value, "the name of a group")
+            raise validation.refuse(self._file, f"{self._key}.{key}", value, "the name of a group")
         if self._groups is not None and value not in self._groups:
             rule = f"the groups are {', '.join(self._groups)}"
             raise BadValue(self._file, f"analysis.{self._key}.{key}", repr(value), rule)
@@ -160,7 +163,7 @@ class _Section:
     def _against(self, kind: str) -> tuple[str, ...]:
         if kind == "between":
             names = self._needed("groups", kind)
-            pair = checks.distinct(self._file, f"{self._key}.groups", names, "a list of two groups", 2, 2)
+            pair = validation.distinct(self._file, f"{self._key}.groups", names, "a list of two groups", 2, 2)
             return tuple(self._group("groups", name) for name in pair)
         if "against" not in _KEYS[kind]:
             return ()
@@ -172,35 +175,35 @@ class _Section:
 
     def _bounds(self, kind: str) -> tuple[float | None, float | None]:
         if kind in ("spread", "variation"):
-            most = checks.number(self._file, f"{self._key}.at_most", self._needed("at_most", kind))
+            most = validation.number(self._file, f"{self._key}.at_most", self._needed("at_most", kind))
             if most <= 0:
-                raise checks.refuse(self._file, f"{self._key}.at_most", most, "a number above 0")
+                raise validation.refuse(self._file, f"{self._key}.at_most", most, "a number above 0")
             return None, most
         names = {"range": ("low", "high"), "ratio": ("at_least", "at_most")}.get(kind)
         if names is None:
             return None, None
         low, high = (
-            checks.number(self._file, f"{self._key}.{name}", self._given[name]) if name in self._given else None
+            validation.number(self._file, f"{self._key}.{name}", self._given[name]) if name in self._given else None
             for name in names
         )
         if low is None and high is None:
             raise self._lacks(f"{names[0]!r}, {names[1]!r} or both")
         if low is not None and high is not None and low > high:
-            raise checks.refuse(self._file, f"{self._key}.{names[0]}", low, f"a number up to {names[1]}, {high:g},")
+            raise validation.refuse(self._file, f"{self._key}.{names[0]}", low, f"a number up to {names[1]}, {high:g},")
         return low, high
 
     def _margin(self) -> float | None:
         if "margin" not in self._given:
             return None
-        margin = checks.number(self._file, f"{self._key}.margin", self._given["margin"])
+        margin = validation.number(self._file, f"{self._key}.margin", self._given["margin"])
         if margin <= 0:
-            raise checks.refuse(self._file, f"{self._key}.margin", margin, "a number above 0")
+            raise validation.refuse(self._file, f"{self._key}.margin", margin, "a number above 0")
         return margin
 
     def _ways(self, kind: str, metrics: Sequence[str]) -> tuple[str, ...]:
         if kind == "extreme":
             which = self._needed("which", kind)
-            return _WAYS[checks.choice(self._file, f"{self._key}.which", which, tuple(_WAYS))]
+            return _WAYS[validation.choice(self._file, f"{self._key}.which", which, tuple(_WAYS))]
         if kind == "pareto":
             return ways_of(self._file, self._key, tuple(metrics), self._given.get("directions"))
         return ()
@@ -210,5 +213,5 @@ class _Section:
             return threshold(self._file, self._key, self._given, metric)
         for key in _THRESHOLD:
             if key in self._given:
-                raise checks.refuse(self._file, f"{self._key}.{key}", self._given[key], "a summary that is a time")
+                raise validation.refuse(self._file, f"{self._key}.{key}", self._given[key], "a summary that is a time")
         return None

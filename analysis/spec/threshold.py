@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks
+from analysis.spec import validation
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ def target(file: str, place: int, given: Any, metric: str) -> Target:
     """Read one item of analysis.time_to."""
     key = f"time_to[{place}]"
     if not isinstance(given, Mapping):
-        raise checks.refuse(file, key, given, "a mapping such as {baseline_final: 0.9}")
-    checks.only(file, f"analysis.{key}", given, ("metric", "at", "baseline_final"))
-    return threshold(file, key, given, checks.metric(file, f"{key}.metric", given.get("metric", metric)))
+        raise validation.refuse(file, key, given, "a mapping such as {baseline_final: 0.9}")
+    validation.only(file, f"analysis.{key}", given, ("metric", "at", "baseline_final"))
+    return threshold(file, key, given, validation.metric(file, f"{key}.metric", given.get("metric", metric)))
 
 
 def threshold(file: str, key: str, given: Mapping[str, Any], metric: str) -> Target:
     """The threshold of a mapping that has either `at` or `baseline_final`."""
     if ("at" in given) == ("baseline_final" in given):
-        raise checks.refuse(file, key, dict(given), "either at or baseline_final")
+        raise validation.refuse(file, key, dict(given), "either at or baseline_final")
     name = "at" if "at" in given else "baseline_final"
-    value = checks.number(file, f"{key}.{name}", given[name])
+    value = validation.number(file, f"{key}.{name}", given[name])
     return Target(metric, value, None) if name == "at" else Target(metric, None, value)

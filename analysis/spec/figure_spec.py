@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks
-from analysis.checks import BadValue
-from analysis.metrics import describe
+from analysis.spec import validation
+from analysis.spec.metric_catalog import describe
+from analysis.spec.validation import BadValue
 
 MOST = 6  # metrics of one figure of curves: beyond that no line style is told from another
 KINDS = {"band": (), "histogram": (), "pareto": ("directions",), "scatter": ("diagonal",)}
@@ -45,31 +45,31 @@ def picture(file: str, place: int, item: Any) -> Picture:
         return _mapping(file, key, dict(item))
     keys = (item,) if isinstance(item, str) else tuple(item) if isinstance(item, (list, tuple)) else ()
     several = isinstance(item, str) or 2 <= len(keys) <= MOST
-    if not several or not all(isinstance(name, str) and checks.METRIC.fullmatch(name) for name in keys):
-        needed = f"{checks.KEY}, a list of 2 to {MOST} of them, or a mapping such as {{scatter: [x, y]}},"
-        raise checks.refuse(file, key, item, needed)
+    if not several or not all(isinstance(name, str) and validation.METRIC.fullmatch(name) for name in keys):
+        needed = f"{validation.KEY}, a list of 2 to {MOST} of them, or a mapping such as {{scatter: [x, y]}},"
+        raise validation.refuse(file, key, item, needed)
     if len(set(keys)) < len(keys):
-        raise checks.refuse(file, key, item, "a list that names each metric once")
+        raise validation.refuse(file, key, item, "a list that names each metric once")
     return curves(*keys)
 
 
 def _mapping(file: str, key: str, item: dict[str, Any]) -> Picture:
     kinds = [kind for kind in KINDS if kind in item]
     if len(kinds) != 1:
-        raise checks.refuse(file, key, item, f"one of the keys {', '.join(KINDS)}")
+        raise validation.refuse(file, key, item, f"one of the keys {', '.join(KINDS)}")
     (kind,) = kinds
-    checks.only(file, f"analysis.{key}", item, (kind, *KINDS[kind]))
+    validation.only(file, f"analysis.{key}", item, (kind, *KINDS[kind]))
     if kind == "histogram":
         name = item[kind]
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise checks.refuse(file, f"{key}.{kind}", name, "the name of a histogram such as entropy")
+            raise validation.refuse(file, f"{key}.{kind}", name, "the name of a histogram such as entropy")
         return Picture(kind, (name,))
-    metrics = checks.distinct(file, f"{key}.{kind}", item[kind], "a list of two metrics' keys", 2, 2)
+    metrics = validation.distinct(file, f"{key}.{kind}", item[kind], "a list of two metrics' keys", 2, 2)
     for metric in metrics:
-        checks.metric(file, f"{key}.{kind}", metric)
+        validation.metric(file, f"{key}.{kind}", metric)
     diagonal = item.get("diagonal", False)
     if not isinstance(diagonal, bool):
-        raise checks.refuse(file, f"{key}.diagonal", diagonal, "true or false")
+        raise validation.refuse(file, f"{key}.diagonal", diagonal, "true or false")
     ways = ways_of(file, key, metrics, item.get("directions")) if kind == "pareto" else ()
     return Picture(kind, metrics, diagonal, ways)
 
@@ -79,7 +79,7 @@ def ways_of(file: str, key: str, metrics: tuple[str, ...], given: Any) -> tuple[
     if given is not None:
         ways = tuple(given) if isinstance(given, (list, tuple)) else ()
         if len(ways) != len(metrics) or any(way not in ("higher", "lower") for way in ways):
-            raise checks.refuse(file, f"{key}.directions", given, "a list such as [higher, lower]")
+            raise validation.refuse(file, f"{key}.directions", given, "a list such as [higher, lower]")
         return ways
     known = [describe(metric).direction for metric in metrics]
     for metric, way in zip(metrics, known, strict=True):

@@ -1,4 +1,4 @@
-"""python -m analysis.check: whether the report will take what a plan asks of it, and its seeds can decide it.
+"""python -m analysis.spec.precheck: whether the report will take what a plan asks of it, and its seeds can decide it.
 
 Reads {"analysis", "groups", "baseline", "seeds": {group: [...]}} as JSON from standard input and prints {"refused":
 null or {"key", "value", "rule"}, "undecidable": [{"id", "seeds", "needed"}, ...], "otherwise": {"settings": {...},
@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from analysis.checks import KEY, OWN_METRIC, BadValue, refuse
-from analysis.settings import Settings, settings
 from analysis.spec import derived_metric
+from analysis.spec.settings import Settings, settings
+from analysis.spec.validation import KEY, OWN_METRIC, BadValue, refuse
 from analysis.stats.resolution import multiplied, seeds_needed
 
 # Two seeds are as far from their median as each other. Of three, one is the median: stats.dispersion's t is at most 2,

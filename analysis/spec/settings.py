@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import checks
-from analysis.hypothesis import Hypothesis, hypotheses
-from analysis.metrics import describe
-from analysis.picture import Picture, curves, picture
-from analysis.spec import derived_metric
-from analysis.target import Target, target
+from analysis.spec import derived_metric, validation
+from analysis.spec.figure_spec import Picture, curves, picture
+from analysis.spec.hypothesis import Hypothesis, hypotheses
+from analysis.spec.metric_catalog import describe
+from analysis.spec.threshold import Target, target
 
 REWARD = "analysis/reward_sum_mean"
 
@@ -81,32 +80,36 @@ def settings(
     Raises BadPlan with file, key, value and what is allowed.
     """
     given = dict(section or {})
-    checks.only(file, "analysis", given, _KEYS)
+    validation.only(file, "analysis", given, _KEYS)
     primary = given.get("primary") or {}
     if not isinstance(primary, Mapping):
-        raise checks.refuse(file, "primary", primary, "a mapping of metric, summary, direction")
-    checks.only(file, "analysis.primary", primary, ("metric", "summary", "direction"))
+        raise validation.refuse(file, "primary", primary, "a mapping of metric, summary, direction")
+    validation.only(file, "analysis.primary", primary, ("metric", "summary", "direction"))
     metric = str(primary.get("metric", REWARD))
     allowed = ("final", "auc", "best", "time_to")
-    summary = checks.choice(file, "primary.summary", primary.get("summary", "final"), allowed)
+    summary = validation.choice(file, "primary.summary", primary.get("summary", "final"), allowed)
     default = describe(metric).direction or "higher"
-    direction = checks.choice(file, "primary.direction", primary.get("direction") or default, ("higher", "lower"))
-    chosen = {key: checks.choice(file, key, given.get(key, words[0]), words) for key, words in _CHOICES.items()}
+    direction = validation.choice(file, "primary.direction", primary.get("direction") or default, ("higher", "lower"))
+    chosen = {key: validation.choice(file, key, given.get(key, words[0]), words) for key, words in _CHOICES.items()}
     alpha = given.get("alpha", 0.05)
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < 1:
-        raise checks.refuse(file, "alpha", alpha, "a number between 0 and 1")
+        raise validation.refuse(file, "alpha", alpha, "a number between 0 and 1")
     metrics = given.get("metrics", [])
     if not isinstance(metrics, (list, tuple)):
-        raise checks.refuse(file, "metrics", metrics, "a list of metric names")
+        raise validation.refuse(file, "metrics", metrics, "a list of metric names")
     figures = given.get("figures", [])
     if not isinstance(figures, (list, tuple)):
-        raise checks.refuse(file, "figures", figures, "a list such as [[dual_game/lambda, dual_game/beta], actor/lr]")
+        raise validation.refuse(
+            file, "figures", figures, "a list such as [[dual_game/lambda, dual_game/beta], actor/lr]"
+        )
     targets = given.get("time_to", [])
     if not isinstance(targets, (list, tuple)):
-        raise checks.refuse(file, "time_to", targets, "a list such as [{baseline_final: 0.9}]")
+        raise validation.refuse(file, "time_to", targets, "a list such as [{baseline_final: 0.9}]")
     time_to = tuple(target(file, place, item, metric) for place, item in enumerate(targets))
     if summary == "time_to" and not any(item.metric == metric for item in time_to):
-        raise checks.refuse(file, "time_to", targets, f"a threshold for {metric}, because it is the primary summary")
+        raise validation.refuse(
+            file, "time_to", targets, f"a threshold for {metric}, because it is the primary summary"
+        )
     return Settings(
         metric=metric,
         summary=summary,
@@ -120,6 +123,6 @@ def settings(
         family=chosen["family"],
         incomplete=chosen["incomplete"],
         axis=chosen["axis"],
-        window=checks.whole(file, "window", given.get("window", 20), 1),
-        seed=checks.whole(file, "seed", given.get("seed", 0), 0),
+        window=validation.whole(file, "window", given.get("window", 20), 1),
+        seed=validation.whole(file, "seed", given.get("seed", 0), 0),
     )
