@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.compare is not None and chosen.format != "html":
         report.error(f"--format {chosen.format} is for one FOLDER; --compare writes a page and its tables")
 
-    from analysis.read import BadPlan
+    from analysis.data.sweep import BadPlan
 
     # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
     gc.disable()

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from analysis.data.metric_log import Curves
+from analysis.data.sweep import Run, Sweep
 from analysis.leaves import leaves
-from analysis.log import Curves
-from analysis.read import Run, Sweep
 from analysis.spec.settings import Settings
 from analysis.study import Block, Measure, Study, range_of, time_to, versus
 from launcher import files

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis import cells
-from analysis.read import Cell, Run
+from analysis.data import cells
+from analysis.data.sweep import Cell, Run
 from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.data.sweep import Cell
 from analysis.grid import CellResult, Grid
 from analysis.numbers import format_estimate, format_number, format_p
-from analysis.read import Cell
 from analysis.spec.metric_catalog import capital
 from analysis.stats.factorial import Effect
 from analysis.study import Study

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.read import Run, Sweep
+from analysis.data.sweep import Run, Sweep
 from analysis.spec.metric_catalog import capital
 
 _MOST = 10  # seeds named

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis import cells
+from analysis.data import cells
 from analysis.drawing import Sketch, canvas_of, legend, look_of
 from analysis.numbers import format_estimate
 from analysis.spec.metric_catalog import capital

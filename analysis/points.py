@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.data.sweep import Run
 from analysis.drawing import NEUTRAL, Sketch, canvas_of, colours, legend
-from analysis.read import Run
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.study import Block, Measure, Study, block

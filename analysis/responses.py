@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
-from analysis.attempts import standing
-from analysis.read import Cell, Sweep
+from analysis.data.attempts import standing
+from analysis.data.sweep import Cell, Sweep
 from launcher.run import folder as folders
 
 MOST = 3  # wins, and losses, shown of a method

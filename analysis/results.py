@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.cache import array
+from analysis.data.cache import array
+from analysis.data.run_values import value_of
 from analysis.study import Study, range_of
-from analysis.values import value_of
 
 
 def results(found: Study) -> bytes:

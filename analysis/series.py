@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from analysis.read import Run
+from analysis.data.sweep import Run
 from analysis.stats.curve_summaries import LARGEST
 from analysis.study import Study
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import cells
+from analysis.data import cells
+from analysis.data.sweep import Cell, Run
 from analysis.drawing import INK, Sketch, colours, legend, panels_of
 from analysis.numbers import format_estimate, format_p
-from analysis.read import Cell, Run
 from analysis.spec.metric_catalog import capital
 from analysis.stats import scaling, t_test
 from analysis.stats.scaling import SizeTrend

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import cells, derived
+from analysis.data import cells, derived
+from analysis.data.run_values import CommonRange, Value, common_range, value_of
+from analysis.data.sweep import Run, Sweep
 from analysis.numbers import format_number, format_p
-from analysis.read import Run, Sweep
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.threshold import Target
@@ -18,7 +19,6 @@ from analysis.stats import compare, t_test
 from analysis.stats.compare import FamilyResult, PairedResult
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.resolution import cannot_decide, floor, multiplied, seeds_needed
-from analysis.values import CommonRange, Value, common_range, value_of
 
 SUMMARIES = {
     "final": "final value",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis import looks, ratio
+from analysis.data.sweep import Run
 from analysis.numbers import format_estimate, format_number, format_p
-from analysis.read import Run
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO

@@ -24,7 +24,7 @@ from types import ModuleType
 import numpy as np
 import pandas.util._decorators
 
-from analysis.read import read_sweep
+from analysis.data.sweep import read_sweep
 from analysis.stats import resample
 from launcher import files
 from launcher.run import folder as folders

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis import ratio
-from analysis.log import Curves
-from analysis.read import Run, Sweep
+from analysis.data.metric_log import Curves
+from analysis.data.sweep import Run, Sweep
 from analysis.spec.settings import settings
 from analysis.stats import compare, dispersion, factorial, resample, scaling, t_test
 from analysis.study import study

@@ -28,7 +28,7 @@ PURE = {
     "launcher/planning/design.py",
     "launcher/config/identity.py",
     "analysis/stats/compare.py",
-    "analysis/derived.py",
+    "analysis/data/derived.py",
     "analysis/stats/exact.py",
     "analysis/stats/factorial.py",
     "analysis/stats/multiplicity.py",

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import orjson
 
+from analysis.data.sweep import read_sweep
 from analysis.declared import declared
 from analysis.drawing import Figure, colours
 from analysis.figures import figures
-from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
 from analysis.report.files import FORMATS, files_of, plain, write_all
 from analysis.report.missing import missing
@@ -46,7 +46,7 @@ class Report:
 def write(folder: Path) -> Report:
     """Write FOLDER/report from FOLDER/plan.json and the run folders beside it. Same input, same bytes.
 
-    Raises analysis.read.BadPlan when FOLDER has no plan, or one that asks for something unknown.
+    Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown.
     """
     sweep = read_sweep(folder)
     asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.read import Cell, Run
+from analysis.data.sweep import Cell, Run
 from analysis.study import Study
 from analysis.tables import Table
 

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 
 from analysis.beside import Beside, beside
+from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.drawing import Figure, colours
 from analysis.figures import differences
 from analysis.numbers import format_estimate
-from analysis.read import BadPlan, Sweep, read_sweep
 from analysis.report.answer import averaged
 from analysis.report.files import files_of, plain, write_all
 from analysis.report.missing import lacking, told

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.data.sweep import Sweep
 from analysis.numbers import format_number
-from analysis.read import Sweep
 from analysis.responses import Contrast, Example, Responses, Said
 
 MOST = 1200  # characters of a text on the page; tables/responses.csv has all

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.data.sweep import read_sweep
 from analysis.ratio import of_comparison
-from analysis.read import read_sweep
 from analysis.report.answer import Answer, answer
 from analysis.report.missing import missing
 from analysis.spec.settings import settings

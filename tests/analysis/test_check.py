@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.read import read_sweep
+from analysis.data.sweep import read_sweep
 from analysis.spec.precheck import undecidable
 from analysis.spec.settings import settings
 from analysis.stats import dispersion

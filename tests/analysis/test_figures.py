@@ -16,9 +16,9 @@ import yaml
 
 from analysis import figures as module
 from analysis.__main__ import main
+from analysis.data.sweep import BadPlan, read_sweep
 from analysis.drawing import Figure, Sketch, lay_out
 from analysis.figures import figures
-from analysis.read import BadPlan, read_sweep
 from analysis.series import series
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.histograms import read_histograms
+from analysis.data.histograms import read_histograms
+from analysis.data.sweep import Sweep, read_sweep
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
-from analysis.read import Sweep, read_sweep
 from analysis.spec.settings import settings
 from analysis.study import Study, study
 from launcher import files

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.read import read_sweep
+from analysis.data.sweep import read_sweep
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import settings
 from analysis.stats import t_test

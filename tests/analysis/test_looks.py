@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.data.sweep import read_sweep
 from analysis.looks import added
-from analysis.read import read_sweep
 from analysis.tables import tables
 from analysis.verdicts import judge
 from launcher.run import folder as folders

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from analysis.clouds import Bundle
+from analysis.data.sweep import read_sweep
 from analysis.drawing import TOGETHER, Figure, canvas_of
 from analysis.figures import figures
-from analysis.read import read_sweep
 from analysis.rendering import DPI
 from analysis.spec.settings import settings
 from analysis.stats import curve_summaries, exact

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.histograms import Histogram, read_histograms
+from analysis.data.histograms import Histogram, read_histograms
+from analysis.data.sweep import BadPlan
 from analysis.points import front
-from analysis.read import BadPlan
 from analysis.spec.figure_spec import Picture
 from analysis.spec.settings import settings
 from launcher.config.schema import Checker

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import cache
-from analysis.log import Curves, read_curves
-from analysis.read import BadPlan, read_sweep
+from analysis.data import cache
+from analysis.data.metric_log import Curves, read_curves
+from analysis.data.sweep import BadPlan, read_sweep
 from analysis.tables import remark
 from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep, metrics, write_run

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from analysis.read import read_sweep
+from analysis.data.sweep import read_sweep
 from analysis.report.spoken import MOST, text, to_csv
 from analysis.responses import Responses, responses
 from launcher.run import folder as folders

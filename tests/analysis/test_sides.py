@@ -13,7 +13,7 @@ import yaml
 
 from analysis.__main__ import main
 from analysis.beside import beside
-from analysis.read import read_sweep
+from analysis.data.sweep import read_sweep
 from analysis.spec.settings import settings
 from analysis.stats.compare import paired, unpaired
 from analysis.unpaired import unpaired_table

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.read import BadPlan, read_sweep
+from analysis.data.sweep import BadPlan, read_sweep
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.settings import settings
 from analysis.stats import compare, t_test

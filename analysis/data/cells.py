@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.read import Cell
+from analysis.data.sweep import Cell
 
 Values = Mapping[
     tuple[int, Cell], float | None

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis import cache
-from analysis.log import EMPTY, Array, Curves
+from analysis.data import cache
+from analysis.data.metric_log import EMPTY, Array, Curves
 from analysis.spec.validation import BadPlan as BadPlan
 from launcher.run import folder as folders
 

@@ -20,7 +20,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.log import BadLine, Curves, parse
+from analysis.data.metric_log import BadLine, Curves, parse
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
 _FORMAT = 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.read import Run
+from analysis.data.sweep import Run
 from analysis.stats import curve_summaries, trend
 from analysis.stats.curve_summaries import NotEvaluable, TimeTo
 

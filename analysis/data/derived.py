@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.spec.derived_metric import parse
 
 if TYPE_CHECKING:
-    from analysis.read import Sweep
+    from analysis.data.sweep import Sweep
 
 
 def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from analysis.attempts import standing
+from analysis.data.attempts import standing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ EMPTY = Curves(np.empty(0), {})
 def read_curves(path: Path, shown: str | None = None) -> Curves:
     """Read a metrics.jsonl. Raises FileNotFoundError; anything else that is wrong with it is counted and left out.
 
-    Several lines of one step and attempt are merged; of several attempts analysis.attempts says what stands.
+    Several lines of one step and attempt are merged; of several attempts analysis.data.attempts says what stands.
     """
     return parse(path.read_bytes(), shown or str(path))
 

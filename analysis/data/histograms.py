@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from analysis.attempts import standing
+from analysis.data.attempts import standing
 from launcher.run import folder as folders
 
 Array = NDArray[np.float64]
@@ -39,7 +39,7 @@ class Histograms:
 
 
 def read_histograms(folder: Path, name: str) -> Histograms:
-    """A run's histograms of that name; of several attempts analysis.attempts says which stand."""
+    """A run's histograms of that name; of several attempts analysis.data.attempts says which stand."""
     try:
         data = folders.histograms_path(folder).read_bytes()
     except FileNotFoundError:

@@ -1,0 +1,1 @@
+"""Finished runs as arrays: read from their folders, by run, cell and metric."""
