@@ -11,11 +11,11 @@ import numpy as np
 
 from analysis.data.run_values import CLOCK
 from analysis.drawing import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
+from analysis.findings.study import Study
 from analysis.rendering import DPI
 from analysis.series import Array, Series, band, series
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import Metric, capital, caveats, describe
-from analysis.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
 from analysis.numbers import format_estimate
 from analysis.spec.hypothesis import Hypothesis
 from analysis.stats import compare, t_test
 from analysis.stats.t_test import Interval
-from analysis.study import Block, Comparison, Measure, Study, block, range_of, time_to
 
 
 def block_of(h: Hypothesis, runs: Study, metric: str, baseline: str | None) -> Block:

@@ -14,11 +14,11 @@ import numpy as np
 
 from analysis.curves import curves, spread
 from analysis.drawing import INK, LINE, MANY, STYLE, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
+from analysis.findings.study import Block, Comparison, Study
 from analysis.points import pareto, scatter
 from analysis.snapshots import snapshots
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
-from analysis.study import Block, Comparison, Study
 from analysis.traces import Array
 from analysis.waiting import waiting
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
+from analysis.findings.study import Study
 from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval
-from analysis.study import Study
 
 Seeds = dict[int, dict[Cell, float]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.data.sweep import Cell
+from analysis.findings.study import Study
 from analysis.grid import CellResult, Grid
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats.factorial import Effect
-from analysis.study import Study
 from analysis.tables import Record, Table
 
 TESTS = {"paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon"}

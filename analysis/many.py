@@ -10,12 +10,12 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.drawing import Sketch, canvas_of, legend, look_of
+from analysis.findings.study import Study
 from analysis.numbers import format_estimate
 from analysis.spec.metric_catalog import capital
 from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval
-from analysis.study import Study
 from analysis.tables import Table
 from analysis.traces import Array
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
 from analysis.drawing import NEUTRAL, Sketch, canvas_of, colours, legend
+from analysis.findings.study import Block, Measure, Study, block
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
-from analysis.study import Block, Measure, Study, block
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.drawing import INK, Sketch, canvas_of, colours, legend, panels_of
+from analysis.findings.study import Study
 from analysis.grid import Grid
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
-from analysis.study import Study
 from analysis.traces import Array
 
 if TYPE_CHECKING:

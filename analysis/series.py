@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from analysis.data.sweep import Run
+from analysis.findings.study import Study
 from analysis.stats.curve_summaries import LARGEST
-from analysis.study import Study
 
 Array = NDArray[np.float64]
 _POINTS = 400  # a curve of more points than that is averaged in bins: no screen or printer shows more

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis import looks, ratio
 from analysis.data.sweep import Run
+from analysis.findings import added_seeds, ratios
+from analysis.findings.study import AXES, Block, Comparison, Estimate, Measure, Study
+from analysis.findings.verdicts import Verdict
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
-from analysis.study import AXES, Block, Comparison, Estimate, Measure, Study
-from analysis.verdicts import Verdict
 
 Record = Mapping[str, Any]
 
@@ -68,7 +68,7 @@ def main(study: Study) -> Table:
             f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
             "may be better."
         )
-    return _with_notes(table, tuple(notes) + looks.said(study.sweep) + table.notes)
+    return _with_notes(table, tuple(notes) + added_seeds.said(study.sweep) + table.notes)
 
 
 def _exceeded(block: Block, study: Study) -> bool:
@@ -214,7 +214,7 @@ def efficiency(study: Study) -> Table:
         for estimate in block.estimates:
             reached, of = estimate.reached or (0, 0)
             comparison = by_group.get(estimate.group)
-            found = ratio.of_comparison(comparison, study.settings.alpha, True) if comparison else None
+            found = ratios.of_comparison(comparison, study.settings.alpha, True) if comparison else None
             rows.append(
                 (capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",
                  format_estimate(estimate.mean, estimate.interval) or "-", str(found.n) if found else "",
@@ -242,7 +242,7 @@ def efficiency(study: Study) -> Table:
 
 def hypotheses(study: Study, judged: Sequence[Verdict]) -> Table:
     """The declared hypotheses with what the runs say of them."""
-    looked = looks.said(study.sweep)
+    looked = added_seeds.said(study.sweep)
     judged = [replace(v, declared=f"{v.declared}; seeds were added later" if looked else v.declared) for v in judged]
     rows = [
         (v.id, v.claim, v.verdict, v.quantity, v.shown or "-", str(v.n), v.decided, v.declared) for v in judged

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from analysis.findings.study import Block, Estimate, Study, strangers
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats import compare
-from analysis.study import Block, Estimate, Study, strangers
 from analysis.tables import Table, chosen
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from analysis.drawing import Sketch, brief, canvas_of, legend, look_of
+from analysis.findings.study import AXES, Block, Study
 from analysis.spec.metric_catalog import capital
 from analysis.stats.curve_summaries import NotEvaluable, survival
-from analysis.study import AXES, Block, Study
 
 _ROW = 12.0  # points of a row of numbers below the axes
 _LETTERS = 22  # of a method's label beside them

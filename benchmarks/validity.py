@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import ratio
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep
+from analysis.findings import ratios
+from analysis.findings.study import study
+from analysis.findings.verdicts import CONTRADICTED, SUPPORTED, judge
 from analysis.spec.settings import settings
 from analysis.stats import compare, dispersion, factorial, resample, scaling, t_test
-from analysis.study import study
-from analysis.verdicts import CONTRADICTED, SUPPORTED, judge
 
 Array = NDArray[np.float64]
 ALPHA, COVERED = 0.05, 0.93
@@ -207,7 +207,7 @@ def intervals(experiments: int, n: int) -> Iterator[Rate]:
         count("Welch difference", compare.unpaired(a, b).interval, 1)
         varied = dispersion.variation(20 + (a - 2), ALPHA)
         count("coefficient of variation", varied[1] if varied else None, 0.05)
-        count("ratio", ratio.ratio(np.exp(0.2 * a).tolist(), np.exp(0.2 * b).tolist(), ALPHA).interval, math.exp(0.2))
+        count("ratio", ratios.ratio(np.exp(0.2 * a).tolist(), np.exp(0.2 * b).tolist(), ALPHA).interval, math.exp(0.2))
         # A seed's luck, and what it does to each cell: the interaction of seeds and cells.
         seeds = {
             seed: {cell: value + luck + float(random.standard_normal()) for cell, value in grid.items()}

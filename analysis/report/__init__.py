@@ -10,21 +10,21 @@ from pathlib import Path
 import orjson
 
 from analysis.data.sweep import read_sweep
-from analysis.declared import declared
 from analysis.drawing import Figure, colours
 from analysis.figures import figures
+from analysis.findings.parquet import results
+from analysis.findings.preregistration import declared
+from analysis.findings.responses import Responses, responses
+from analysis.findings.study import Study, study
+from analysis.findings.verdicts import Verdict, judge
 from analysis.report.answer import Answer, answer
 from analysis.report.files import FORMATS, files_of, plain, write_all
 from analysis.report.missing import missing
 from analysis.report.page import page
 from analysis.report.sections import sections
 from analysis.report.spoken import spoken, to_csv
-from analysis.responses import Responses, responses
-from analysis.results import results
 from analysis.spec.settings import settings
-from analysis.study import Study, study
 from analysis.tables import Table, tables
-from analysis.verdicts import Verdict, judge
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import looks
+from analysis.findings import added_seeds
+from analysis.findings.study import Block, Comparison, Study
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.report.missing import lacking, told
 from analysis.spec.metric_catalog import capital, describe
 from analysis.stats import t_test
 from analysis.stats.resolution import floor, multiplied, seeds_needed
-from analysis.study import Block, Comparison, Study
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     family = block.family
     tests = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
     needed = seeds_needed(settings.alpha, tests)
-    lines = [*looks.said(study.sweep)]
+    lines = [*added_seeds.said(study.sweep)]
     if any(estimate.interval for estimate in block.estimates):
         level = f"{100 * (1 - settings.alpha):g}%"
         lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.data.sweep import Cell, Run
-from analysis.study import Study
+from analysis.findings.study import Study
 from analysis.tables import Table
 
 DONE, UNPLANNED, NO_VALUE = "done", "not planned", "no value"

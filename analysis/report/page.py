@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from analysis.drawing import Figure
+from analysis.findings.study import AXES, Study
 from analysis.report.answer import Answer
 from analysis.report.sections import Section
-from analysis.study import AXES, Study
 from analysis.tables import Table
 from analysis.traces import SUMMARY, summary, to_json
 

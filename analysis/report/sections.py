@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from analysis.drawing import Figure
 from analysis.figures import saved
+from analysis.findings.study import Study
 from analysis.grid import cell_results, grids
 from analysis.grid_tables import grid_tables
 from analysis.many import many, many_figure, many_table
 from analysis.sensitivity import heat_maps, main_effects
 from analysis.sizes import sizes, sizes_figure, sizes_table
-from analysis.study import Study
 from analysis.tables import Table
 from analysis.unpaired import unpaired_table
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import orjson
 
-from analysis.beside import Beside, beside
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.drawing import Figure, colours
 from analysis.figures import differences
+from analysis.findings.study import Block, Comparison, Estimate
+from analysis.findings.sweep_comparison import Beside, beside
 from analysis.numbers import format_estimate
 from analysis.report.answer import averaged
 from analysis.report.files import files_of, plain, write_all
@@ -20,7 +21,6 @@ from analysis.report.missing import lacking, told
 from analysis.report.page import data_of, page_colour, render, values_of
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import settings
-from analysis.study import Block, Comparison, Estimate
 from analysis.tables import Table, better, comparison_cells
 from analysis.unpaired import unpaired_table
 

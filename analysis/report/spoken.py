@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.data.sweep import Sweep
+from analysis.findings.responses import Contrast, Example, Responses, Said
 from analysis.numbers import format_number
-from analysis.responses import Contrast, Example, Responses, Said
 
 MOST = 1200  # characters of a text on the page; tables/responses.csv has all
 _LONG = 400  # characters or

@@ -43,7 +43,7 @@ class Hypothesis:
               best by `ways`; pareto: no group is better by both `ways`; spread: its seeds scatter at most `high` times
               as much as those of `against`; variation: standard deviation over mean of its seeds is at most `high`;
               count, all, any: at least `low` of the hypotheses `of` hold
-    metrics   recorded ones, or derived from them (analysis.data.derived)
+    metrics   recorded ones, or derived from them (derived_metric.py)
     summary   final, auc, best, mean, early, early_variance, slope, trend, lowest_relative, largest_change, time_to, or
               efficiency: the time of `against` over that of the group
     target    the threshold of time_to and efficiency

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.ratio import of_comparison
+from analysis.findings.ratios import of_comparison
+from analysis.findings.study import Study, study
 from analysis.report.answer import Answer, answer
 from analysis.report.missing import missing
 from analysis.spec.settings import settings
-from analysis.study import Study, study
 from analysis.tables import main as main_table
 from launcher import files
 from launcher.run import folder as folders

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
+from analysis.findings.study import study
+from analysis.findings.verdicts import judge
 from analysis.spec.precheck import undecidable
 from analysis.spec.settings import settings
 from analysis.stats import dispersion
-from analysis.study import study
-from analysis.verdicts import judge
 from tests.analysis.conftest import Lines, MakeSweep
 
 METRIC = "a/up"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.declared import BEFORE, UNRECORDED, declared
+from analysis.findings.preregistration import BEFORE, UNRECORDED, declared
 
 ONE, OTHER = {"claim": "It is so.", "low": 1}, {"claim": "It is so.", "low": 2}
 

@@ -19,10 +19,10 @@ from analysis.__main__ import main
 from analysis.data.sweep import BadPlan, read_sweep
 from analysis.drawing import Figure, Sketch, lay_out
 from analysis.figures import figures
+from analysis.findings.study import Study, block_of, study
 from analysis.series import series
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
-from analysis.study import Study, block_of, study
 from analysis.tables import tables
 from launcher import files
 from launcher.config.schema import Checker

@@ -17,10 +17,10 @@ import yaml
 from analysis.__main__ import main
 from analysis.data.histograms import read_histograms
 from analysis.data.sweep import Sweep, read_sweep
+from analysis.findings.study import Study, study
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
 from analysis.spec.settings import settings
-from analysis.study import Study, study
 from launcher import files
 from launcher.__main__ import main as launcher
 from launcher.run import folder as folders

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
+from analysis.findings.study import study
+from analysis.findings.verdicts import Verdict, judge
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import settings
 from analysis.stats import t_test
-from analysis.study import study
-from analysis.verdicts import Verdict, judge
 from tests.analysis.conftest import Lines, MakeSweep
 from tests.analysis.test_verdicts import DOWN, SPREAD, UP, judged, sweep_of
 

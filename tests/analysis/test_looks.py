@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.looks import added
+from analysis.findings.added_seeds import added
+from analysis.findings.verdicts import judge
 from analysis.tables import tables
-from analysis.verdicts import judge
 from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.test_answer import studied

@@ -19,12 +19,12 @@ from analysis.clouds import Bundle
 from analysis.data.sweep import read_sweep
 from analysis.drawing import TOGETHER, Figure, canvas_of
 from analysis.figures import figures
+from analysis.findings.study import study
 from analysis.rendering import DPI
 from analysis.spec.settings import settings
 from analysis.stats import curve_summaries, exact
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
-from analysis.study import study
 from analysis.traces import Panel, Trace, Traces, to_csv
 from tests.analysis.conftest import MakeSweep, metrics
 

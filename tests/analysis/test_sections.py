@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.findings.study import block_of
 from analysis.many import FEWEST, many, many_figure, many_table
 from analysis.report.sections import sections
 from analysis.sizes import short, sizes, sizes_figure, sizes_table
@@ -19,7 +20,6 @@ from analysis.stats import resample
 from analysis.stats.compare import unpaired
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
-from analysis.study import block_of
 from analysis.unpaired import unpaired_table
 from analysis.waiting import waiting
 from launcher import files

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.beside import beside
 from analysis.data.sweep import read_sweep
+from analysis.findings.sweep_comparison import beside
 from analysis.spec.settings import settings
 from analysis.stats.compare import paired, unpaired
 from analysis.unpaired import unpaired_table

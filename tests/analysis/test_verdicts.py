@@ -15,11 +15,11 @@ import yaml
 
 from analysis.__main__ import main
 from analysis.data.sweep import BadPlan, read_sweep
+from analysis.findings.study import Study, study
+from analysis.findings.verdicts import Verdict, judge
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.settings import settings
 from analysis.stats import compare, t_test
-from analysis.study import Study, study
-from analysis.verdicts import Verdict, judge
 from launcher.config.schema import Checker
 from launcher.run import folder as folders
 from tests.analysis import qstar

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.findings.study import Comparison, times_cut
 from analysis.numbers import format_estimate, format_number
 from analysis.stats import t_test
-from analysis.study import Comparison, times_cut
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis import ratio as ratios
-from analysis.declared import UNRECORDED
 from analysis.evidence import (
     all_of,
     block_of,
@@ -34,11 +32,13 @@ from analysis.evidence import (
     unrecorded,
     would_decide,
 )
+from analysis.findings import ratios
+from analysis.findings.preregistration import UNRECORDED
+from analysis.findings.study import Comparison, Study
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.hypothesis import WORST, Hypothesis
 from analysis.stats import compare, dispersion
 from analysis.stats.t_test import Interval
-from analysis.study import Comparison, Study
 
 SUPPORTED, CONTRADICTED, EQUIVALENT = "supported", "contradicted", "equivalent"
 INCONCLUSIVE, NOT_EVALUABLE = "inconclusive", "not evaluable"
@@ -48,7 +48,7 @@ INCONCLUSIVE, NOT_EVALUABLE = "inconclusive", "not evaluable"
 class Verdict:
     """verdict: supported, contradicted, equivalent, inconclusive or not evaluable. quantity: what estimate and interval
     are of, n its seeds. decided: what decided, or why nothing could. declared: when the hypothesis was, by what
-    analysis.declared reads."""
+    analysis.findings.preregistration reads."""
 
     id: str
     claim: str

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from analysis.data.cache import array
 from analysis.data.run_values import value_of
-from analysis.study import Study, range_of
+from analysis.findings.study import Study, range_of
 
 
 def results(found: Study) -> bytes:

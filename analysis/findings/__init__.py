@@ -1,0 +1,1 @@
+"""What the runs of an experiment show: estimates, comparisons, verdicts. Values, not pages."""
