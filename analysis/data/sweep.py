@@ -178,3 +178,14 @@ def _why(state: folders.State) -> str:
         first = message.splitlines()[0] if message else ""
         parts.append(f"{kind}: {first}" if kind and first else str(kind or first))
     return ": ".join(part for part in parts if part)
+
+
+def leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """The leaves of a configuration by their dotted keys; a list is a leaf, and so is an empty mapping."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= leaves(value, f"{at}{key}.")
+        else:
+            found[f"{at}{key}"] = value
+    return found

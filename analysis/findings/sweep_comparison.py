@@ -13,9 +13,8 @@ import numpy as np
 import yaml
 
 from analysis.data.metric_log import Curves
-from analysis.data.sweep import Run, Sweep
+from analysis.data.sweep import Run, Sweep, leaves
 from analysis.findings.study import Block, Measure, Study, range_of, time_to, versus
-from analysis.leaves import leaves
 from analysis.spec.settings import Settings
 from launcher import files
 from launcher.run import folder

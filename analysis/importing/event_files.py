@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from analysis.data.sweep import leaves
 from analysis.importing.found import BadImport, Found, stage
-from analysis.leaves import leaves
 
 KIND = "TensorBoard"
 _PATTERN = "*tfevents*"

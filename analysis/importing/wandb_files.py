@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.data.sweep import leaves
 from analysis.importing.found import BadImport, Found, stage
-from analysis.leaves import leaves
 
 KIND = "W&B"
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
