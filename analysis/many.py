@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from analysis.data import cells
-from analysis.drawing import Sketch, canvas_of, legend, look_of
+from analysis.figures.canvas import Sketch, canvas_of, legend, look_of
+from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate
 from analysis.spec.metric_catalog import capital
@@ -17,7 +18,6 @@ from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval
 from analysis.tables import Table
-from analysis.traces import Array
 
 FEWEST = 8  # cells, below which a percentile interval of so few runs does not hold
 _THRESHOLDS = 101

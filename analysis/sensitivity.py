@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.drawing import INK, Sketch, canvas_of, colours, legend, panels_of
+from analysis.figures.canvas import INK, Sketch, canvas_of, colours, legend, panels_of
+from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.grid import Grid
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
-from analysis.traces import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,14 +11,14 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
-from analysis.drawing import INK, Sketch, colours, legend, panels_of
+from analysis.figures.canvas import INK, Sketch, colours, legend, panels_of
+from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats import scaling, t_test
 from analysis.stats.scaling import SizeTrend
 from analysis.tables import Table, better
-from analysis.traces import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,8 @@ from pathlib import Path
 import orjson
 
 from analysis.data.sweep import read_sweep
-from analysis.drawing import Figure, colours
-from analysis.figures import figures
+from analysis.figures.canvas import Figure, colours
+from analysis.figures.figures import figures
 from analysis.findings.parquet import results
 from analysis.findings.preregistration import declared
 from analysis.findings.responses import Responses, responses

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import formats
-from analysis.drawing import Figure
+from analysis.figures.canvas import Figure
 from analysis.tables import Table
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "pdf", "png", "csv")}

@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-from analysis.drawing import Figure
+from analysis.figures.canvas import Figure
+from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
 from analysis.report.answer import Answer
 from analysis.report.sections import Section
 from analysis.tables import Table
-from analysis.traces import SUMMARY, summary, to_json
 
 _HERE = Path(__file__).parent
 

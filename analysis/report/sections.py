@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.drawing import Figure
-from analysis.figures import saved
+from analysis.figures.canvas import Figure
+from analysis.figures.figures import saved
 from analysis.findings.study import Study
 from analysis.grid import cell_results, grids
 from analysis.grid_tables import grid_tables

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
-from analysis.drawing import Figure, colours
-from analysis.figures import differences
+from analysis.figures.canvas import Figure, colours
+from analysis.figures.figures import differences
 from analysis.findings.study import Block, Comparison, Estimate
 from analysis.findings.sweep_comparison import Beside, beside
 from analysis.numbers import format_estimate

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis import figures as module
 from analysis.__main__ import main
 from analysis.data.sweep import BadPlan, read_sweep
-from analysis.drawing import Figure, Sketch, lay_out
-from analysis.figures import figures
+from analysis.figures.canvas import Figure, Sketch, lay_out
+from analysis.figures.figures import figures
+from analysis.figures.series import series
 from analysis.findings.study import Study, block_of, study
-from analysis.series import series
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
 from analysis.tables import tables
@@ -71,7 +70,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = Fal
             kept[sketch.name] = sketch.caption, sketch.canvas
         return []
 
-    monkeypatch.setattr(module, "save", keep)
+    monkeypatch.setattr(figures, "save", keep)
     figures(studied(folder))
     return {name: found for name, found in kept.items() if all_of_them or name != "differences"}
 

@@ -15,17 +15,17 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from analysis.clouds import Bundle
 from analysis.data.sweep import read_sweep
-from analysis.drawing import TOGETHER, Figure, canvas_of
-from analysis.figures import figures
+from analysis.figures.canvas import TOGETHER, Figure, canvas_of
+from analysis.figures.dense_artists import Bundle
+from analysis.figures.figures import figures
+from analysis.figures.rendering import DPI
+from analysis.figures.traces import Panel, Trace, Traces, to_csv
 from analysis.findings.study import study
-from analysis.rendering import DPI
 from analysis.spec.settings import settings
 from analysis.stats import curve_summaries, exact
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
-from analysis.traces import Panel, Trace, Traces, to_csv
 from tests.analysis.conftest import MakeSweep, metrics
 
 REWARD = "analysis/reward_sum_mean"
@@ -41,8 +41,8 @@ def drawn(folder: Path) -> dict[str, Figure]:
 def test_many_seeds_are_drawn_as_one_for_each_method(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for module in ("curves", "figures"):
-        monkeypatch.setattr(f"analysis.{module}.MANY", 3)
+    for module in ("learning_curves", "figures"):
+        monkeypatch.setattr(f"analysis.figures.{module}.MANY", 3)
     figure = drawn(make_sweep(("C0", "C1"), range(4), 5, {"metrics": [REWARD]}))[name]
     assert TOGETHER in figure.caption
     assert 'data-group="C1"' in figure.inline and "data-seed" not in figure.inline

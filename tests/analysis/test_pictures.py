@@ -15,7 +15,7 @@ import yaml
 from analysis.__main__ import main
 from analysis.data.histograms import Histogram, read_histograms
 from analysis.data.sweep import BadPlan
-from analysis.points import front
+from analysis.figures.scatter import front
 from analysis.spec.figure_spec import Picture
 from analysis.spec.settings import settings
 from launcher.config.schema import Checker

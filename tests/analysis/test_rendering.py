@@ -8,8 +8,8 @@ from typing import Any
 import matplotlib
 import pytest
 
-from analysis.drawing import STYLE, canvas_of
-from analysis.rendering import rendering
+from analysis.figures.canvas import STYLE, canvas_of
+from analysis.figures.rendering import rendering
 
 MUCH = 10**9
 

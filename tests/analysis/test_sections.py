@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.figures.survival import waiting
 from analysis.findings.study import block_of
 from analysis.many import FEWEST, many, many_figure, many_table
 from analysis.report.sections import sections
@@ -21,7 +22,6 @@ from analysis.stats.compare import unpaired
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
 from analysis.unpaired import unpaired_table
-from analysis.waiting import waiting
 from launcher import files
 from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep

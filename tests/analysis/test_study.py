@@ -13,9 +13,9 @@ import pytest
 from analysis.data import cells
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import BadPlan, read_sweep
+from analysis.figures.series import series
 from analysis.findings.study import Study, block_of, study
 from analysis.report.answer import answer
-from analysis.series import series
 from analysis.spec.settings import settings
 from analysis.stats import t_test
 from analysis.tables import tables

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.series import band
-from analysis.traces import Panel, Trace, Traces, summary, to_json
+from analysis.figures.series import band
+from analysis.figures.traces import Panel, Trace, Traces, summary, to_json
 from tests.analysis.conftest import Lines, MakeSweep, Reported, metrics
 
 REWARD = "analysis/reward_sum_mean"

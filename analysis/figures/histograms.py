@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from analysis.data.histograms import Array, Histograms, read_histograms
-from analysis.drawing import Sketch, legend, look_of, panels_of
+from analysis.figures.canvas import Sketch, legend, look_of, panels_of
 from analysis.findings.study import Study
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, distribution

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.rendering import Files, rendering
-from analysis.traces import GID, Array, Traces, to_csv, traces_of
+from analysis.figures.rendering import Files, rendering
+from analysis.figures.traces import GID, Array, Traces, to_csv, traces_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

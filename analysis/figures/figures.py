@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.curves import curves, spread
-from analysis.drawing import INK, LINE, MANY, STYLE, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
+from analysis.figures.canvas import INK, LINE, MANY, STYLE, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
+from analysis.figures.histograms import snapshots
+from analysis.figures.learning_curves import curves, spread
+from analysis.figures.scatter import pareto, scatter
+from analysis.figures.survival import waiting
+from analysis.figures.traces import Array
 from analysis.findings.study import Block, Comparison, Study
-from analysis.points import pareto, scatter
-from analysis.snapshots import snapshots
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
-from analysis.traces import Array
-from analysis.waiting import waiting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def _apart(axes: Axes, comparison: Comparison, d: Array, height: float, dots: Ma
 
 
 def _together(axes: Axes, comparison: Comparison, d: Array, height: float, dots: Mapping[str, Any]) -> None:
-    from analysis.clouds import Members
+    from analysis.figures.dense_artists import Members
 
     group, at = comparison.group, np.array([height])
     axes.plot(d, np.full(d.size, height), "o", gid=f"seeds--{group}", **dots)

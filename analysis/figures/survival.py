@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.drawing import Sketch, brief, canvas_of, legend, look_of
+from analysis.figures.canvas import Sketch, brief, canvas_of, legend, look_of
 from analysis.findings.study import AXES, Block, Study
 from analysis.spec.metric_catalog import capital
 from analysis.stats.curve_summaries import NotEvaluable, survival

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
-from analysis.drawing import NEUTRAL, Sketch, canvas_of, colours, legend
+from analysis.figures.canvas import NEUTRAL, Sketch, canvas_of, colours, legend
 from analysis.findings.study import Block, Measure, Study, block
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
@@ -73,7 +73,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     else:
         _scale(axes, np.concatenate(drawn, axis=1))
     if sum(own.shape[1] for own in drawn) > _MARKS_AT_MOST:
-        from analysis.clouds import Cloud
+        from analysis.figures.dense_artists import Cloud
 
         for line in lines:
             axes.add_artist(Cloud(line, line.get_gid()))

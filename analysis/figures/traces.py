@@ -104,7 +104,7 @@ def traces_of(
 
 def _lines(axes: Axes) -> Iterator[tuple[str, str, Any, Any]]:
     """Group id, label, x and y of every line, and of those that one artist draws together."""
-    from analysis.clouds import Members
+    from analysis.figures.dense_artists import Members
 
     for line in axes.lines:
         yield line.get_gid() or "", str(line.get_label()), line.get_xdata(), line.get_ydata()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.data.run_values import CLOCK
-from analysis.drawing import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
+from analysis.figures.canvas import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
+from analysis.figures.rendering import DPI
+from analysis.figures.series import Array, Series, band, series
 from analysis.findings.study import Study
-from analysis.rendering import DPI
-from analysis.series import Array, Series, band, series
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import Metric, capital, caveats, describe
 
@@ -166,7 +166,7 @@ def _each(axes: Axes, s: Series, look: Mapping[str, Any]) -> None:
 
 
 def _bundle(axes: Axes, s: Series, look: Mapping[str, Any]) -> None:
-    from analysis.clouds import Bundle
+    from analysis.figures.dense_artists import Bundle
 
     rows = {f"seed.{n}--{s.group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
     # Behind every mean, and so pale that these are seen.

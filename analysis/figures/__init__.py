@@ -1,0 +1,1 @@
+"""Figures: one module a kind, on a shared canvas."""
