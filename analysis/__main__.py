@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from analysis.report import Report
-    from analysis.tables import Table
+    from analysis.tables.comparison import Table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -157,7 +157,7 @@ def _show(written: Report) -> None:
 
         terminal.show(written, Console(highlight=False, markup=False, emoji=False))
         return
-    from analysis.formats import to_text
+    from analysis.tables.formats import to_text
 
     said = written.answer
     print(said.question)

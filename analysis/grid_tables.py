@@ -10,7 +10,7 @@ from analysis.grid import CellResult, Grid
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats.factorial import Effect
-from analysis.tables import Record, Table
+from analysis.tables.comparison import Record, Table
 
 TESTS = {"paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon"}
 

@@ -17,7 +17,7 @@ from analysis.spec.metric_catalog import capital
 from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval
-from analysis.tables import Table
+from analysis.tables.comparison import Table
 
 FEWEST = 8  # cells, below which a percentile interval of so few runs does not hold
 _THRESHOLDS = 101

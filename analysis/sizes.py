@@ -18,7 +18,7 @@ from analysis.numbers import format_estimate, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats import scaling, t_test
 from analysis.stats.scaling import SizeTrend
-from analysis.tables import Table, better
+from analysis.tables.comparison import Table, better
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

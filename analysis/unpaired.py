@@ -9,7 +9,7 @@ from analysis.findings.study import Block, Estimate, Study, strangers
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats import compare
-from analysis.tables import Table, chosen
+from analysis.tables.comparison import Table, chosen
 
 
 def unpaired_table(study: Study) -> Table:

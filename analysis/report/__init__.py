@@ -24,7 +24,7 @@ from analysis.report.page import page
 from analysis.report.sections import sections
 from analysis.report.spoken import spoken, to_csv
 from analysis.spec.settings import settings
-from analysis.tables import Table, tables
+from analysis.tables.comparison import Table, tables
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"

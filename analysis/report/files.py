@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis import formats
 from analysis.figures.canvas import Figure
-from analysis.tables import Table
+from analysis.tables import formats
+from analysis.tables.comparison import Table
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "pdf", "png", "csv")}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.data.sweep import Cell, Run
 from analysis.findings.study import Study
-from analysis.tables import Table
+from analysis.tables.comparison import Table
 
 DONE, UNPLANNED, NO_VALUE = "done", "not planned", "no value"
 

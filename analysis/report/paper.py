@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.formats import latex_escape, to_latex
 from analysis.report import Report
 from analysis.report.files import write_all
-from analysis.tables import Table
+from analysis.tables.comparison import Table
+from analysis.tables.formats import latex_escape, to_latex
 
 _ROWS = 30  # of one table on a page
 _FLOATS = 8  # that LaTeX is asked to keep before it must place them

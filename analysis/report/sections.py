@@ -12,7 +12,7 @@ from analysis.grid_tables import grid_tables
 from analysis.many import many, many_figure, many_table
 from analysis.sensitivity import heat_maps, main_effects
 from analysis.sizes import sizes, sizes_figure, sizes_table
-from analysis.tables import Table
+from analysis.tables.comparison import Table
 from analysis.unpaired import unpaired_table
 
 

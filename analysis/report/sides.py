@@ -21,7 +21,7 @@ from analysis.report.missing import lacking, told
 from analysis.report.page import data_of, page_colour, render, values_of
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import settings
-from analysis.tables import Table, better, comparison_cells
+from analysis.tables.comparison import Table, better, comparison_cells
 from analysis.unpaired import unpaired_table
 
 FORMAT = 1

@@ -18,7 +18,7 @@ from analysis.findings.study import Study, study
 from analysis.report.answer import Answer, answer
 from analysis.report.missing import missing
 from analysis.spec.settings import settings
-from analysis.tables import main as main_table
+from analysis.tables.comparison import main as main_table
 from launcher import files
 from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep

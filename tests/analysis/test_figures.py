@@ -22,7 +22,7 @@ from analysis.figures.series import series
 from analysis.findings.study import Study, block_of, study
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
-from analysis.tables import tables
+from analysis.tables.comparison import tables
 from launcher import files
 from launcher.config.schema import Checker
 from launcher.run import folder as folders

@@ -10,7 +10,7 @@ import pytest
 from analysis.data.sweep import read_sweep
 from analysis.findings.added_seeds import added
 from analysis.findings.verdicts import judge
-from analysis.tables import tables
+from analysis.tables.comparison import tables
 from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.test_answer import studied

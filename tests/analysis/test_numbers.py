@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.formats import latex_escape
 from analysis.numbers import format_estimate, format_number, format_p
+from analysis.tables.formats import latex_escape
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from analysis.data import cache
 from analysis.data.metric_log import Curves, read_curves
 from analysis.data.sweep import BadPlan, read_sweep
-from analysis.tables import remark
+from analysis.tables.comparison import remark
 from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep, metrics, write_run
 

@@ -18,7 +18,7 @@ from analysis.findings.study import Study, block_of, study
 from analysis.report.answer import answer
 from analysis.spec.settings import settings
 from analysis.stats import t_test
-from analysis.tables import tables
+from analysis.tables.comparison import tables
 from launcher.run import folder as folders
 from tests.analysis import qstar
 from tests.analysis.conftest import ANALYSIS, GROUPS, Lines, MakeSweep, metrics

@@ -12,7 +12,7 @@ from rich.console import Console
 from analysis import terminal
 from analysis.report import Report
 from analysis.report.answer import answer
-from analysis.tables import tables
+from analysis.tables.comparison import tables
 from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.test_figures import studied

@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Sequence
 
-from analysis.tables import Table
+from analysis.tables.comparison import Table
 
 
 def to_markdown(table: Table) -> str:

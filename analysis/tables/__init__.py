@@ -1,0 +1,1 @@
+"""Tables: the comparison of an experiment's groups, and tables as text, LaTeX and CSV."""
