@@ -21,8 +21,8 @@ from analysis.report.answer import Answer, answer
 from analysis.report.files import FORMATS, files_of, plain, write_all
 from analysis.report.missing import missing
 from analysis.report.page import page
-from analysis.report.sections import sections
 from analysis.report.spoken import spoken, to_csv
+from analysis.sections import sections
 from analysis.spec.settings import settings
 from analysis.tables.comparison import Table, tables
 

@@ -15,7 +15,7 @@ from analysis.figures.canvas import Figure
 from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
 from analysis.report.answer import Answer
-from analysis.report.sections import Section
+from analysis.sections import Section
 from analysis.tables.comparison import Table
 
 _HERE = Path(__file__).parent

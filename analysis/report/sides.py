@@ -19,10 +19,10 @@ from analysis.report.answer import averaged
 from analysis.report.files import files_of, plain, write_all
 from analysis.report.missing import lacking, told
 from analysis.report.page import data_of, page_colour, render, values_of
+from analysis.sections.unpaired import unpaired_table
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import settings
 from analysis.tables.comparison import Table, better, comparison_cells
-from analysis.unpaired import unpaired_table
 
 FORMAT = 1
 _MOST = 200  # letters of a setting on the page; the CSV has all

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.grid import cell_results, grids
-from analysis.grid_tables import grid_tables
 from analysis.report import write
-from analysis.sensitivity import heat_maps, main_effects
+from analysis.sections.grid import cell_results, grids
+from analysis.sections.grid_figures import heat_maps, main_effects
+from analysis.sections.grid_tables import grid_tables
 from analysis.spec.settings import REWARD
 from analysis.stats import t_test
 from analysis.stats.multiplicity import benjamini_hochberg

@@ -13,15 +13,15 @@ import pytest
 
 from analysis.figures.survival import waiting
 from analysis.findings.study import block_of
-from analysis.many import FEWEST, many, many_figure, many_table
-from analysis.report.sections import sections
-from analysis.sizes import short, sizes, sizes_figure, sizes_table
+from analysis.sections import sections
+from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
+from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_table
+from analysis.sections.unpaired import unpaired_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
 from analysis.stats.compare import unpaired
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
-from analysis.unpaired import unpaired_table
 from launcher import files
 from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep

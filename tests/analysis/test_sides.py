@@ -14,9 +14,9 @@ import yaml
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
 from analysis.findings.sweep_comparison import beside
+from analysis.sections.unpaired import unpaired_table
 from analysis.spec.settings import settings
 from analysis.stats.compare import paired, unpaired
-from analysis.unpaired import unpaired_table
 from launcher.run import folder as folders
 from tests.analysis.conftest import Lines, MakeSweep, metrics, sweeps_in
 from tests.analysis.test_report import contents

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from analysis.data.sweep import Cell
 from analysis.findings.study import Study
-from analysis.grid import CellResult, Grid
 from analysis.numbers import format_estimate, format_number, format_p
+from analysis.sections.grid import CellResult, Grid
 from analysis.spec.metric_catalog import capital
 from analysis.stats.factorial import Effect
 from analysis.tables.comparison import Record, Table

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from analysis.figures.canvas import Figure
 from analysis.figures.figures import saved
 from analysis.findings.study import Study
-from analysis.grid import cell_results, grids
-from analysis.grid_tables import grid_tables
-from analysis.many import many, many_figure, many_table
-from analysis.sensitivity import heat_maps, main_effects
-from analysis.sizes import sizes, sizes_figure, sizes_table
+from analysis.sections.grid import cell_results, grids
+from analysis.sections.grid_figures import heat_maps, main_effects
+from analysis.sections.grid_tables import grid_tables
+from analysis.sections.many_cells import many, many_figure, many_table
+from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
+from analysis.sections.unpaired import unpaired_table
 from analysis.tables.comparison import Table
-from analysis.unpaired import unpaired_table
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from analysis.figures.canvas import INK, Sketch, canvas_of, colours, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
-from analysis.grid import Grid
+from analysis.sections.grid import Grid
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
 
