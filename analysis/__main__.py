@@ -137,7 +137,7 @@ def _one(chosen: argparse.Namespace) -> int:
 
 
 def _sides(chosen: argparse.Namespace) -> int:
-    from analysis.report.sides import write_sides
+    from analysis.report.sweep_comparison import write_sides
 
     a, b = chosen.compare
     index, lines = write_sides(a, b, chosen.output)
@@ -153,7 +153,7 @@ def _show(written: Report) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        from analysis import terminal
+        from analysis.report import terminal
 
         terminal.show(written, Console(highlight=False, markup=False, emoji=False))
         return

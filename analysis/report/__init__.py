@@ -17,11 +17,11 @@ from analysis.findings.preregistration import declared
 from analysis.findings.responses import Responses, responses
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import Verdict, judge
-from analysis.report.answer import Answer, answer
 from analysis.report.files import FORMATS, files_of, plain, write_all
+from analysis.report.headline import Answer, answer
 from analysis.report.missing import missing
 from analysis.report.page import page
-from analysis.report.spoken import spoken, to_csv
+from analysis.report.responses import spoken, to_csv
 from analysis.sections import sections
 from analysis.spec.settings import settings
 from analysis.tables.comparison import Table, tables

@@ -14,7 +14,7 @@ import orjson
 from analysis.figures.canvas import Figure
 from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
-from analysis.report.answer import Answer
+from analysis.report.headline import Answer
 from analysis.sections import Section
 from analysis.tables.comparison import Table
 

@@ -15,7 +15,7 @@ import pytest
 from analysis.data.sweep import read_sweep
 from analysis.findings.ratios import of_comparison
 from analysis.findings.study import Study, study
-from analysis.report.answer import Answer, answer
+from analysis.report.headline import Answer, answer
 from analysis.report.missing import missing
 from analysis.spec.settings import settings
 from analysis.tables.comparison import main as main_table

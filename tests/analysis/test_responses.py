@@ -15,7 +15,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
 from analysis.findings.responses import Responses, responses
-from analysis.report.spoken import MOST, text, to_csv
+from analysis.report.responses import MOST, text, to_csv
 from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 

@@ -15,7 +15,7 @@ from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import BadPlan, read_sweep
 from analysis.figures.series import series
 from analysis.findings.study import Study, block_of, study
-from analysis.report.answer import answer
+from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.stats import t_test
 from analysis.tables.comparison import tables

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from analysis import terminal
-from analysis.report import Report
-from analysis.report.answer import answer
+from analysis.report import Report, terminal
+from analysis.report.headline import answer
 from analysis.tables.comparison import tables
 from launcher.run import folder as folders
 from tests.analysis.conftest import ANALYSIS, MakeSweep

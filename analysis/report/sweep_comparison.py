@@ -15,8 +15,8 @@ from analysis.figures.figures import differences
 from analysis.findings.study import Block, Comparison, Estimate
 from analysis.findings.sweep_comparison import Beside, beside
 from analysis.numbers import format_estimate
-from analysis.report.answer import averaged
 from analysis.report.files import files_of, plain, write_all
+from analysis.report.headline import averaged
 from analysis.report.missing import lacking, told
 from analysis.report.page import data_of, page_colour, render, values_of
 from analysis.sections.unpaired import unpaired_table
