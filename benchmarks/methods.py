@@ -25,7 +25,7 @@ from benchmarks.step import timed
 from tests.configuration import configuration
 from tests.trainer_ext import equations
 from trainer_ext import metrics
-from trainer_ext.backends import in_process
+from trainer_ext.backends.in_process import trainer as in_process
 from trainer_ext.methods import control, credit, ratio, trust_region
 
 ROWS, LENGTH, WORDS = 256, 1024, 32

@@ -22,13 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_ext import models, tasks
-from trainer_ext.backends import cpu
-from trainer_ext.backends.batch import pad
-from trainer_ext.backends.prompts import Prompts, seeded
-from trainer_ext.backends.sampler import Stream, load_module, sample
-from trainer_ext.backends.speculative import Drafting, Speculation, adaptive, constant, sample_speculatively
-from trainer_ext.sampling import targets
+from trainer_ext import tasks
+from trainer_ext.backends.in_process import initial_model, platform, target_model
+from trainer_ext.backends.in_process.batch import pad
+from trainer_ext.backends.in_process.prompts import Prompts, seeded
+from trainer_ext.backends.in_process.sampler import Stream, load_module, sample
+from trainer_ext.backends.in_process.speculative import Drafting, Speculation, adaptive, constant, sample_speculatively
 from trainer_ext.sampling.proposal import FromGeometric
 
 ROWS = {1: 60, 4: 40, 32: 12, 256: 4}  # rounds at each number of rows
@@ -48,13 +47,13 @@ def policies(cache: Path) -> tuple[Any, Any, Prompts, Any]:
 
     from tests.configuration import configuration
 
-    cpu.use()
+    platform.use()
     config = configuration("method=q_speculative", "task=sorting")
-    start = models.start(config, cache)
+    start = initial_model.start(config, cache)
     tokenizer = AutoTokenizer.from_pretrained(start)
-    path = tasks.prepare(models.plain(config["task"]), cache)
+    path = tasks.prepare(initial_model.plain(config["task"]), cache)
     prompts = Prompts(path, tokenizer, int(config["verl"].data.max_prompt_length), seed=0)
-    return load_module(start), load_module(targets.start(config, cache, start)), prompts, tokenizer
+    return load_module(start), load_module(target_model.start(config, cache, start)), prompts, tokenizer
 
 
 @torch.no_grad()

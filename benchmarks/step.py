@@ -69,7 +69,8 @@ def ours(cache: Path) -> dict[str, Any]:
     """Median seconds of a step and of its parts."""
     import torch
 
-    from trainer_ext.backends import in_process, rollout
+    from trainer_ext.backends.in_process import rollout
+    from trainer_ext.backends.in_process import trainer as in_process
 
     torch.set_num_threads(1)
     trainer = in_process.InProcess(setting(), cache)

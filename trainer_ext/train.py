@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
-from trainer_ext.backends import cpu
-from trainer_ext.backends.in_process import InProcess
+from trainer_ext.backends.in_process import platform
+from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.health import Health
 
 
@@ -88,7 +88,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
                 "cost/device_seconds": wall(),  # one process, one device
-                "cost/peak_memory_bytes": float(cpu.peak_memory_bytes()),
+                "cost/peak_memory_bytes": float(platform.peak_memory_bytes()),
             },
         )
         if step % settings["hist_every"] == 0:

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from tests.trainer_ext.conftest import configuration
-from trainer_ext.backends.in_process import InProcess
-from trainer_ext.backends.sampler import score
-from trainer_ext.backends.speculative import adaptive
+from trainer_ext.backends.in_process import target_model
+from trainer_ext.backends.in_process.sampler import score
+from trainer_ext.backends.in_process.speculative import adaptive
+from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.methods import preference
-from trainer_ext.sampling import alpha, targets
+from trainer_ext.sampling import alpha
 
 SHORT = ["task.warm_start.steps=20"]
 QUICK = [*SHORT, "method.target_steps=5"]  # as in test_train.py: the same model and target serve both
@@ -146,7 +147,7 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path):
         config = copy.deepcopy(whole)
         *sections, last = key.split(".")
         reduce(operator.getitem, sections, config)[last] = value
-        return targets.content_name(config, tmp_path, str(model))
+        return target_model.content_name(config, tmp_path, str(model))
 
     others = [name(f"verl.data.max_{which}_length", 9) for which in ("prompt", "response")]
     rollout, optimizer = "verl.actor_rollout_ref.rollout", "verl.actor_rollout_ref.actor.optim"
@@ -168,9 +169,9 @@ def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
     config = configuration("method=q_star", f"method/target={choice}", *taught)
     trainer = InProcess(config, cache)
     start = trainer.actor.model_config.local_path
-    folder = Path(targets.start(config, cache, start))
+    folder = Path(target_model.start(config, cache, start))
     before = folder.stat().st_mtime_ns
-    assert targets.start(config, cache, start) == str(folder)
+    assert target_model.start(config, cache, start) == str(folder)
     assert folder.stat().st_mtime_ns == before
     rollout = trainer._rollout
     policy = rollout.evaluate(1, 512).reward_mean
@@ -181,7 +182,7 @@ def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
 def test_a_given_model_is_the_target(cache):
     start = trainer_of(cache, "method=dpo").actor.model_config.local_path
     config = configuration(*QUICK, "method=q_star", f"method.target_path={start}")
-    assert targets.start(config, cache, "unused") == start
+    assert target_model.start(config, cache, "unused") == start
 
 
 def test_a_threshold_that_no_response_passes_is_refused(cache):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.trainer_ext.conftest import configuration
-from trainer_ext.backends.in_process import InProcess
+from trainer_ext.backends.in_process.trainer import InProcess
 
 
 def test_what_sampling_says_of_a_token_equals_a_forward_pass(cache):

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainer_ext import tasks
-from trainer_ext.cache import build_once
+from trainer_ext.artifacts import build_once
+from trainer_ext.backends.in_process.initial_model import character_tokenizer
 from trainer_ext.health import Health
-from trainer_ext.models import character_tokenizer
 from trainer_ext.tasks import expression, gsm8k, sorting
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from tests.trainer_ext.conftest import CONF, MemoryRun, configuration, science
 from trainer_ext import tasks
-from trainer_ext.backends.in_process import InProcess
+from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.train import Diverged, Preempted, train
 
 # A short warm start keeps the tests quick; the methods do not know the difference.
@@ -194,7 +194,7 @@ def test_the_embedded_tasks_start_low_and_are_learned(task, new_run):
 
 
 def test_the_common_start_does_not_depend_on_how_a_run_trains(tmp_path):
-    from trainer_ext.models import start
+    from trainer_ext.backends.in_process.initial_model import start
 
     optim = "verl.actor_rollout_ref.actor.optim"
     found = [

@@ -1,1 +1,1 @@
-"""Where verl runs: in one process (`in_process`), on a CPU (`cpu`)."""
+"""Where verl runs: one folder a backend."""

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trainer_ext.cache import build_once
+from trainer_ext.artifacts import build_once
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from trainer_ext import tasks
-from trainer_ext.backends import losses
-from trainer_ext.backends.actor import Actor
-from trainer_ext.backends.batch import Batch, pad
-from trainer_ext.backends.sampler import load_module
-from trainer_ext.cache import build_once
+from trainer_ext.artifacts import build_once
+from trainer_ext.backends.in_process import losses
+from trainer_ext.backends.in_process.batch import Batch, pad
+from trainer_ext.backends.in_process.engine import Actor
+from trainer_ext.backends.in_process.sampler import load_module
 
 _SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
-_BACKENDS = Path(__file__).parent / "backends"
+_BACKEND = Path(__file__).parent
 # The warm start's own optimizer: what a run sets for its training must not change the model that all runs start from.
 _OPTIMIZER = {"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.0, "lr_scheduler_type": "constant", "clip_grad": 1.0}
 _OPTIMIZER |= {"weight_decay": 0.01, "betas": [0.9, 0.999], "optimizer": "AdamW", "optimizer_impl": "torch.optim"}
@@ -68,7 +68,7 @@ def embedded(
     shape: Mapping[str, int], task: Mapping[str, Any], warm: Mapping[str, Any], verl: DictConfig, cache: Path
 ) -> str:
     """The folder of a model of this shape, taught `warm` (steps, batch_size, lr, random_fraction, seed), made once."""
-    sources = [Path(__file__), Path(tasks.get(task["name"]).__file__ or ""), *sorted(_BACKENDS.glob("*.py"))]
+    sources = [Path(tasks.get(task["name"]).__file__ or ""), *sorted(_BACKEND.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     digest.update(json.dumps([shape, {**task, "warm_start": dict(warm)}, versions], sort_keys=True).encode())

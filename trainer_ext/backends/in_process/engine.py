@@ -12,10 +12,10 @@ from tensordict import TensorDict
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForTokenClassification, LlamaConfig
 
-from trainer_ext.backends import cpu
-from trainer_ext.backends.batch import Batch
+from trainer_ext.backends.in_process import platform
+from trainer_ext.backends.in_process.batch import Batch
 
-cpu.use()  # before verl's engines read the device's name
+platform.use()  # before verl's engines read the device's name
 
 # verl warns of every engine whose packages are not installed; none of them is wanted here
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
@@ -238,7 +238,7 @@ class Critic(Trained):
 
 def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
     """verl's `actor_rollout_ref` section for a model that is trained in this process."""
-    cpu.start_process_group()
+    platform.start_process_group()
     tree = OmegaConf.create(OmegaConf.to_container(verl.actor_rollout_ref, resolve=False))
     tree._set_parent(verl)  # interpolations are absolute
     with open_dict(tree):

@@ -13,16 +13,15 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.utils.metric import Metric
 
-from trainer_ext import metrics, models, tasks
-from trainer_ext.backends import checkpoint, cpu, losses
-from trainer_ext.backends.actor import Actor, Critic, Trained
-from trainer_ext.backends.batch import Batch
-from trainer_ext.backends.prompts import Prompts, seeded
-from trainer_ext.backends.rollout import Answer, Drawn, Rollout
-from trainer_ext.backends.sampler import load_module, score
+from trainer_ext import metrics, tasks
+from trainer_ext.backends.in_process import checkpoint, initial_model, losses, platform, target_model
+from trainer_ext.backends.in_process.batch import Batch
+from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
+from trainer_ext.backends.in_process.prompts import Prompts, seeded
+from trainer_ext.backends.in_process.rollout import Answer, Drawn, Rollout
+from trainer_ext.backends.in_process.sampler import load_module, score
 from trainer_ext.methods import composition, control, preference, shaping
 from trainer_ext.methods.weights import importance_weights, weight_metrics
-from trainer_ext.sampling import targets
 
 
 class InProcess:
@@ -32,12 +31,12 @@ class InProcess:
         verl: DictConfig = config["verl"]
         method = config["method"]
         self._verl, self._seed = verl, int(config["seed"])
-        self._device = cpu.use()
+        self._device = platform.use()
         temperature = verl.actor_rollout_ref.rollout.temperature
         if not temperature > 0:
             raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: sampling needs one above 0")
         _check_sizes(verl, method)
-        model_path = models.start(config, cache)
+        model_path = initial_model.start(config, cache)
         verl = OmegaConf.create(OmegaConf.to_container(verl, resolve=False))
         with open_dict(verl):
             verl.actor_rollout_ref.actor.policy_loss = composition.policy_loss_config(method)
@@ -53,8 +52,8 @@ class InProcess:
         self._controller = composition.controller(method, steps)
         modules = {"policy": self._policy, "reference": self._reference}
         if method["target"] != "none":
-            modules["target"] = load_module(targets.start(config, cache, model_path))
-        path = tasks.prepare(models.plain(config["task"]), cache)
+            modules["target"] = load_module(target_model.start(config, cache, model_path))
+        path = tasks.prepare(initial_model.plain(config["task"]), cache)
         prompts = Prompts(path, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
         task = config["task"]["name"]
         self._rollout = Rollout(method, verl, task, self.actor.tokenizer, prompts, modules, self._seed, self._device)

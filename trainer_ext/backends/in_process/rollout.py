@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from trainer_ext import tasks
-from trainer_ext.backends.batch import Batch, pad
-from trainer_ext.backends.prompts import Prompt, Prompts, seeded
-from trainer_ext.backends.sampler import Samples, sample, score
-from trainer_ext.backends.speculative import adaptive, constant, sample_speculatively
+from trainer_ext.backends.in_process.batch import Batch, pad
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts, seeded
+from trainer_ext.backends.in_process.sampler import Samples, sample, score
+from trainer_ext.backends.in_process.speculative import adaptive, constant, sample_speculatively
 from trainer_ext.sampling.proposal import FromGeometric, Proposal, from_policy, from_target
 
 

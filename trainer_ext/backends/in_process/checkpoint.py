@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from trainer_ext.backends.actor import Trained
+from trainer_ext.backends.in_process.engine import Trained
 
 
 def save(folder: Path, model: Trained, state: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
-from trainer_ext.backends.batch import Batch
+from trainer_ext.backends.in_process.batch import Batch
 from trainer_ext.sampling.proposal import Proposal, from_policy
 
 

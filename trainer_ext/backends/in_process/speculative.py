@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from trainer_ext.backends.batch import Batch
-from trainer_ext.backends.sampler import Samples, log_probabilities
+from trainer_ext.backends.in_process.batch import Batch
+from trainer_ext.backends.in_process.sampler import Samples, log_probabilities
 from trainer_ext.sampling import speculative
 from trainer_ext.sampling.proposal import FromGeometric
 

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from trainer_ext import models, tasks
-from trainer_ext.backends.batch import pad
-from trainer_ext.backends.prompts import Prompts
-from trainer_ext.backends.sampler import load_module, sample
-from trainer_ext.cache import build_once
+from trainer_ext import tasks
+from trainer_ext.artifacts import build_once
+from trainer_ext.backends.in_process import initial_model
+from trainer_ext.backends.in_process.batch import pad
+from trainer_ext.backends.in_process.prompts import Prompts
+from trainer_ext.backends.in_process.sampler import load_module, sample
 
 _BATCH = 128  # examples of an update
 _ROWS = 512  # responses drawn at a time
@@ -31,13 +32,13 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
 
     ValueError: an expert without a given model, of a task that has no demonstrations.
     """
-    method, task = config["method"], models.plain(config["task"])
+    method, task = config["method"], initial_model.plain(config["task"])
     if method.get("target_path") is not None:
         return os.path.expanduser(method["target_path"])
     if method["target"] == "large":
         warm = {"steps": method["target_steps"], "batch_size": _BATCH, "lr": method["target_lr"]}
         times = int(method["target_width"]), int(method["target_depth"])
-        return models.larger(config, cache, *times, {**warm, "random_fraction": 0.0, "seed": 0})
+        return initial_model.larger(config, cache, *times, {**warm, "random_fraction": 0.0, "seed": 0})
     expert = method["target"] == "expert"
     if expert and not hasattr(tasks.get(task["name"]), "demonstration"):
         raise ValueError(
@@ -47,14 +48,14 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str:
     def build(folder: Path) -> None:
         draw = _demonstrations(config, model) if expert else _samples(config, cache, model)
         steps, rate = int(method["target_steps"]), _rate(config)
-        models.fine_tune(model, folder, config["verl"], draw, steps=steps, batch_size=_BATCH, lr=rate, seed=0)
+        initial_model.fine_tune(model, folder, config["verl"], draw, steps=steps, batch_size=_BATCH, lr=rate, seed=0)
 
     return str(build_once(cache / "targets" / content_name(config, cache, model), build))
 
 
 def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
     """The name of a tuned target's folder, by all that it is made of: its own settings, starting model, data, code."""
-    method, task, verl = config["method"], models.plain(config["task"]), config["verl"]
+    method, task, verl = config["method"], initial_model.plain(config["task"]), config["verl"]
     settings = {key: value for key, value in method.items() if key.startswith("target")}
     # The data's folder is named by its content, and so by the task's code and files.
     settings |= {
@@ -83,16 +84,16 @@ def _identity(model: str, cache: Path) -> list[Any]:
     return [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in files] or [model]
 
 
-def _demonstrations(config: Mapping[str, Any], model: str) -> models.Examples:
-    return models.demonstrations(models.plain(config["task"]), AutoTokenizer.from_pretrained(model))
+def _demonstrations(config: Mapping[str, Any], model: str) -> initial_model.Examples:
+    return initial_model.demonstrations(initial_model.plain(config["task"]), AutoTokenizer.from_pretrained(model))
 
 
-def _samples(config: Mapping[str, Any], cache: Path, model: str) -> models.Examples:
+def _samples(config: Mapping[str, Any], cache: Path, model: str) -> initial_model.Examples:
     """Draws of the starting model's own responses, as often as the target weighs them."""
     method, verl = config["method"], config["verl"]
     tokenizer = AutoTokenizer.from_pretrained(model)
     module = load_module(model)
-    task = models.plain(config["task"])
+    task = initial_model.plain(config["task"])
     prompts = Prompts(tasks.prepare(task, cache), tokenizer, int(verl.data.max_prompt_length), seed=0)
     rows, n = prompts.of_step(1, int(method["target_prompts"])), int(method["target_samples"])
     generator, width = torch.Generator(module.device).manual_seed(0), max(1, _ROWS // n)
