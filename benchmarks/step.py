@@ -69,7 +69,7 @@ def ours(cache: Path) -> dict[str, Any]:
     """Median seconds of a step and of its parts."""
     import torch
 
-    from trainer_ext.backends.in_process import rollout
+    from trainer_ext.backends.in_process import initial_model, rollout
     from trainer_ext.backends.in_process import trainer as in_process
 
     torch.set_num_threads(1)
@@ -90,7 +90,7 @@ def ours(cache: Path) -> dict[str, Any]:
         "step": statistics.median(steps[WARM:]),
         "parts": {name: statistics.median(values[WARM:]) for name, values in parts.items()},
         "tokens": trainer.tokens / trainer.samples,
-        "model": in_process.models.start(setting(), cache),
+        "model": initial_model.start(setting(), cache),
     }
 
 

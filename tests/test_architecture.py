@@ -19,7 +19,7 @@ PURE = {
     "trainer_ext/methods/credit.py",
     "trainer_ext/methods/preference.py",
     "trainer_ext/methods/ratio.py",
-    "trainer_ext/methods/weights.py",
+    "trainer_ext/methods/importance_weights.py",
     "trainer_ext/sampling/alpha.py",
     "trainer_ext/sampling/geometric.py",
     "trainer_ext/sampling/proposal.py",

@@ -42,7 +42,8 @@ from tests.trainer_ext.equations import (
     token_weight,
 )
 from trainer_ext import metrics
-from trainer_ext.methods import composition, control, credit, ratio, shaping, trust_region
+from trainer_ext.methods import control, credit, estimators, ratio, trust_region
+from trainer_ext.methods import policy_loss as composition
 
 
 def loss_config(smoothing: float | None, choice: str, region: str, **parameters: Any) -> SimpleNamespace:
@@ -70,7 +71,7 @@ class Subject:
 
 
 def _estimated(b: Batch, **method: Any) -> Tensor:
-    return shaping.advantages(shaping.algorithm_config(method), b.rewards, b.mask, b.group)[0]
+    return estimators.advantages(estimators.algorithm_config(method), b.rewards, b.mask, b.group)[0]
 
 
 def _dual(weight: str) -> control.DualController:
@@ -126,11 +127,11 @@ SUBJECTS["gradient_adaptive logits"] = Subject(
 )
 for name, chosen in {"none": {}, "exact": EXACT, "both": {**PROXY, **DECAY}}.items():
     SUBJECTS[f"credit_weights {name}"] = Subject(
-        lambda b, chosen=chosen: shaping.credit_weights(chosen, b.logp, b.mask, _collision(b))[0],
+        lambda b, chosen=chosen: estimators.credit_weights(chosen, b.logp, b.mask, _collision(b))[0],
         lambda b, chosen=chosen: credit_product(b, chosen)[0],
     )
     SUBJECTS[f"credit metrics {name}"] = Subject(
-        lambda b, chosen=chosen: shaping.credit_weights(chosen, b.logp, b.mask, _collision(b))[1],
+        lambda b, chosen=chosen: estimators.credit_weights(chosen, b.logp, b.mask, _collision(b))[1],
         lambda b, chosen=chosen: credit_product(b, chosen)[1],
     )
 for own, loop, parameters in (

@@ -16,7 +16,7 @@ from tests.configuration import configuration
 from tests.trainer_ext.batches import Batch, batch
 from tests.trainer_ext.equations import COMBINATIONS, RATIOS, SMOOTHINGS, chosen_of, each, importance, variance
 from tests.trainer_ext.subjects import PROXY, loss_config
-from trainer_ext.methods import composition, ratio, shaping
+from trainer_ext.methods import estimators, policy_loss, ratio
 
 AVERAGES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
@@ -39,7 +39,7 @@ def taken(b: Batch, config: Any, average: str = "token-mean", name: str = "rlswe
 def of_method(*overrides: str) -> SimpleNamespace:
     """What verl hands to the loss for a method file."""
     method = configuration(*overrides)["method"]
-    return SimpleNamespace(policy_loss=SimpleNamespace(**composition.policy_loss_config(method)), global_batch_info={})
+    return SimpleNamespace(policy_loss=SimpleNamespace(**policy_loss.policy_loss_config(method)), global_batch_info={})
 
 
 def of_verl(low: float, high: float, dual: float = 3.0) -> ActorConfig:
@@ -102,7 +102,7 @@ def test_sampling_weights_multiply_the_loss_of_each_token(average):
     arguments = (b.reference, b.reference + b.log_ratio, b.advantages, b.mask, average, config)
     # positive weights commute with every bound
     weighted = (b.reference, b.reference + b.log_ratio, b.advantages * b.ratio, b.mask, average, config)
-    found, expected = composition.policy_loss(*arguments, weights)[0], composition.policy_loss(*weighted)[0]
+    found, expected = policy_loss.policy_loss(*arguments, weights)[0], policy_loss.policy_loss(*weighted)[0]
     torch.testing.assert_close(found, expected)
 
 
@@ -130,7 +130,7 @@ def test_the_plain_mean_would_average_credit_away(choice, smoothing):
     """
     b = batch(3)
     own = b.advantages[:, :1] * b.mask
-    weighted = own * shaping.credit_weights(PROXY, b.logp, b.mask, b.logp)[0]
+    weighted = own * estimators.credit_weights(PROXY, b.logp, b.mask, b.logp)[0]
     assert (weighted - own).abs().max() > 0.1
     gradients: dict[bool, list[Tensor]] = {True: [], False: []}
     for plain, found in gradients.items():
@@ -146,7 +146,7 @@ def test_the_plain_mean_would_average_credit_away(choice, smoothing):
 
 
 def ratio_of(log_ratio: Tensor, mask: Tensor, choice: str, smoothing: float | None) -> Tensor:
-    return composition.importance_ratio(log_ratio, mask, choice, smoothing)[0]
+    return policy_loss.importance_ratio(log_ratio, mask, choice, smoothing)[0]
 
 
 def plain_mean(log_ratio: Tensor, mask: Tensor, choice: str, smoothing: float | None) -> Tensor:
@@ -169,7 +169,7 @@ def test_micro_batches_add_up_to_the_mini_batch(smoothing, choice, region, avera
         ]
         metrics = {key: sum(piece[2][key] for piece in pieces) for key in pieces[0][2]}
         found.append(
-            (sum(piece[0] for piece in pieces), torch.cat([piece[1] for piece in pieces]), composition.finish(metrics))
+            (sum(piece[0] for piece in pieces), torch.cat([piece[1] for piece in pieces]), policy_loss.finish(metrics))
         )
     for loss, gradient, metrics in found[1:]:
         torch.testing.assert_close(loss, found[0][0], rtol=1e-9, atol=1e-12)
@@ -184,7 +184,7 @@ def test_variances_of_a_step_are_those_of_all_its_tokens():
     second = type(second)(**{**vars(second), "log_ratio": second.log_ratio + 1})
     config = loss_config(0.7, "sequence_arithmetic", "clip")
     reports = [taken(b, config)[2] for b in (first, second)]
-    found = composition.finish({key: (reports[0][key] + reports[1][key]) / 2 for key in reports[0]})
+    found = policy_loss.finish({key: (reports[0][key] + reports[1][key]) / 2 for key in reports[0]})
     raw = [x for b in (first, second) for x in chosen_of(each(math.exp, b.floats.log_ratio), b.valid)]
     smooth = [x for b in (first, second) for x in chosen_of(importance(b, 0.7, "token")[0], b.valid)]
     rows = [row[0] for b in (first, second) for row in importance(b, 0.7, "sequence_arithmetic")[0]]
@@ -198,7 +198,7 @@ def test_variances_of_a_step_are_those_of_all_its_tokens():
 def test_variances_of_a_policy_that_has_hardly_moved_keep_their_digits():
     b = batch(1)
     near = type(b)(**{**vars(b), "log_ratio": 1e-7 * b.log_ratio})
-    found = composition.finish(taken(near, loss_config(0.7, "sequence_arithmetic", "clip"))[2])
+    found = policy_loss.finish(taken(near, loss_config(0.7, "sequence_arithmetic", "clip"))[2])
     expected = importance(near, 0.7, "sequence_arithmetic")[1]
     for key in (key for key in expected if key.endswith("variance")):
         assert found[key] == pytest.approx(expected[key], rel=1e-4, abs=0), key
@@ -209,7 +209,7 @@ def test_variances_of_a_policy_that_has_hardly_moved_keep_their_digits():
 def test_a_policy_that_has_not_moved_has_no_variance(kind):
     b = batch(1).to(kind)
     still = type(b)(**{**vars(b), "log_ratio": torch.zeros_like(b.log_ratio)})
-    found = composition.finish(taken(still, loss_config(0.7, "sequence_arithmetic", "clip"))[2])
+    found = policy_loss.finish(taken(still, loss_config(0.7, "sequence_arithmetic", "clip"))[2])
     assert found["ema/raw_weights_variance"] == 0
     assert found["ema/smoothed_weights_variance"] == pytest.approx(0, abs=1e-12)
     assert found["amic/sequence_weights_variance"] == pytest.approx(0, abs=1e-12)
@@ -233,7 +233,7 @@ def test_far_ratios_stay_finite():
     for combination in COMBINATIONS:
         loss, gradient, metrics = taken(far, loss_config(*combination))
         assert torch.isfinite(loss) and torch.isfinite(gradient).all(), combination
-        assert all(map(math.isfinite, composition.finish(metrics).values())), combination
+        assert all(map(math.isfinite, policy_loss.finish(metrics).values())), combination
 
 
 @pytest.mark.parametrize("choice", RATIOS)
@@ -246,20 +246,20 @@ def test_a_gate_that_is_differentiated_passes_its_parameter_on(choice):
 
 def test_a_trust_region_of_ones_own_needs_an_entry_and_nothing_else():
     b = batch(6)
-    own = composition.TrustRegion(lambda ratio, advantages, power: -(ratio**power) * advantages, ("power",))
-    composition.TRUST_REGIONS["own"] = own
+    own = policy_loss.TrustRegion(lambda ratio, advantages, power: -(ratio**power) * advantages, ("power",))
+    policy_loss.TRUST_REGIONS["own"] = own
     try:
-        parts = composition.policy_loss_config({"ratio": "token", "trust_region": "own", "power": 0.5})
+        parts = policy_loss.policy_loss_config({"ratio": "token", "trust_region": "own", "power": 0.5})
         config = SimpleNamespace(policy_loss=SimpleNamespace(**parts), global_batch_info={})
         loss, _, found = taken(b, config)
     finally:
-        del composition.TRUST_REGIONS["own"]
+        del policy_loss.TRUST_REGIONS["own"]
     assert float(loss) == pytest.approx(float((-((0.5 * b.log_ratio).exp()) * b.advantages)[b.mask].mean()))
     assert set(found) == {"actor/ppo_kl"}
 
 
 def test_a_method_names_its_controller():
     plain, dual = (configuration(f"method={name}")["method"] for name in ("c0_grpo", "bnto_plateau"))
-    assert composition.controller(plain, 10) is None
-    found = composition.controller(dual, 10)
+    assert policy_loss.controller(plain, 10) is None
+    found = policy_loss.controller(dual, 10)
     assert found is not None and found.settings.decay == "plateau" and found.settings.gamma == 1.2

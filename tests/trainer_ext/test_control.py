@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.configuration import configuration
 from tests.trainer_ext.batches import batch
-from trainer_ext.methods import composition
+from trainer_ext.methods import policy_loss
 from trainer_ext.methods.control import (
     DualController,
     DualSettings,
@@ -44,7 +44,7 @@ def dual(method: str, total: int) -> DualController:
     """The controller of a method file."""
     if method not in METHODS:
         METHODS[method] = configuration(f"method={method}")["method"]
-    found = composition.controller(METHODS[method], total)
+    found = policy_loss.controller(METHODS[method], total)
     assert found is not None
     return found
 

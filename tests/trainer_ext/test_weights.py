@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_ext.methods.weights import importance_weights, weight_metrics
+from trainer_ext.methods.importance_weights import importance_weights, weight_metrics
 
 LOOPS = {
     "none": lambda w, mean: 1.0,

@@ -20,8 +20,8 @@ from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Answer, Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
-from trainer_ext.methods import composition, control, preference, shaping
-from trainer_ext.methods.weights import importance_weights, weight_metrics
+from trainer_ext.methods import control, estimators, policy_loss, preference
+from trainer_ext.methods.importance_weights import importance_weights, weight_metrics
 
 
 class InProcess:
@@ -39,17 +39,17 @@ class InProcess:
         model_path = initial_model.start(config, cache)
         verl = OmegaConf.create(OmegaConf.to_container(verl, resolve=False))
         with open_dict(verl):
-            verl.actor_rollout_ref.actor.policy_loss = composition.policy_loss_config(method)
+            verl.actor_rollout_ref.actor.policy_loss = policy_loss.policy_loss_config(method)
             verl.actor_rollout_ref.actor.loss_agg_mode = method.get("loss_agg_mode", "token-mean")
         self._method, steps = method, int(config["trainer"]["steps"])
-        self._algorithm = shaping.algorithm_config(method)
+        self._algorithm = estimators.algorithm_config(method)
         self.actor = Actor(verl, model_path, total_steps=steps)
         self.critic: Critic | None = None
         if method["advantage"] == "gae":
             self.critic = Critic(verl, model_path, total_steps=steps, lr_ratio=float(method["critic_lr_ratio"]))
         self._policy = load_module(model_path, self.actor.model_config, self.actor.weights())
         self._reference = load_module(model_path, self.actor.model_config)
-        self._controller = composition.controller(method, steps)
+        self._controller = policy_loss.controller(method, steps)
         modules = {"policy": self._policy, "reference": self._reference}
         if method["target"] != "none":
             modules["target"] = load_module(target_model.start(config, cache, model_path))
@@ -80,7 +80,7 @@ class InProcess:
         token_rewards = torch.zeros_like(old).scatter_(1, mask.sum(dim=1, keepdim=True) - 1, rewards[:, None])
         group = torch.arange(len(rewards), device=rewards.device) // self._verl.actor_rollout_ref.rollout.n
         seen = self.critic.values(batch) if self.critic is not None else None
-        plain, returns = shaping.advantages(self._algorithm, token_rewards, mask, group, seen)
+        plain, returns = estimators.advantages(self._algorithm, token_rewards, mask, group, seen)
 
         self._newest = (old, plain, mask, drawn.alphas)
         values = {**drawn.metrics, **metrics.analysis_metrics(old, plain, token_rewards, mask)}
@@ -123,7 +123,7 @@ class InProcess:
     ) -> dict[str, float]:
         """Credit, control, importance weights, and the policy's updates."""
         mask = drawn.samples.batch.mask
-        weights, values = shaping.credit_weights(self._method["credit"], old, mask, drawn.samples.collision)
+        weights, values = estimators.credit_weights(self._method["credit"], old, mask, drawn.samples.collision)
         advantages = advantages * weights
         if self._controller is not None:
             weight = self._controller.settings.weight
@@ -164,7 +164,7 @@ class InProcess:
     def _update(self, step: int, batch: Batch, **columns: Tensor) -> dict[str, float]:
         info = {"calculate_entropy": bool(self.actor.config.entropy_coeff)}
         loss = partial(losses.policy, self.actor.config)
-        return composition.finish(self._updated(step, batch.columns(**columns), loss, **info))
+        return policy_loss.finish(self._updated(step, batch.columns(**columns), loss, **info))
 
     def _updated(
         self, step: int, data: TensorDict, loss: Any, unit: int | None = None, **info: Any

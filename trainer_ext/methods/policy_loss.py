@@ -1,6 +1,6 @@
 """The update of a method put together from its parts, and registered with verl as the policy loss `rlsweep`.
 
-Here are the parts that act inside the update: smoothing, ratio, trust_region. Those before it are in shaping.py and
+Here are the parts that act inside the update: smoothing, ratio, trust_region. Those before it are in estimators.py and
 control.py.
 """
 
@@ -89,7 +89,7 @@ def policy_loss_config(method: Mapping[str, Any]) -> dict[str, Any]:
     """What goes to `actor.policy_loss` for a composed method (conf/method)."""
     choice = method["trust_region"]
     return {
-        "_target_": "trainer_ext.methods.composition.PartsLossConfig",
+        "_target_": "trainer_ext.methods.policy_loss.PartsLossConfig",
         "loss_mode": "rlsweep",
         "ema_beta": method.get("ema_beta"),
         "ratio": method["ratio"],
