@@ -380,14 +380,14 @@ def would_decide(distances: Sequence[NDArray[np.float64]], alpha: float) -> str:
 
 
 def seeds_said(seeds: float | None) -> str:
-    """The end of a sentence on how many seeds would decide; None: more than student.MOST_SEEDS."""
+    """The end of a sentence on how many seeds would decide; None: more than t_test.MOST_SEEDS."""
     if seeds is None or seeds > t_test.MOST_SEEDS:
         return f"; more than {t_test.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
     return f"; about {seeds:g} seeds would decide if mean and spread stay as they are"
 
 
 def seeds_to_tell(comparison: Comparison, alpha: float) -> float | None:
-    """How many seeds would tell the two apart at this level; infinite above student.MOST_SEEDS, None without spread."""
+    """How many seeds would tell the two apart at this level; infinite above t_test.MOST_SEEDS, None without spread."""
     mean = t_test.mean(np.subtract(comparison.a, comparison.b))
     if mean is None or not mean.sd:
         return None

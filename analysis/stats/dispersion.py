@@ -62,7 +62,7 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
 
 def seeds_to_bound(cv: float, most: float, alpha: float) -> int | None:
     """Seeds with which the interval of the same coefficient of variation would be on one side of `most`; None above
-    student.MOST_SEEDS."""
+    t_test.MOST_SEEDS."""
     for n in range(2, t_test.MOST_SEEDS + 1):
         low, high = _factors(n, alpha)
         if cv * high <= most or cv * low > most:
