@@ -105,8 +105,8 @@ def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
 
 
 def test_the_quickstart_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Path) -> None:
-    small = ["experiment=quickstart", "seed=0", "trainer.steps=3", "trainer.eval_every=3", "task.warm_start.steps=5"]
-    launch = [sys.executable, "launch.py", "-m", *small]
+    short = ["trainer.steps=3", "trainer.eval_every=3", "task.warm_start.steps=5", "method.target_steps=5"]
+    launch = [sys.executable, "launch.py", "-m", "experiment=quickstart", "seed=0", *short]
     pool = subprocess.run([*launch, f"multirun={tmp_path / 'pool'}"], cwd=ROOT, capture_output=True, text=True)
     assert pool.returncode == 0, pool.stdout + pool.stderr
     there = [

@@ -36,6 +36,7 @@ def pool(accounted: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return learned(multirun)
 
 
+@pytest.mark.timeout(900)  # several launches of real training
 def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path, pool: object) -> None:
     assert "2 done" in real(slurm, tmp_path / "slurm", "cluster=slurm", "cluster.poll_s=1")
     assert learned(tmp_path / "slurm") == pool
@@ -44,6 +45,7 @@ def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path
     assert "1 to run" in again
 
 
+@pytest.mark.timeout(900)
 def test_the_stock_plugin_runs_frozen_runs_too(slurm: Lab, tmp_path: Path, pool: object) -> None:
     plugin = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10", "hydra.launcher.mem_gb=2"]
     assert "2 done" in real(slurm, tmp_path / "plugin", *plugin)
