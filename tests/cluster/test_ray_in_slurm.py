@@ -71,12 +71,13 @@ def ended(space: Rays, job: str) -> str:
     return str(until(found))
 
 
-def ray_processes(job: str) -> list[int]:
-    """What is left of a job's Ray."""
+def ray_processes(space: Rays, job: str) -> list[int]:
+    """What is left of a job's Ray. Another SLURM may have a job of this number."""
+    own = {"SLURM_CONF": space.environment["SLURM_CONF"], "SLURM_JOB_ID": job}
     left = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("SLURM_JOB_ID") == job and "ray" in " ".join(process.cmdline()):
+            if own.items() <= process.environ().items() and "ray" in " ".join(process.cmdline()):
                 left.append(process.pid)
         except psutil.Error:
             continue
@@ -89,7 +90,6 @@ PROGRAM = (sys.executable, "-m", "tests.cluster.over_nodes")
 @pytest.mark.ray
 @pytest.mark.slurm
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 @pytest.mark.timeout(900)
 def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path: Path) -> None:
     outputs = [tmp_path / "first.out", tmp_path / "second.out"]
@@ -99,22 +99,22 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     found = [line.split()[1:] for text in said for line in text.splitlines() if line.startswith("CLUSTER")]
     assert [nodes for _, nodes in found] == ["3", "3"] and found[0][0] != found[1][0]
     assert all("WORKED" in text for text in said)
-    assert not [pid for job in jobs for pid in ray_processes(job)]
+    assert not [pid for job in jobs for pid in ray_processes(ray, job)]
 
     output = tmp_path / "third.out"
     job = submit(ray, output, *PROGRAM, "600")
     until(lambda: output.exists() and "CLUSTER" in output.read_text())
-    (head,) = [pid for pid in ray_processes(job) if psutil.Process(pid).name() == "gcs_server"]
+    (head,) = [pid for pid in ray_processes(ray, job) if psutil.Process(pid).name() == "gcs_server"]
     psutil.Process(head).kill()
     assert ended(ray, job) == f"FAILED {ray_in_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "the Ray head" in output.read_text()
-    until(lambda: not ray_processes(job))
+    until(lambda: not ray_processes(ray, job))
 
     output = tmp_path / "fourth.out"
     job = submit(ray, output, "--join-s", "0.1", *PROGRAM, "0")
     assert ended(ray, job) == f"FAILED {ray_in_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "in time (--join-s)" in output.read_text() and "CLUSTER" not in output.read_text()
-    until(lambda: not ray_processes(job))
+    until(lambda: not ray_processes(ray, job))
 
 
 def test_slurms_short_numbers_of_cpus() -> None:
