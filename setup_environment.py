@@ -32,13 +32,14 @@ def check_python() -> None:
     from subprocess import DEVNULL, call
 
     names = [f"python3.{minor}" for minor in range(high - 1, low - 1, -1)]
-    found = [name for name in names if which(name) and call([name, "-c", ""], stdout=DEVNULL, stderr=DEVNULL) == 0]
+    works = (name for name in names if which(name) and call([name, "-c", ""], stdout=DEVNULL, stderr=DEVNULL) == 0)
+    name = next(works, "")
     version = ".".join(map(str, sys.version_info[:3]))
     refuse(
         f"Python 3.{low} to 3.{high - 1} is needed (CPython); {sys.executable} is {sys.implementation.name} {version}.",
-        f"Say: make setup PYTHON={found[0]}"
-        if found
-        else f"Install one of {', '.join(names)}, then say for example: make setup PYTHON={names[0]}",
+        f"Say: make setup PYTHON={name}"
+        if name
+        else f"Install one of {', '.join(names)}, then: make setup PYTHON={names[0]}",
     )
 
 
@@ -394,17 +395,15 @@ class Pip:
 
     def read(self, line: str) -> None:
         self.lines.append(line)
-        words = line.split()
-        if line.startswith(("Collecting ", "Requirement already satisfied: ")):
-            name = words[1] if words[0] == "Collecting" else words[3]
-            self.packages.add(normalized(re.split(r"[\[=<>!~;( ]", name)[0]))
-            self.doing = "finds " + name
-        elif words[:1] == ["Downloading"] and len(words) > 1:
-            self.doing = "downloads " + " ".join(words[1:])
-        elif words[:2] == ["Using", "cached"]:
-            self.doing = "has " + " ".join(words[2:])
-        elif words[:1] == ["Building"] or words[:2] == ["Preparing", "metadata"]:
-            self.doing = line.strip()
+        found = re.match(r"(?:Collecting|Processing|Requirement already satisfied:) ([^\s\[=<>!~;(]+)", line)
+        file = re.match(r"\s+(Downloading|Using cached) (\S+?-[^-]+)\S*(.*)", line)
+        if found:
+            self.packages.add(found[1])
+            self.doing = "finds " + os.path.basename(found[1])
+        elif file:
+            self.doing = f"{'downloads' if file[1] == 'Downloading' else 'has'} {os.path.basename(file[2])}{file[3]}"
+        elif line.startswith(("  Building", "  Preparing metadata")):
+            self.doing = line.strip().lower()
         elif line.startswith("Installing collected packages: "):
             self.installing = line.count(",") + 1
 
