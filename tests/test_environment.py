@@ -232,6 +232,7 @@ def test_the_machines_other_pythons_get_that_message() -> None:
         assert done.returncode == 1 and "Python 3.11 to 3.13 is needed" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_code_compiles_for_every_supported_python() -> None:
     """For the oldest by its grammar, and for each that this machine has by its compiler."""
     listed = subprocess.run(["git", "ls-files", "-z", "*.py"], cwd=ROOT, capture_output=True, text=True)
