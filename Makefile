@@ -14,11 +14,9 @@ quickstart: setup
 
 setup: .venv/installed
 
+# Says what it does, and goes on after an interruption: the record .venv/installed is written last.
 .venv/installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet torch==2.13.0 -c constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
-	touch $@
+	@$(PYTHON) setup_environment.py
 
 PYTEST := $(BIN)/python -m pytest -q -n auto
 

@@ -63,7 +63,7 @@ NEEDS = {
     "bash": Need("types in a bash", lambda: missing_program("bash", "bash")),
     "compiler": Need("compiles a C library", lambda: missing_program("cc", "gcc libc6-dev")),
     "root": Need("mounts a file system or makes a process namespace", missing_root),
-    "processes": Need("starts launchers with their worker processes, and kills them", command="make test-runs"),
+    "processes": Need("starts the programs that users start, and kills them", command="make test-runs"),
     "train": Need("trains with verl for minutes", command="make test-runs"),
     "peer": Need("compares with a slower implementation by others", command="make test-runs"),
     "network": Need("asks a package registry", command="make test-network"),
