@@ -37,7 +37,7 @@ def check_python() -> None:
     version = ".".join(map(str, sys.version_info[:3]))
     refuse(
         f"Python 3.{low} to 3.{high - 1} is needed (CPython); {sys.executable} is {sys.implementation.name} {version}.",
-        f"Say: make setup PYTHON={name}"
+        f"Run: make setup PYTHON={name}"
         if name
         else f"Install one of {', '.join(names)}, then: make setup PYTHON={names[0]}",
     )
@@ -645,7 +645,7 @@ class Setup:
         wrong = wrong_versions(found)
         if wrong:
             raise Failed(
-                "packages differ from constraints.txt: " + ", ".join(wrong), "Say: make clean setup", log=False
+                "packages differ from constraints.txt: " + ", ".join(wrong), "Run: make clean setup", log=False
             )
         for arguments in (["-m", "pip", "check"], ["-c", "import torch"]):
             lines: list[str] = []
@@ -704,7 +704,7 @@ def main() -> int:
         return 130
     if log:
         print("", *tail(), sep="\n  | ", file=sys.stderr)
-        fix += f"\n  All that was said: {LOG}. The next `make setup` goes on from here."
+        fix += f"\n  The whole log: {LOG}. The next `make setup` goes on from here."
     refuse(problem, fix)
     return 1
 
