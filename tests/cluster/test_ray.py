@@ -20,7 +20,7 @@ from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
 from tests.waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 600
 SWEEP = ("method=c0_grpo", "seed=0,1", "trainer.steps=60", "trainer.checkpoint_every=5")
 PACE = {"STEPS_SECONDS": "0.1"}

@@ -89,7 +89,6 @@ PROGRAM = (sys.executable, "-m", "tests.cluster.over_nodes")
 
 @pytest.mark.ray
 @pytest.mark.slurm
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path: Path) -> None:
     outputs = [tmp_path / "first.out", tmp_path / "second.out"]

@@ -17,7 +17,7 @@ from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.test_hydra_launcher import RUNS, learned
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = pytest.mark.slurm
 
 
 def real(lab: Lab, multirun: Path, *arguments: str) -> str:

@@ -16,7 +16,7 @@ from launcher import run as folders
 from tests.cluster.slurm import Lab, begun, run_on, states, whole
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = pytest.mark.slurm
 
 
 def running(lab: Lab, multirun: Path) -> dict[str, str]:

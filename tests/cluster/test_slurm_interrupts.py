@@ -14,7 +14,7 @@ from launcher import run as folders
 from tests.cluster.slurm import Lab, begun, states, steps_of, whole
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = pytest.mark.slurm
 WANTED = ("seed=0,1,2,3", "trainer.steps=30", "cluster.max_running=2")
 
 
