@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis import compare, spread
+from analysis import compare, functions, spread
 from analysis import ratio as ratios
 from analysis.declared import UNRECORDED
 from analysis.evidence import (
@@ -125,9 +125,9 @@ def _ratio(h: Hypothesis, runs: Study) -> Verdict:
     else:
         verdict, decided = _within(found.interval, h, runs)
         if verdict == INCONCLUSIVE and not found.bound:
-            logs = np.log(comparison.a) - np.log(comparison.b)
+            logs = functions.log(comparison.a) - functions.log(comparison.b)
             logs = -logs if inverse else logs
-            bounds = [logs - math.log(bound) for bound in (h.low, h.high) if bound is not None and bound > 0]
+            bounds = [logs - functions.log(bound) for bound in (h.low, h.high) if bound is not None and bound > 0]
             decided += would_decide(bounds, runs.settings.alpha)
         decided += f"; {found.reason}, so that the ratio is {found.bound} this" if found.bound else ""
     return Verdict(h.id, h.claim, verdict, quantity, found.value, found.interval, found.text, found.n, decided)
