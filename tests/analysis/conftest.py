@@ -130,10 +130,10 @@ class Reported:
         return (self.report / "index.html").read_text()
 
 
-def reported(folder: Path) -> Reported:
+def reported(folder: Path, *words: str) -> Reported:
     printed = io.StringIO()
     with redirect_stdout(printed):
-        assert main(["report", str(folder)]) == 0
+        assert main(["report", str(folder), *words]) == 0
     return Reported(folder, printed.getvalue())
 
 
