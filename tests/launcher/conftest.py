@@ -16,6 +16,7 @@ import pytest
 
 from launcher import claim
 from launcher.plan import Plan
+from tests.sharing import shared_folder
 from tests.waiting import DEADLINE
 
 ROOT = Path(__file__).parents[2]
@@ -30,9 +31,7 @@ def conf(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def planned_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Plan]:
     """planned_once(experiment, scale) -> the plan of a shipped experiment, made by the first process that asks."""
-    shared = tmp_path_factory.getbasetemp()
-    shared = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "plans"
-    shared.mkdir(exist_ok=True)
+    shared = shared_folder(tmp_path_factory, "plans")
 
     def planned(name: str, scale: str) -> Plan:
         from tests.launcher.experiments import make
