@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,18 @@ def block_of(h: Hypothesis, runs: Study, metric: str, baseline: str | None) -> B
         measure = time_to(runs.sweep, runs.settings, common, h.target)
     else:
         measure = Measure(metric, h.summary, runs.settings.direction_of(metric))
+    if baseline == runs.sweep.baseline:
+        known = next((found for found in runs.blocks if found.measure == measure), None)
+        if known is not None:
+            return known
     return block(runs.sweep, runs.settings, common, measure, baseline)
+
+
+def at_level(runs: Study, alpha: float) -> Study:
+    """The same runs asked at another level, at which nothing is compared yet."""
+    if alpha == runs.settings.alpha:
+        return runs
+    return replace(runs, settings=replace(runs.settings, alpha=alpha), blocks=())
 
 
 def comparison_of(found: Block, group: str) -> Comparison:

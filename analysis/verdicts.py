@@ -19,6 +19,7 @@ from analysis import ratio as ratios
 from analysis.declared import UNRECORDED
 from analysis.evidence import (
     all_of,
+    at_level,
     block_of,
     comparison_of,
     difference_shown,
@@ -342,7 +343,7 @@ def _joint(h: Hypothesis, runs: Study) -> Verdict:
     members = {member.id: member for member in runs.settings.hypotheses}
     least, many, alpha = int(h.low or 1), len(h.of), runs.settings.alpha
     levels = alpha, alpha / (many - least + 1), alpha / least
-    asked = {level: replace(runs, settings=replace(runs.settings, alpha=level)) for level in levels}
+    asked = {level: at_level(runs, level) for level in levels}
     found = {level: {name: judge(members[name], one).verdict for name in h.of} for level, one in asked.items()}
     plain, for_, against = (found[level] for level in levels)
     if list(for_.values()).count(SUPPORTED) >= least:

@@ -39,6 +39,14 @@ def test_freezing_is_by_content_and_comes_back_equal(verl, tmp_path):
     assert base.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
 
 
+def test_what_is_frozen_is_written_as_omegaconf_writes_it(verl):
+    from omegaconf import OmegaConf
+
+    twice = {"a": [1, {"b": "${x}"}, []], "empty": {}, "text": ["yes", "1e3", "ä", "", "a\nb", "null"], "none": None}
+    for tree in (verl.tree, {"one": twice, "other": twice}):
+        assert base.frozen(tree).text == OmegaConf.to_yaml(OmegaConf.create(tree))
+
+
 def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):
     from omegaconf import OmegaConf
 
