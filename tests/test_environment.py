@@ -435,17 +435,17 @@ def test_a_set_up_says_its_steps_and_a_second_one_nothing(small: Small) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_kill_at_any_moment_leaves_what_the_next_set_up_completes(small: Small) -> None:
     """Random moments, the whole process group or the script alone (pip then lives on for a while)."""
     choice = random.Random(5)
     since = time.monotonic()
     small.set_up()
     duration = time.monotonic() - since
-    for kill in range(10):
-        if kill in (0, 3, 6):
+    for kill in range(6):
+        if kill in (0, 3):
             shutil.rmtree(small.folder / ".venv")
-        elif kill % 3 == 0 or small.script.up_to_date():
+        elif small.script.up_to_date():
             for name in ("alpha", "gamma", "torch"):
                 for path in small.folder.glob(f".venv/lib/python3*/site-packages/{name}*"):
                     shutil.rmtree(path)
