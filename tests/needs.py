@@ -133,7 +133,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in sorted(required):
         if reason := NEEDS[name].missing():
             raise pytest.UsageError(f"--require {name}: {reason}")
-    config.pluginmanager.register(Required(required), "required-needs")
+    if not config.getoption("--collect-only"):
+        config.pluginmanager.register(Required(required), "required-needs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

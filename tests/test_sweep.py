@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.train,
     pytest.mark.processes,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("sweep"),
 ]  # one `finished` for all
 STEPS = 40
 SKIPPED = ("time", "attempt")
