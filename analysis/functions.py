@@ -3,7 +3,7 @@
 The processor decides which code of the C library, of numpy and of OpenBLAS computes exp, log and sums of products, and
 these codes differ in the last bits. `log`, `log10` and `exp` are therefore taken from decimal arithmetic, and the
 distribution functions of scipy, which call the C library's exp and log, are rounded to DIGITS: a last bit that differs
-does not show, unless the number lies on the border between two roundings, about one in ten million. Sums of products
+does not show, unless the number lies on the border between two roundings, about one in a million. Sums of products
 are written elsewhere as numpy's sums or einsum, which add in one order, and not as a matrix product.
 """
 
