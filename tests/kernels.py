@@ -137,7 +137,7 @@ def main() -> int:
     failed = []
     for name, environment, plugin, files in runs:
         print(f"== {name}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin, "-m", "not slow"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin]
         if subprocess.run([*command, *files], cwd=ROOT, env={**os.environ, **environment}).returncode:
             failed.append(name)
     print(f"{len(kernels)} kernels and the stand-in: {'FAILED: ' + '; '.join(failed) if failed else 'passed'}")

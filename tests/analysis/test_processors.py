@@ -45,7 +45,7 @@ def report(folder: Path, environment: Mapping[str, str]) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in written} | {"printed": done.stdout}
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("make", [torn_grid, pictured])
 def test_report_is_the_same_bytes_under_another_processors_code(tmp_path: Path, make: object) -> None:
     able, _ = kernels.runnable(kernels.flags())
