@@ -7,45 +7,50 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup test test-runs test-programs test-network test-kernels test-cluster cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup test test-runs test-programs test-network test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
 
 setup: .venv/installed
 
+# Says what it does, and goes on after an interruption: the record .venv/installed is written last.
 .venv/installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet torch==2.13.0 -c constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
-	touch $@
+	@$(PYTHON) setup_environment.py
 
-PYTEST := $(BIN)/python -m pytest -q -n auto
+PYTEST := $(BIN)/python -m pytest -q
 
 # What needs only the installed packages; tests/needs.py says what the others need. The rest is skipped with its reason.
 test: setup
-	$(PYTEST) --dist worksteal
+	$(PYTEST) -n auto --dist worksteal
 
-# Launchers with their workers, real training, and slower implementations by others.
+# Launchers with their workers, real training, and slower implementations by others. A file's tests share what they train.
 test-runs: setup
-	$(PYTEST) --dist loadgroup --require processes,train,peer,compiler,root
+	$(PYTEST) -n auto --dist loadfile --require processes,train,peer,compiler,root
 
-# A browser and LaTeX.
+# A browser, LaTeX and bash.
 test-programs: setup
-	$(PYTEST) --dist loadgroup --require browser,latex,bash
+	$(PYTEST) --require browser,latex,bash tests/browser tests/analysis tests/launcher/test_command_words.py
 
 # Whether every supported platform can be installed, as the package registry has it.
 test-network: setup
-	$(BIN)/python -m pytest -q --require network
+	$(PYTEST) --require network tests/test_platforms.py
 
 # The numbers under every kernel of linear algebra that this processor can run.
 test-kernels: setup
 	$(BIN)/python -m tests.kernels
 
-# On a SLURM and a Ray that they start, and stop, themselves (root; Debian's packages).
+# On a SLURM and a Ray that they start, and stop, themselves (root; Debian's packages). They wait most of the time, so they
+# run side by side: in processes of their own, because pytest-xdist 3.8 does not see its groups under pytest 9.2.
 test-cluster: setup
 	bash tests/cluster/lab/install.sh
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --require slurm,ray
+	$(MAKE) --jobs=2 --output-sync test-slurm test-ray
+
+test-slurm:
+	$(PYTEST) --require slurm tests/cluster
+
+test-ray:
+	$(PYTEST) --require ray,slurm -m ray tests/cluster
 
 # A throw-away SLURM on this machine: `source tests/cluster/lab/lab.env` makes it the one that sbatch speaks to.
 cluster-up:

@@ -63,7 +63,7 @@ NEEDS = {
     "bash": Need("types in a bash", lambda: missing_program("bash", "bash")),
     "compiler": Need("compiles a C library", lambda: missing_program("cc", "gcc libc6-dev")),
     "root": Need("mounts a file system or makes a process namespace", missing_root),
-    "processes": Need("starts launchers with their worker processes, and kills them", command="make test-runs"),
+    "processes": Need("starts the programs that users start, and kills them", command="make test-runs"),
     "train": Need("trains with verl for minutes", command="make test-runs"),
     "peer": Need("compares with a slower implementation by others", command="make test-runs"),
     "network": Need("asks a package registry", command="make test-network"),
@@ -133,7 +133,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in sorted(required):
         if reason := NEEDS[name].missing():
             raise pytest.UsageError(f"--require {name}: {reason}")
-    config.pluginmanager.register(Required(required), "required-needs")
+    if not config.getoption("--collect-only"):
+        config.pluginmanager.register(Required(required), "required-needs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

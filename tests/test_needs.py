@@ -51,7 +51,7 @@ def test_a_plain_run_skips_what_is_missing_and_says_why(run):
 def test_a_plain_run_leaves_what_is_run_on_request_to_its_command(run):
     result = run(latex=True)
     result.assert_outcomes(passed=2, skipped=1)
-    result.stdout.fnmatch_lines(["*starts launchers with their worker processes*: `make test-runs` runs it"])
+    result.stdout.fnmatch_lines(["*starts the programs that users start*: `make test-runs` runs it"])
 
 
 def test_required_tests_run_alone(run):

@@ -16,12 +16,7 @@ import pytest
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
-pytestmark = [
-    pytest.mark.train,
-    pytest.mark.processes,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("sweep"),
-]  # one `finished` for all
+pytestmark = [pytest.mark.train, pytest.mark.processes, pytest.mark.timeout(600)]
 STEPS = 40
 SKIPPED = ("time", "attempt")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from analysis.data.sweep import Run
 from analysis.findings.study import Study
+from analysis.stats import functions
 from analysis.stats.curve_summaries import LARGEST
 
 Array = NDArray[np.float64]
@@ -156,4 +156,4 @@ def band(whole: Array, alpha: float) -> tuple[Array, Array | None]:
         return mean, None
     power = np.frexp(np.abs(whole).max(axis=0))[1]  # of each point its own: no square overflows, none vanishes
     sd = np.ldexp(np.ldexp(whole, -power).std(axis=0, ddof=1), power)
-    return mean, float(special.stdtrit(n - 1, 1 - alpha / 2)) * sd / np.sqrt(n)
+    return mean, functions.t_quantile(n - 1, 1 - alpha / 2) * sd / np.sqrt(n)

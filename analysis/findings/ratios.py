@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from analysis.findings.study import Comparison, times_cut
 from analysis.numbers import format_estimate, format_number
-from analysis.stats import t_test
+from analysis.stats import functions, t_test
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,14 @@ def ratio(over: Sequence[float], under: Sequence[float], alpha: float, cut: tupl
         return Ratio(n, None, None, None, "a ratio needs positive values in every seed")
     if all(cut):
         return Ratio(n, None, None, None, "times of both groups are cut at the budget")
-    logs = np.log(np.asarray(over)) - np.log(np.asarray(under))
-    value, interval = math.exp(float(logs.mean())), t_test.t_interval(logs, alpha)
+    logs = functions.log(over) - functions.log(under)
+    value, interval = functions.exp(float(logs.mean())), t_test.t_interval(logs, alpha)
     bound = "at least" if cut[0] else "at most" if cut[1] else None
     if interval is None:
         why = "one seed has no spread" if n == 1 else f"all {n} ratios are equal: without spread there is no interval"
         return Ratio(n, value, None, bound, why)
-    low = 0.0 if bound == "at most" else math.exp(interval[0])
-    high = math.inf if bound == "at least" else math.exp(interval[1])
+    low = 0.0 if bound == "at most" else functions.exp(interval[0])
+    high = math.inf if bound == "at least" else functions.exp(interval[1])
     return Ratio(n, value, (low, high), bound, times_cut(sum(cut)) if bound else None)
 
 

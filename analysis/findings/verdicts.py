@@ -20,7 +20,7 @@ from analysis.findings.preregistration import UNRECORDED
 from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
 from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.hypothesis import WORST, Hypothesis
-from analysis.stats import compare, dispersion, t_test
+from analysis.stats import compare, dispersion, functions, t_test
 from analysis.stats.t_test import Interval
 
 SUPPORTED, CONTRADICTED, EQUIVALENT = "supported", "contradicted", "equivalent"
@@ -108,9 +108,9 @@ def _ratio(h: Hypothesis, runs: Study) -> Verdict:
     else:
         verdict, decided = _within(found.interval, h, runs)
         if verdict == INCONCLUSIVE and not found.bound:
-            logs = np.log(comparison.a) - np.log(comparison.b)
+            logs = functions.log(comparison.a) - functions.log(comparison.b)
             logs = -logs if inverse else logs
-            bounds = [logs - math.log(bound) for bound in (h.low, h.high) if bound is not None and bound > 0]
+            bounds = [logs - functions.log(bound) for bound in (h.low, h.high) if bound is not None and bound > 0]
             decided += would_decide(bounds, runs.settings.alpha)
         decided += f"; {found.reason}, so that the ratio is {found.bound} this" if found.bound else ""
     return Verdict(h.id, h.claim, verdict, quantity, found.value, found.interval, found.text, found.n, decided)
@@ -325,7 +325,7 @@ def _joint(h: Hypothesis, runs: Study) -> Verdict:
     members = {member.id: member for member in runs.settings.hypotheses}
     least, many, alpha = int(h.low or 1), len(h.of), runs.settings.alpha
     levels = alpha, alpha / (many - least + 1), alpha / least
-    asked = {level: replace(runs, settings=replace(runs.settings, alpha=level)) for level in levels}
+    asked = {level: at_level(runs, level) for level in levels}
     found = {level: {name: judge(members[name], one).verdict for name in h.of} for level, one in asked.items()}
     plain, for_, against = (found[level] for level in levels)
     if list(for_.values()).count(SUPPORTED) >= least:
@@ -361,7 +361,18 @@ def block_of(h: Hypothesis, runs: Study, metric: str, baseline: str | None) -> B
         measure = time_to(runs.sweep, runs.settings, common, h.target)
     else:
         measure = Measure(metric, h.summary, runs.settings.direction_of(metric))
+    if baseline == runs.sweep.baseline:
+        known = next((found for found in runs.blocks if found.measure == measure), None)
+        if known is not None:
+            return known
     return block(runs.sweep, runs.settings, common, measure, baseline)
+
+
+def at_level(runs: Study, alpha: float) -> Study:
+    """The same runs asked at another level, at which nothing is compared yet."""
+    if alpha == runs.settings.alpha:
+        return runs
+    return replace(runs, settings=replace(runs.settings, alpha=alpha), blocks=())
 
 
 def comparison_of(found: Block, group: str) -> Comparison:

@@ -126,8 +126,10 @@ def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> f
     y = np.asarray(values, dtype=np.float64)
     _, y = measured(np.arange(y.size, dtype=np.float64), y)
     width = min(window, y.size)
-    smooth = np.convolve(y, np.full(width, 1.0 / width), mode="valid")
-    return float(smooth.max() if direction == "higher" else smooth.min())
+    total = np.zeros(y.size - width + 1)
+    for first in range(width):
+        total += y[first : first + total.size]
+    return float(total.max() if direction == "higher" else total.min()) / width
 
 
 def lowest_relative(values: ArrayLike) -> float:
@@ -234,7 +236,7 @@ def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: flo
     """
     found = survival(times, reached, budget)
     widths = np.diff(np.concatenate(([0.0], found.times, [budget])))
-    return float(widths @ np.concatenate(([1.0], found.share)))
+    return float((widths * np.concatenate(([1.0], found.share))).sum())
 
 
 def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:

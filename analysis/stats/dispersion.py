@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
-from analysis.stats import t_test
+from analysis.stats import functions, t_test
 from analysis.stats.t_test import Interval
 
 Array = NDArray[np.float64]
@@ -73,5 +72,5 @@ def seeds_to_bound(cv: float, most: float, alpha: float) -> int | None:
 def _factors(n: int, alpha: float) -> Interval:
     """The true standard deviation lies within these times that of n values, at level 1 - alpha."""
     df = n - 1
-    low, high = (math.sqrt(df / float(special.chdtri(df, tail))) for tail in (alpha / 2, 1 - alpha / 2))
+    low, high = (math.sqrt(df / functions.chi_square_above(df, tail)) for tail in (alpha / 2, 1 - alpha / 2))
     return low, high

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
+from analysis.stats.functions import normal_below
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 
 Array = NDArray[np.float64]
@@ -83,7 +83,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     away = abs(float(few.sum()) - centre)
     if too_many(x.size, y.size):
         sd = math.sqrt(x.size * y.size / doubled.size * float(doubled.var(ddof=1)))
-        return above_zero(min(1.0, 2 * float(special.ndtr(-(away - 1) / sd)))) if sd > 0 else 1.0
+        return above_zero(min(1.0, 2 * normal_below(-(away - 1) / sd))) if sd > 0 else 1.0
     # chance[k, s]: the share of the choices made so far with k ranks chosen and the sum s
     chance = np.zeros((few.size + 1, int(doubled.sum()) + 1))
     chance[0, 0] = 1.0
@@ -139,7 +139,7 @@ def flipped(d: Array, seed: int) -> Iterator[Array]:
         return
     # A byte is the signs of eight differences: their sums are looked up, which is ten times faster than signs @ d.
     bits = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
-    tables = [bits[:, : n - start] @ d[start : start + 8] for start in range(0, n, 8)]
+    tables = [np.einsum("bi,im->bm", bits[:, : n - start], d[start : start + 8]) for start in range(0, n, 8)]
     random = np.random.default_rng(seed)
     for start in range(0, DRAWS, 1 << _BLOCK):
         rows = min(1 << _BLOCK, DRAWS - start)

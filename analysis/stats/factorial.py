@@ -105,12 +105,11 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
         raise ValueError(f"{len(cells)} cells do not tell all effects apart: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
-    solved = np.asarray(np.linalg.lstsq(design, values, rcond=None)[0], dtype=np.float64)
-    found = t_test.without_rounding(solved, 10 * t_test.ROUNDING * size)
+    found = t_test.without_rounding(_least_squares(design, values), 10 * t_test.ROUNDING * size)
     start, mains, pairs = 1, {}, {}
     for name, own in levels.items():
         width = len(own) - 1
-        mains[name] = _contrast(len(own)) @ found[start : start + width]
+        mains[name] = np.einsum("ia,as->is", _contrast(len(own)), found[start : start + width])
         start += width
     for a, b in combinations(levels, 2):
         shape = len(levels[a]) - 1, len(levels[b]) - 1
@@ -170,6 +169,26 @@ def _contrast(count: int) -> Array:
 
 def _entangled(design: Array) -> bool:
     return bool(np.linalg.matrix_rank(design) < design.shape[1])
+
+
+def _least_squares(design: Array, values: Array) -> Array:
+    """Coefficients (columns, seeds) of a design (cells, columns) of full rank, values (cells, seeds).
+
+    Modified Gram and Schmidt elimination of the design with the values beside it. numpy.linalg.lstsq is as exact, but
+    its last bits depend on the processor. Columns are not scaled to length 1: the columns of factors with two levels
+    are whole numbers and stay so, and sums of short binary fractions over them are exact.
+    """
+    count = design.shape[1]
+    left = np.hstack((design, values))
+    share = np.zeros((count, left.shape[1]))  # of each column in those after it
+    for k in range(count):
+        column = left[:, k].copy()
+        share[k, k:] = (column[:, None] * left[:, k:]).sum(axis=0) / (column * column).sum()
+        left[:, k:] -= column[:, None] * share[k, k:]
+    found = share[:, count:].copy()
+    for k in range(count - 1, -1, -1):
+        found[:k] -= share[:k, k, None] * found[k]
+    return found
 
 
 def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, size: float, alpha: float) -> Effect:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
+from analysis.stats import functions
 from analysis.stats.resolution import check_alpha
 from analysis.stats.t_test import difference
 
@@ -148,7 +148,7 @@ def mean(scores: ArrayLike, counts: Counts | None = None) -> Array:
         return np.asarray(s.mean(axis=(0, 1)))
     n, tasks = s.shape[:2]
     weights = counts.reshape(len(counts), -1).astype(np.float64)
-    return np.asarray(np.tensordot(weights, s.reshape(n * tasks, *s.shape[2:]), 1) / ((n - 1) * tasks))
+    return np.asarray(np.einsum("rk,k...->r...", weights, s.reshape(n * tasks, *s.shape[2:])) / ((n - 1) * tasks))
 
 
 def median(scores: ArrayLike, counts: Counts | None = None) -> Array:
@@ -194,7 +194,7 @@ def _iqm(scores: Array, counts: Counts | None) -> Array:
     below = np.cumsum(np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32)
     np.clip(below, cut, drawn - cut, out=below)
     kept = drawn - 2 * cut
-    total = ranked[-1] * kept - (below[:, :-1] - cut).astype(np.float64) @ np.diff(ranked)
+    total = ranked[-1] * kept - np.einsum("rk,k->r", below[:, :-1] - cut, np.diff(ranked))
     return np.asarray(total / kept)
 
 
@@ -224,7 +224,7 @@ def _not_drawn(runs: int) -> str | None:
 
 def _ends(drawn: Array, alpha: float, df: float) -> tuple[Array, Array]:
     """Ends of the percentile interval of drawn (resamples, ...), at the levels of Student's t with `df`."""
-    level = float(special.ndtr(special.stdtrit(df, alpha / 2)))
+    level = functions.normal_below(functions.t_quantile(df, alpha / 2))
     low, high = np.quantile(drawn, (level, 1 - level), axis=0)
     return low, high
 

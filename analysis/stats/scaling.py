@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.stats import compare, exact, t_test
+from analysis.stats import compare, exact, functions, t_test
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import cannot_decide, floor, seeds_needed
 from analysis.stats.t_test import Interval
@@ -62,9 +62,10 @@ def size_trend(
     reasons = []
     if not whole.all():
         reasons.append(f"{int((~whole).sum())} of {whole.size} seeds lack a size: they have no slope")
-    logs = np.log10(sizes) - np.log10(sizes).mean()
+    logs = functions.log10(sizes)
+    logs -= logs.mean()
     difference = left[whole] - right[whole]
-    slopes = difference @ logs / float(logs @ logs)
+    slopes = (difference * logs).sum(axis=1) / float((logs * logs).sum())
     n = int(slopes.size)
     if n == 0:
         reasons.append("no seed has every size")

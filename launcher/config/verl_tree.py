@@ -65,11 +65,20 @@ def _compose(config: str, overrides: tuple[str, ...]) -> Base:
 
 
 def frozen(tree: Mapping[str, Any]) -> Base:
-    """The frozen form of a composed tree; interpolations stay as they are."""
-    from omegaconf import OmegaConf
+    """The frozen form of a composed tree, as OmegaConf.to_yaml writes it; interpolations stay as they are."""
+    import yaml
 
-    text = OmegaConf.to_yaml(OmegaConf.create(dict(tree)))
+    text = yaml.dump(dict(tree), Dumper=_dumper(), default_flow_style=False, allow_unicode=True, sort_keys=False)
     return Base(identity.content_hash(text), text, dict(tree))
+
+
+@functools.cache
+def _dumper() -> Any:
+    """OmegaConf's rules for YAML on plain values, which makes no nodes of them first; what stands twice is written
+    twice."""
+    from omegaconf._utils import get_omega_conf_dumper
+
+    return type("Dumper", (get_omega_conf_dumper(),), {"ignore_aliases": lambda self, value: True})
 
 
 def freeze(multirun: Path, base: Base) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure as Canvas
 
 from analysis.__main__ import main
 from launcher import files
@@ -115,6 +116,19 @@ def sweeps_in(root: Path) -> MakeSweep:
     return make
 
 
+@pytest.fixture
+def without_pdfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures as PDF, which take half of a report's time, are empty files: for tests of what else a report holds.
+    `plain` and `pictured` have theirs."""
+    save = Canvas.savefig
+
+    def savefig(self: Canvas, file: Any, *, format: str, **more: Any) -> None:
+        if format != "pdf":
+            save(self, file, format=format, **more)
+
+    monkeypatch.setattr(Canvas, "savefig", savefig)
+
+
 @dataclass(frozen=True)
 class Reported:
     """An experiment's folder with its report, and what the command printed. Shared: only to be read."""
@@ -131,10 +145,10 @@ class Reported:
         return (self.report / "index.html").read_text()
 
 
-def reported(folder: Path) -> Reported:
+def reported(folder: Path, *words: str) -> Reported:
     printed = io.StringIO()
     with redirect_stdout(printed):
-        assert main(["report", str(folder)]) == 0
+        assert main(["report", str(folder), *words]) == 0
     return Reported(folder, printed.getvalue())
 
 

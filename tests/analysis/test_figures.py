@@ -333,6 +333,7 @@ def test_caveat_of_two_metrics_stands_only_where_both_are_and_once_for_several()
 # ---------------------------------------------------------------- the report
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_report_shows_combined_figures_and_their_methods_toggle(make_sweep: MakeSweep) -> None:
     folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], "dual_game/lamda"), lines=dual)
     assert main(["report", str(folder)]) == 0

@@ -12,13 +12,14 @@ import pytest
 from analysis.__main__ import main
 from launcher.run import folder as folders
 from tests.analysis import qstar
-from tests.analysis.conftest import MakeSweep
+from tests.analysis.conftest import Reported, reported, sweeps_in
 from tests.analysis.test_report import compiled, contents
 
 
-def odd(make_sweep: MakeSweep) -> Path:
-    """A sweep whose names need escaping, with a run that is not there, and tables longer than a page."""
-    folder = qstar.make(make_sweep)
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """The paper on a sweep whose names need escaping, with a run that is not there, and tables longer than a page."""
+    folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("paper")))
     plan = json.loads((folder / "plan.json").read_text())
     plan["experiment"] = "50%_of_{α} & more"
     plan["command"] = "python launch.py -m 'experiment=x' a.b=[1,2] c=$HOME"
@@ -26,33 +27,28 @@ def odd(make_sweep: MakeSweep) -> Path:
     plan["analysis"]["metrics"] = [*plan["analysis"]["metrics"], "qstar/ess_t", "qstar/ess_theta"]
     (folder / "plan.json").write_text(json.dumps(plan))
     shutil.rmtree(folders.run_folder(folder.parent, "dpo-2"))
-    return folder
+    return reported(folder, "--format", "paper")
 
 
-def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(
-    make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = odd(make_sweep)
-    assert main(["report", str(folder), "--format", "paper"]) == 0
-    paper = folder / "report" / "paper"
-    assert capsys.readouterr().out.rstrip().endswith(f"Paper: {paper / 'main.tex'}")
-    source = (paper / "main.tex").read_text()
+def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(paper: Reported) -> None:
+    place = paper.report / "paper"
+    assert paper.printed.rstrip().endswith(f"Paper: {place / 'main.tex'}")
+    source = (place / "main.tex").read_text()
     tables, drawn = re.findall(r"\\fitted\{(tables/.*?)\}", source), re.findall(r"\{(figures/.*?)\}", source)
-    assert {f"{name}.tex" for name in tables} | set(drawn) | {"main.tex"} == set(contents(paper))
-    shown = {path.stem for path in (folder / "report" / "tables").glob("*.tex")}
+    assert {f"{name}.tex" for name in tables} | set(drawn) | {"main.tex"} == set(contents(place))
+    shown = {path.stem for path in (paper.report / "tables").glob("*.tex")}
     assert shown <= {name.removeprefix("tables/") for name in tables}
-    assert {path.stem for path in (folder / "report" / "figures").glob("*.pdf")} == {Path(name).stem for name in drawn}
+    assert {path.stem for path in (paper.report / "figures").glob("*.pdf")} == {Path(name).stem for name in drawn}
     assert "dpo, seed 2: not started" in source and "\\$HOME" in source and "U+4E2D" in source
-    rows = [(paper / f"{name}.tex").read_text().count("\n{}") for name in tables]
+    rows = [(place / f"{name}.tex").read_text().count("\n{}") for name in tables]
     assert max(rows) <= 30 and "tables/metrics-2" in tables  # a table is no longer than a page, and none of it is lost
-    longest = (folder / "report" / "tables" / "metrics.tex").read_text().count("\n{}")
+    longest = (paper.report / "tables" / "metrics.tex").read_text().count("\n{}")
     assert sum(n for n, name in zip(rows, tables, strict=True) if name.startswith("tables/metrics")) == longest
 
 
-def test_paper_is_the_same_bytes_and_without_what_is_gone(make_sweep: MakeSweep) -> None:
-    folder = odd(make_sweep)
-    main(["report", str(folder), "--format", "paper"])
-    first = contents(folder / "report" / "paper")
+def test_paper_is_the_same_bytes_and_without_what_is_gone(paper: Reported, tmp_path: Path) -> None:
+    first = contents(paper.report / "paper")
+    folder = Path(shutil.copytree(paper.folder.parent, tmp_path / "again")) / paper.folder.name
     main(["report", str(folder), "--format", "paper"])
     assert contents(folder / "report" / "paper") == first
     plan = json.loads((folder / "plan.json").read_text())
@@ -65,8 +61,6 @@ def test_paper_is_the_same_bytes_and_without_what_is_gone(make_sweep: MakeSweep)
 
 
 @pytest.mark.latex
-def test_paper_compiles_as_it_is(make_sweep: MakeSweep) -> None:
-    folder = odd(make_sweep)
-    main(["report", str(folder), "--format", "paper"])
-    said = compiled(folder / "report" / "paper" / "main.tex")
+def test_paper_compiles_as_it_is(paper: Reported) -> None:
+    said = compiled(paper.report / "paper" / "main.tex")
     assert "Float too large" not in said and "Overfull" not in said

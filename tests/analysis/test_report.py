@@ -80,6 +80,7 @@ def test_page_needs_nothing_from_outside(plain: Reported) -> None:
         assert html.count(f'data-group="{group}"') > 10
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_failed_and_missing_runs_are_visible_everywhere(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_tables_hold_raw_numbers_and_results_are_tidy(plain: Reported) -> None:
     assert any(row["summary"].startswith("time_to") for row in found)
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_json_prints_the_report(make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(make_sweep(("C0", "C1"), seeds=(0, 1), analysis={})), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -150,6 +152,7 @@ def test_no_run_yet_still_gives_a_report(make_sweep: MakeSweep) -> None:
     assert "No method can be compared with the baseline." in (folder / "report" / "index.html").read_text()
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
     scatter = {"scatter": ["analysis/reward_sum_mean", "actor/ppo_kl"]}
     folder = make_sweep(("C0", "C1"), seeds=(0, 1), analysis={**ANALYSIS, "figures": [scatter]})

@@ -56,6 +56,7 @@ def two(tmp_path: Path, seeds: tuple[int, ...] = SIX) -> tuple[Path, Path]:
     return a, b
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_groups_are_paired_by_name_and_seed_with_the_usual_statistics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_groups_are_paired_by_name_and_seed_with_the_usual_statistics(
     assert document["only_in"] == {"A": ["PTRW"], "B": ["fourth"]} and len(document["shared_runs"]) == 6
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_the_same_configurations_run_by_other_code_are_pairs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +96,7 @@ def test_the_same_configurations_run_by_other_code_are_pairs(
     assert pairs == {"C0": 0, "C1": 6} and document["shared_runs"] == [f"C0-{seed}" for seed in SIX]
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_settings_that_differ_stand_with_their_methods_and_keys(tmp_path: Path) -> None:
     a, b = two(tmp_path)
     main(["report", "--compare", str(a), str(b), "--output", str(tmp_path / "out")])
@@ -116,6 +119,7 @@ def copy(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy" / folder.name
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_missing_run_is_a_lost_pair_that_is_said(tmp_path: Path) -> None:
     a, b = two(tmp_path)
     shutil.rmtree(folders.run_folder(b.parent, "new-3"))
@@ -141,6 +145,7 @@ def test_same_input_gives_the_same_bytes_and_no_outside(tmp_path: Path) -> None:
     assert str(tmp_path) not in html and "http://" not in html.replace("http://www.w3.org", "")
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_sweeps_without_a_method_in_common_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = sweeps_in(tmp_path / "one")(("C0", "C1"), lines=as_before, name="first")
     b = sweeps_in(tmp_path / "two")(("PTRW", "fourth"), lines=as_before, name="second")
@@ -173,6 +178,7 @@ def test_sweeps_on_other_seeds_are_compared_as_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [30, 40])
+@pytest.mark.usefixtures("without_pdfs")
 def test_sweeps_of_unequal_length_are_said_to_be_cut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int
 ) -> None:
@@ -186,6 +192,7 @@ def test_sweeps_of_unequal_length_are_said_to_be_cut(
     assert (cut in capsys.readouterr().out) == (steps == 30)
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_a_method_that_is_averaged_over_models_on_one_side_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from analysis.settings import settings
 
-from benchmarks.validity import Rate, intervals, joints, single, verdicts
+from analysis.findings.study import study
+from analysis.findings.verdicts import judge
+from benchmarks.validity import CLAIMS, DOWN, RIVALS, UP, Rate, intervals, joints, single, sweep_of, verdicts
 
 
 def kept(rates: Iterator[Rate]) -> list[Rate]:
@@ -41,6 +46,17 @@ def test_hypotheses_on_hypotheses_find_nothing_where_nothing_is() -> None:
 @pytest.mark.parametrize("n", [3, 5])
 def test_intervals_hold_the_truth(n: int) -> None:
     kept(intervals(200, n))
+
+
+def test_a_verdict_rests_on_what_the_study_has_compared_as_on_its_own_comparisons() -> None:
+    random, groups = np.random.default_rng(0), ("A", *RIVALS)
+    asked = {name: {"claim": "It is so.", **claim} for name, claim in CLAIMS.items()}
+    asked["any"] = {"claim": "So is one of them.", "kind": "any", "of": list(CLAIMS)}
+    options = settings({"primary": {"metric": UP}, "hypotheses": asked}, groups=groups, baseline="A")
+    scores = {metric: {group: 5 + random.standard_normal((6, 1)) for group in groups} for metric in (UP, DOWN)}
+    found = study(sweep_of(scores), options)
+    for hypothesis in options.hypotheses:
+        assert judge(hypothesis, found) == judge(hypothesis, replace(found, blocks=())), hypothesis.id
 
 
 def test_a_rate_out_of_bounds_is_not_kept() -> None:

@@ -377,6 +377,7 @@ def test_declared_hypotheses_pass_the_check_before_training() -> None:
 # ---------------------------------------------------------------- the report
 
 
+@pytest.mark.usefixtures("without_pdfs")
 def test_report_shows_the_verdicts_whichever_way_they_fall(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.conftest import Open
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 
 CURVE = '[data-figure="curve_eval_reward_mean"]'
 

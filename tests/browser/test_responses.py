@@ -14,7 +14,7 @@ from tests.analysis.test_responses import HOSTILE
 from tests.browser.conftest import Open
 from tests.browser.test_page import visible
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,8 @@ def folder(parent: Path, prefix: str) -> Path:
     """A new folder that `clear` finds once this process is gone; anybody may look into it, as munge wants."""
     parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # short: the paths of Ray's sockets are limited
-    (made / _OWNER).write_text(mark())
+    (made / "new").write_text(mark())
+    (made / "new").rename(made / _OWNER)  # whole, for one that clears beside us
     made.chmod(0o755)
     return made
 

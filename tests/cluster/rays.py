@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import secrets
 import shutil
@@ -20,10 +21,8 @@ from tests.waiting import DEADLINE, until
 
 ROOT = Path(__file__).parents[2]
 # Below Ray's own range of workers' ports. `ray start` refuses an address that any process of the host names, in
-# whatever namespace: test processes keep apart.
-PORT = 6400 + os.getpid() % 3000
-
-
+# whatever namespace: clusters keep apart, ten of one test process and those of others.
+_PORTS = (6400 + (10 * os.getpid() + number) % 3500 for number in itertools.cycle(range(10)))
 _LOOPBACK = "ip link set lo up && echo up"
 
 
@@ -55,11 +54,14 @@ class Rays:
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_gcs_rpc_server_reconnect_timeout_s": "15",  # for which a head that is gone is waited
+            "RAY_worker_niceness": "0",  # nicer than the other tests' processes, its workers would wait for those
             leftovers.MARK: leftovers.mark(),
         }
-        self.address = f"127.0.0.1:{PORT}"
+        self._port = next(_PORTS)
+        self.address = f"127.0.0.1:{self._port}"
         self.folder = leftovers.folder(Path(tempfile.gettempdir()), "rl-")
         self._started: list[subprocess.Popen[str]] = []
+        self.head_process: subprocess.Popen[str] | None = None
         self._holder = subprocess.Popen(
             _namespace("exec sleep infinity"), env=self.environment, stdout=subprocess.PIPE, text=True
         )
@@ -87,11 +89,16 @@ class Rays:
         self._started.append(process)
         return process
 
-    def head(self, *options: str) -> subprocess.Popen[str]:
+    def head(self, *options: str) -> None:
         """Start a head, and wait until it answers."""
-        return self._node(
-            "--head", "--port", str(PORT), "--include-dashboard=false", "--temp-dir", str(self.folder), *options
+        self.head_process = self._node(
+            "--head", "--port", str(self._port), "--include-dashboard=false", "--temp-dir", str(self.folder), *options
         )
+
+    def restore(self, *options: str) -> None:
+        """Start a head where none lives."""
+        if self.head_process is None or self.head_process.poll() is not None:
+            self.head(*options)
 
     def node(self, *options: str) -> subprocess.Popen[str]:
         """Start another node of the same cluster."""

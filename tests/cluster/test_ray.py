@@ -19,7 +19,7 @@ from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
 from tests.waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 600
 SWEEP = ("method=c0_grpo", "seed=0,1", "trainer.steps=60", "trainer.checkpoint_every=5")
 PACE = {"STEPS_SECONDS": "0.1"}
@@ -27,9 +27,26 @@ PACE = {"STEPS_SECONDS": "0.1"}
 
 @pytest.fixture
 def ray() -> Iterator[Rays]:
+    """A namespace, for a test that starts and stops what it wants there."""
     started = Rays()
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[Rays]:
+    """The namespace of the cluster that tests share. Its runs take their time."""
+    started = Rays()
+    started.environment |= PACE
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def shared(space: Rays) -> Rays:
+    """One node with 4 CPUs, for tests that leave it as it was, or kill it."""
+    space.restore("--num-cpus", "4")
+    return space
 
 
 def over(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -86,22 +103,27 @@ def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
     }
 
 
-def test_the_quickstart_sweep_has_the_pools_identities_and_numbers(ray: Rays, tmp_path: Path) -> None:
-    small = ["experiment=quickstart", "seed=0", "trainer.steps=6", "trainer.eval_every=3", "task.warm_start.steps=20"]
-    launch = [sys.executable, "launch.py", "-m", *small]
+def test_the_quickstart_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Path) -> None:
+    short = ["trainer.steps=3", "trainer.eval_every=3", "task.warm_start.steps=5", "method.target_steps=5"]
+    launch = [sys.executable, "launch.py", "-m", "experiment=quickstart", "seed=0", *short]
     pool = subprocess.run([*launch, f"multirun={tmp_path / 'pool'}"], cwd=ROOT, capture_output=True, text=True)
     assert pool.returncode == 0, pool.stdout + pool.stderr
-    ray.head("--num-cpus", "2")
-    there = [*launch, "cluster=ray", f"cluster.address={ray.address}", f"multirun={tmp_path / 'ray'}"]
-    code, said = over(ray.run(*there))
+    there = [
+        *launch,
+        "cluster=ray",
+        f"cluster.address={shared.address}",
+        "model.resources.cpus=2",
+        f"multirun={tmp_path / 'ray'}",
+    ]
+    code, said = over(shared.run(*there))
     assert code == 0 and "5 done" in said, said
     assert science(tmp_path / "ray") == science(tmp_path / "pool")
     assert len(science(tmp_path / "pool")) == 5
-    code, said = over(ray.run(*there))
+    code, said = over(shared.run(*there))
     assert code == 0 and "started" not in said, said
-    over_the_top = ["model.resources.cpus=3", f"multirun={tmp_path / 'none'}"]
-    code, said = over(ray.run(*there[:-1], *over_the_top))
-    assert code == 2 and "1 node (1 of 2 CPUs" in said and "Fix: " in said, said
+    over_the_top = ["model.resources.cpus=5", f"multirun={tmp_path / 'none'}"]
+    code, said = over(shared.run(*there[:-2], *over_the_top))
+    assert code == 2 and "1 node (1 of 4 CPUs" in said and "Fix: " in said, said
     assert not list(tmp_path.glob("none/runs/*/state.json"))
 
 
@@ -124,12 +146,10 @@ def test_a_ray_started_for_the_launch_ends_with_it(ray: Rays, tmp_path: Path, ex
     assert not list(ray.folder.glob("rlsweep-ray-*"))
 
 
-def test_a_killed_ray_worker_costs_an_attempt(ray: Rays, tmp_path: Path, expected: Any) -> None:
-    ray.environment |= PACE
-    head = ray.head("--num-cpus", "2")
-    launcher = ray.launcher(tmp_path, *SWEEP)
+def test_a_killed_ray_worker_costs_an_attempt(shared: Rays, tmp_path: Path, expected: Any) -> None:
+    launcher = shared.launcher(tmp_path, *SWEEP)
     victim, other = past_a_checkpoint(tmp_path)
-    rays.ray_worker(head, victim.name).kill()
+    rays.ray_worker(shared.head_process, victim.name).kill()
     code, said = over(launcher)
     assert code == 0, said
     assert_whole(tmp_path, expected)
@@ -139,47 +159,45 @@ def test_a_killed_ray_worker_costs_an_attempt(ray: Rays, tmp_path: Path, expecte
     assert "the Ray worker" in said
 
 
-@pytest.mark.parametrize("runs_too", [False, True], ids=["raylet", "node"])
-def test_a_lost_node_is_named_and_its_runs_go_on_elsewhere(
-    runs_too: bool, ray: Rays, tmp_path: Path, expected: Any
-) -> None:
+def test_a_lost_node_is_named_and_its_runs_go_on_elsewhere(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    """Its raylet alone dies, then, of the node on which the runs went on, the runs too."""
     ray.environment |= PACE
     ray.head("--num-cpus", "0")
     node = ray.node("--num-cpus", "2")
-    launcher = ray.launcher(tmp_path, *SWEEP)
-    past_a_checkpoint(tmp_path)
-    if runs_too:
-        rays.kill(node.pid)
-    else:
-        (raylet,) = [one for one in rays.tree(node.pid) if one.name() == "raylet"]
-        raylet.kill()
-    ray.node("--num-cpus", "2")
-    code, said = over(launcher)
-    assert code == 0, said
-    assert_whole(tmp_path, expected)
-    assert {json.dumps(state["ends"]) for state in states(tmp_path).values()} == {'{"node_failure": 1}'}
+    for runs_too in (False, True):
+        multirun = tmp_path / str(runs_too)
+        launcher = ray.launcher(multirun, *SWEEP)
+        past_a_checkpoint(multirun)
+        if runs_too:
+            rays.kill(node.pid)
+        else:
+            (raylet,) = [one for one in rays.tree(node.pid) if one.name() == "raylet"]
+            raylet.kill()
+        node = ray.node("--num-cpus", "2")
+        code, said = over(launcher)
+        assert code == 0, said
+        assert_whole(multirun, expected)
+        assert {json.dumps(state["ends"]) for state in states(multirun).values()} == {'{"node_failure": 1}'}
 
 
-def test_a_killed_head_ends_the_launch_and_the_same_command_goes_on(ray: Rays, tmp_path: Path, expected: Any) -> None:
-    ray.environment |= PACE
-    head = ray.head("--num-cpus", "2")
-    launcher = ray.launcher(tmp_path, *SWEEP)
+def test_a_killed_head_ends_the_launch_and_the_same_command_goes_on(
+    shared: Rays, tmp_path: Path, expected: Any
+) -> None:
+    launcher = shared.launcher(tmp_path, *SWEEP)
     past_a_checkpoint(tmp_path)
-    rays.kill(head.pid)
+    rays.kill(shared.head_process.pid)
     code, said = over(launcher)
     assert code == 1 and "the Ray cluster is gone" in said, said
     assert {(state["state"], state["kind"]) for state in states(tmp_path).values()} == {("lost", "node_failure")}
-    ray.head("--num-cpus", "2")
-    code, said = over(ray.launcher(tmp_path, *SWEEP))
+    shared.restore("--num-cpus", "4")
+    code, said = over(shared.launcher(tmp_path, *SWEEP))
     assert code == 0, said
     assert_whole(tmp_path, expected)
     assert {state["attempt"] for state in states(tmp_path).values()} == {2}
 
 
-def test_a_killed_launchers_runs_are_saved_and_taken_up(ray: Rays, tmp_path: Path, expected: Any) -> None:
-    ray.environment |= PACE
-    ray.head("--num-cpus", "2")
-    launcher = ray.launcher(tmp_path, *SWEEP)
+def test_a_killed_launchers_runs_are_saved_and_taken_up(shared: Rays, tmp_path: Path, expected: Any) -> None:
+    launcher = shared.launcher(tmp_path, *SWEEP)
     past_a_checkpoint(tmp_path)
     os.kill(launcher.pid, signal.SIGKILL)
     until(
@@ -188,30 +206,27 @@ def test_a_killed_launchers_runs_are_saved_and_taken_up(ray: Rays, tmp_path: Pat
             == {("preempted", "launcher gone")}
         )
     )
-    code, said = over(ray.launcher(tmp_path, *SWEEP))
+    code, said = over(shared.launcher(tmp_path, *SWEEP))
     assert code == 0, said
     assert_whole(tmp_path, expected)
 
 
-def test_ctrl_c_saves_what_runs_and_keeps_the_rest_from_starting(ray: Rays, tmp_path: Path, expected: Any) -> None:
-    ray.environment |= PACE
-    ray.head("--num-cpus", "1")
-    launcher = ray.launcher(tmp_path, *SWEEP, "cluster.max_running=2")  # one runs, one waits in Ray
+def test_ctrl_c_saves_what_runs_and_keeps_the_rest_from_starting(shared: Rays, tmp_path: Path, expected: Any) -> None:
+    large = (*SWEEP, "model.resources.cpus=3")
+    launcher = shared.launcher(tmp_path, *large, "cluster.max_running=2")  # one runs, one waits in Ray
     past_a_checkpoint(tmp_path, 1)
     os.kill(launcher.pid, signal.SIGINT)
     code, said = over(launcher)
     assert code == 1, said
     assert sorted(state["state"] for state in states(tmp_path).values()) == ["planned", "preempted"], said
-    code, said = over(ray.launcher(tmp_path, *SWEEP))
+    code, said = over(shared.launcher(tmp_path, *large))
     assert code == 0, said
     assert_whole(tmp_path, expected)
     assert sorted(state["attempt"] for state in states(tmp_path).values()) == [1, 2]
 
 
-def test_two_launchers_and_a_cancelled_run(ray: Rays, tmp_path: Path, expected: Any) -> None:
-    ray.environment |= PACE
-    ray.head("--num-cpus", "4")
-    first, second = ray.launcher(tmp_path, *SWEEP), ray.launcher(tmp_path, *SWEEP)
+def test_two_launchers_and_a_cancelled_run(shared: Rays, tmp_path: Path, expected: Any) -> None:
+    first, second = shared.launcher(tmp_path, *SWEEP), shared.launcher(tmp_path, *SWEEP)
     victim, other = past_a_checkpoint(tmp_path)
     assert cancel(tmp_path, victim.name) == "asked"
     assert [over(first)[0], over(second)[0]] == [1, 1]

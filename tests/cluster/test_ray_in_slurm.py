@@ -49,7 +49,7 @@ def submit(space: Rays, output: Path, *arguments: str) -> str:
         "--parsable",
         "--nodes=3",
         "--ntasks-per-node=1",
-        "--cpus-per-task=2",
+        "--cpus-per-task=1",
         "--mem=4000",
         f"--output={output}",
     ]
@@ -71,12 +71,13 @@ def ended(space: Rays, job: str) -> str:
     return str(until(found))
 
 
-def ray_processes(job: str) -> list[int]:
-    """What is left of a job's Ray."""
+def ray_processes(space: Rays, job: str) -> list[int]:
+    """What is left of a job's Ray. Another SLURM may have a job of this number."""
+    own = {"SLURM_CONF": space.environment["SLURM_CONF"], "SLURM_JOB_ID": job}
     left = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("SLURM_JOB_ID") == job and "ray" in " ".join(process.cmdline()):
+            if own.items() <= process.environ().items() and "ray" in " ".join(process.cmdline()):
                 left.append(process.pid)
         except psutil.Error:
             continue
@@ -88,33 +89,41 @@ PROGRAM = (sys.executable, "-m", "tests.cluster.over_nodes")
 
 @pytest.mark.ray
 @pytest.mark.slurm
-@pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 @pytest.mark.timeout(900)
 def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.touch()
+    program = (*PROGRAM, str(work))
+
+    def begins(output: Path) -> str:
+        job = submit(ray, output, *program)
+        until(lambda: output.exists() and "CLUSTER" in output.read_text())
+        return job
+
     outputs = [tmp_path / "first.out", tmp_path / "second.out"]
-    jobs = [submit(ray, output, *PROGRAM, "5") for output in outputs]
+    jobs = [begins(output) for output in outputs]  # one after the other: Ray gives its nodes 30 s to start
+    work.unlink()
     assert [ended(ray, job) for job in jobs] == ["COMPLETED 0:0"] * 2, [output.read_text() for output in outputs]
     said = [output.read_text() for output in outputs]
     found = [line.split()[1:] for text in said for line in text.splitlines() if line.startswith("CLUSTER")]
     assert [nodes for _, nodes in found] == ["3", "3"] and found[0][0] != found[1][0]
     assert all("WORKED" in text for text in said)
-    assert not [pid for job in jobs for pid in ray_processes(job)]
+    assert not [pid for job in jobs for pid in ray_processes(ray, job)]
 
     output = tmp_path / "third.out"
-    job = submit(ray, output, *PROGRAM, "600")
-    until(lambda: output.exists() and "CLUSTER" in output.read_text())
-    (head,) = [pid for pid in ray_processes(job) if psutil.Process(pid).name() == "gcs_server"]
+    work.touch()
+    job = begins(output)
+    (head,) = [pid for pid in ray_processes(ray, job) if psutil.Process(pid).name() == "gcs_server"]
     psutil.Process(head).kill()
     assert ended(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "the Ray head" in output.read_text()
-    until(lambda: not ray_processes(job))
+    until(lambda: not ray_processes(ray, job))
 
     output = tmp_path / "fourth.out"
-    job = submit(ray, output, "--join-s", "0.1", *PROGRAM, "0")
+    job = submit(ray, output, "--join-s", "0.1", *program)
     assert ended(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "in time (--join-s)" in output.read_text() and "CLUSTER" not in output.read_text()
-    until(lambda: not ray_processes(job))
+    until(lambda: not ray_processes(ray, job))
 
 
 def test_slurms_short_numbers_of_cpus() -> None:

@@ -17,7 +17,7 @@ from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.test_hydra_launcher import RUNS, learned
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.slurm
 
 
 def real(lab: Lab, multirun: Path, *arguments: str) -> str:
@@ -28,20 +28,28 @@ def real(lab: Lab, multirun: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path) -> None:
-    real(slurm, tmp_path / "pool")
+@pytest.fixture(scope="module")
+def pool(accounted: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, float]]]:
+    """What the pool's runs have learned."""
+    multirun = tmp_path_factory.mktemp("pool")
+    real(accounted, multirun)
+    return learned(multirun)
+
+
+@pytest.mark.timeout(900)  # several launches of real training
+def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path, pool: object) -> None:
     assert "2 done" in real(slurm, tmp_path / "slurm", "cluster=slurm", "cluster.poll_s=1")
-    assert learned(tmp_path / "slurm") == learned(tmp_path / "pool")
+    assert learned(tmp_path / "slurm") == pool
     assert "started" not in real(slurm, tmp_path / "slurm", "cluster=slurm")
     again = real(slurm, tmp_path / "slurm", "cluster=slurm", "trainer.steps=4", "seed=0")  # a longer one is another run
     assert "1 to run" in again
 
 
-def test_the_stock_plugin_runs_frozen_runs_too(slurm: Lab, tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+def test_the_stock_plugin_runs_frozen_runs_too(slurm: Lab, tmp_path: Path, pool: object) -> None:
     plugin = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10", "hydra.launcher.mem_gb=2"]
-    real(slurm, tmp_path / "pool")
     assert "2 done" in real(slurm, tmp_path / "plugin", *plugin)
-    assert learned(tmp_path / "plugin") == learned(tmp_path / "pool")
+    assert learned(tmp_path / "plugin") == pool
     assert "started" not in real(slurm, tmp_path / "plugin", *plugin)
     ran = slurm.ask("squeue", "-h", "-r", "-t", "all", "-o", "%i %j %T").splitlines()
     assert sum(name.startswith("launch") and state.startswith("COMPLET") for _, name, state in map(str.split, ran)) == 2

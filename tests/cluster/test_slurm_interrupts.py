@@ -14,7 +14,7 @@ from launcher.run import folder as folders
 from tests.cluster.slurm import Lab, begun, states, steps_of, whole
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.slurm
 WANTED = ("seed=0,1,2,3", "trainer.steps=30", "cluster.max_running=2")
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.planning.plan import Plan
 from launcher.run import claim
+from tests.sharing import shared_folder
 from tests.waiting import DEADLINE
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +26,25 @@ ROOT = Path(__file__).parents[2]
 def conf(tmp_path: Path) -> Path:
     """A copy of conf/ that a test may spoil."""
     return Path(shutil.copytree(ROOT / "conf", tmp_path / "conf"))
+
+
+@pytest.fixture(scope="session")
+def planned_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Plan]:
+    """planned_once(experiment, scale) -> the plan of a shipped experiment, made by the first process that asks."""
+    shared = shared_folder(tmp_path_factory, "plans")
+
+    def planned(name: str, scale: str) -> Plan:
+        from tests.launcher.experiments import make
+
+        path = shared / f"{name}-{scale}"
+        if not path.exists():
+            aside = path.with_name(f"{path.name}.{os.getpid()}")
+            aside.write_bytes(pickle.dumps(make(f"experiment={name}", f"scale={scale}")))
+            aside.rename(path)
+        found: Plan = pickle.loads(path.read_bytes())
+        return found
+
+    return planned
 
 
 class Sweeps:

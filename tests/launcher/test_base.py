@@ -25,7 +25,7 @@ def verl():
 
 
 def test_composing_does_not_import_verl():
-    code = "import sys; from launcher import base; base.compose('ppo_trainer', ()); print('verl' in sys.modules)"
+    code = "import sys; from launcher.config.verl_tree import compose; compose('ppo_trainer', ()); print('verl' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
@@ -37,6 +37,14 @@ def test_freezing_is_by_content_and_comes_back_equal(verl, tmp_path):
     verl_tree.freeze(tmp_path, verl)
     assert path.stat().st_ino == written
     assert verl_tree.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
+
+
+def test_what_is_frozen_is_written_as_omegaconf_writes_it(verl):
+    from omegaconf import OmegaConf
+
+    twice = {"a": [1, {"b": "${x}"}, []], "empty": {}, "text": ["yes", "1e3", "ä", "", "a\nb", "null"], "none": None}
+    for tree in (verl.tree, {"one": twice, "other": twice}):
+        assert verl_tree.frozen(tree).text == OmegaConf.to_yaml(OmegaConf.create(tree))
 
 
 def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):

@@ -58,7 +58,7 @@ def test_plan_counts_and_prints_an_object():
     document = json.loads(done.stdout)
     assert (done.returncode, document["total"], len(document["runs"])) == (0, 651, 651)
     assert set(document["runs"][0]) == {"id", "experiment", "group", "factors", "seed", "state"}
-    assert execute("-m", "launcher", "plan", "method=nosuch").returncode == 2
+    assert main(["plan", "method=nosuch"]) == 2
 
 
 def test_status_and_retry_know_what_stands(tmp_path, capsys):

@@ -183,6 +183,7 @@ def test_commands_that_only_look_load_no_heavy_library(multirun, words):
     assert not loaded & {"hydra", "omegaconf", "torch", "verl", "pandas", "numpy", "wandb", "rich"}
 
 
+@pytest.mark.bash
 def test_a_reader_that_has_seen_enough_is_no_error(multirun):
     command = f"{sys.executable} -m launcher show aa11 --multirun {multirun} | true; exit ${{PIPESTATUS[0]}}"
     for _ in range(3):
@@ -207,6 +208,7 @@ def completed(multirun, tmp_path, line):
     return [word.strip() for word in done.stdout.splitlines() if word.strip()]
 
 
+@pytest.mark.bash
 def test_bash_completes_commands_experiments_and_runs(multirun, tmp_path):
     assert completed(multirun, tmp_path, "rlsweep st") == ["status"]
     at = f"--multirun {multirun}"

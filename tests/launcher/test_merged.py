@@ -21,10 +21,11 @@ from launcher.planning import freeze
 from launcher.run import folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, shipped
+from tests.launcher.hydras import files_read_once
 
 
 def assert_hydras_own(planned, run, overrides):
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with files_read_once(), initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         theirs = OmegaConf.to_container(compose("config", overrides), resolve=True)
     stripped = schema.strip(theirs)
     for section in SECTIONS:
@@ -57,8 +58,8 @@ def overrides_of(name, scale, planned, entry):
 
 @pytest.mark.parametrize("scale", shipped("scale"))
 @pytest.mark.parametrize("name", shipped("experiment"))
-def test_each_shipped_experiment_freezes_what_hydra_composes(name, scale):
-    planned = make(f"experiment={name}", f"scale={scale}")
+def test_each_shipped_experiment_freezes_what_hydra_composes(name, scale, planned_once):
+    planned = planned_once(name, scale)
     entries = planned.experiments[0].entries
     for entry in entries[:: max(1, len(entries) // 2)]:
         assert_hydras_own(planned, planned.runs[entry.id], overrides_of(name, scale, planned, entry))

@@ -56,8 +56,8 @@ def test_each_shipped_experiment_has_its_count():
 
 @pytest.mark.parametrize("scale", shipped("scale"))
 @pytest.mark.parametrize("name", shipped("experiment"))
-def test_every_shipped_experiment_plans_at_every_scale(name, scale):
-    planned = make(f"experiment={name}", f"scale={scale}")
+def test_every_shipped_experiment_plans_at_every_scale(name, scale, planned_once):
+    planned = planned_once(name, scale)
     assert len(planned.runs) == RUNS[name]
     assert planned.experiments[0].name == name
     (base,) = planned.bases.values()

@@ -128,7 +128,7 @@ def test_the_server_of_workers_outlives_an_interruption_of_its_imports():
     script = """
 import os, signal
 os.environ["RLSWEEP_WARM"] = "json"
-import launcher.warm
+import launcher.worker.warm
 os.kill(os.getpid(), signal.SIGINT)
 print("lives")
 """

@@ -21,8 +21,8 @@ from tests.launcher.made import make_run
 from tests.waiting import DEADLINE
 
 
-def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path):
-    python = arrays._executor(tmp_path).python
+def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it():
+    python = arrays.python_of_jobs()
     code = "import sys; print('up', flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     job = subprocess.Popen(f'exec {python} -u -c "{code}"', shell=True, **pipes)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.configuration import CONF, configuration
+from tests.sharing import shared_folder
 
 __all__ = ["CONF", "MemoryRun", "configuration", "science"]
 
@@ -48,8 +49,8 @@ class MemoryRun:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models and data, built once for the session."""
-    return tmp_path_factory.mktemp("cache")
+    """Models and data, built once for the session, whichever of its processes comes first."""
+    return shared_folder(tmp_path_factory, "cache")
 
 
 @pytest.fixture

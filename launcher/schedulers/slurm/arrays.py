@@ -96,9 +96,13 @@ def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def _executor(folder: Path) -> SlurmExecutor:
-    """submitit, with a Python that lives through an early warning: until it heeds SIGUSR2, that would kill it."""
-    held = shlex.join(["sh", "-c", 'trap "" USR2; exec "$0" "$@"', sys.executable])
-    return SlurmExecutor(folder, python=held)
+    return SlurmExecutor(folder, python=python_of_jobs())
+
+
+def python_of_jobs() -> str:
+    """The command that starts Python in a job. It ignores SIGUSR2 until Python handles it: SLURM's early warning would
+    otherwise kill a job that is still starting."""
+    return shlex.join(["sh", "-c", 'trap "" USR2; exec "$0" "$@"', sys.executable])
 
 
 class Arrays:

@@ -9,6 +9,11 @@ chmod 755 "$S" "$S"/*
 alive() { [ -s "$1" ] && grep -q '^State:.[^ZX]' "/proc/$(cat "$1")/status" 2>/dev/null; }
 wait_for() { local n=0; until "${@:2}" >/dev/null 2>&1; do n=$((n+1)); [ $n -gt "$1" ] && { echo "timeout: ${*:2}" >&2; return 1; }; sleep 0.1; done; }
 
+# A slurmctld that is killed forgets the ids that it gave last, and a slurmd refuses ids that it has seen before: each
+# start begins with ids of its own.
+STARTS=$(cat "$S/run/starts" 2>/dev/null || echo 0)
+alive "$S/run/slurmctld.pid" || { STARTS=$((STARTS+1)); echo "$STARTS" > "$S/run/starts"; }
+
 # ---- config ------------------------------------------------------------------------------
 DBPORT=$((LAB_PORT+100)); DBDPORT=$((LAB_PORT+2))
 if [ "$LAB_DBD" = 1 ]; then
@@ -60,6 +65,8 @@ KillWait=3
 BatchStartTimeout=10
 JobRequeue=1
 MaxJobCount=20000
+FirstJobId=$((10000*(STARTS-1)+1))
+DebugFlags=NO_CONF_HASH
 MaxArraySize=$LAB_ARRAY
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2,bf_window=1440,batch_sched_delay=0,default_queue_depth=1000,sched_min_interval=100000,requeue_setup_env_fail

@@ -1,0 +1,95 @@
+"""All that is pinned can be had for every Python and machine that README and pyproject.toml name, without a compiler.
+
+Only metadata is fetched, and uv itself (17 MB) where it is not on PATH: pip takes this machine's markers for another's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Pure Python, and no wheels: pip builds them, which takes setuptools and no compiler.
+SDISTS = ("antlr4-python3-runtime", "autograd-gamma", "rliable")
+# What torch's build with CUDA brings, in the versions that torch itself asks for; and what builds packages.
+UNPINNED = re.compile(r"nvidia-|cuda-|triton$|setuptools$")
+# As in README's table. torch's wheels name the oldest system: glibc 2.28, macOS 14.
+PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
+PYTHONS = ("3.11", "3.12", "3.13")
+UNREACHABLE = re.compile(
+    r"dns error|error sending request|Failed to fetch|Could not connect|Connection (refused|reset)|tcp connect error"
+    r"|NewConnectionError|NameResolutionError|Temporary failure in name resolution|ConnectTimeoutError|ReadTimeoutError"
+)
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pinned(text: str) -> dict[str, str]:
+    """The versions in a list of requirements, by normalized name."""
+    lines = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", text, re.MULTILINE)
+    return {normalized(name): version for name, version in lines}
+
+
+def output(command: list[str], **more: str) -> str:
+    """What a command prints; the test is skipped if it failed for want of a network."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **more})
+    if done.returncode != 0 and (found := UNREACHABLE.search(done.stdout + done.stderr)):
+        pytest.skip(f"the package registry cannot be reached ({found[0]})")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def uv(tmp_path_factory: pytest.TempPathFactory) -> str:
+    found = shutil.which("uv")
+    if found:
+        return found
+    folder = tmp_path_factory.mktemp("uv")
+    output([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "uv==0.13.9"])
+    return str(folder / "bin" / "uv")
+
+
+def test_the_pythons_here_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    low, high = re.findall(r"3\.(\d+)", project["requires-python"])
+    assert [f"3.{minor}" for minor in range(int(low), int(high))] == list(PYTHONS)
+    named = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: Python :: 3." in line]
+    assert named == list(PYTHONS)
+    assert "Python 3.11, 3.12 or 3.13" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.network
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_package_can_be_had_as_a_wheel(uv: str, python: str, platform: str) -> None:
+    command = [
+        uv,
+        "pip",
+        "compile",
+        "pyproject.toml",
+        "--extra",
+        "dev",
+        "-c",
+        "constraints.txt",
+        "--quiet",
+        "--no-header",
+    ]
+    command += ["--no-annotate", "--python", sys.executable, "--python-version", python, "--python-platform", platform]
+    command += ["--only-binary", ":all:", *(word for name in SDISTS for word in ("--no-binary", name))]
+    index = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if "PIP_INDEX_URL" in os.environ else {}
+    resolved = pinned(output(command, MACOSX_DEPLOYMENT_TARGET="14.0", **index))
+    pins = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    assert {"torch", "verl", "ray", "tensordict", "pyarrow", "pandas", "mypy", *SDISTS} <= set(resolved)
+    assert {
+        name: version for name, version in resolved.items() if pins.get(name) != version and not UNPINNED.match(name)
+    } == {}
