@@ -156,6 +156,15 @@ def test_no_modules_import_each_other_in_a_circle(package):
         pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_no_module_takes_the_name_of_what_its_package_imported():
+    """Importing `analysis.report.page` binds `page` in `analysis.report`, whatever stood there under that name."""
+    for package in (module for module, path in MODULES.items() if path.name == "__init__.py"):
+        for node in ast.walk(ast.parse(MODULES[package].read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module not in (package, None):
+                taken = {f"{package}.{alias.asname or alias.name}" for alias in node.names} & set(MODULES)
+                assert taken <= {node.module}, f"{package}: {', '.join(taken)}"
+
+
 def test_every_exception_is_one():
     for one, to in EXCEPTIONS:
         assert any(within(other, to) for module in MODULES if within(module, one) for other in _abroad(module)), (

@@ -14,7 +14,8 @@ from analysis.figures.canvas import Figure, colours
 from analysis.figures.figures import figures
 from analysis.findings.parquet import results
 from analysis.findings.preregistration import declared
-from analysis.findings.responses import Responses, responses
+from analysis.findings.responses import Responses
+from analysis.findings.responses import responses as responses_of
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import Verdict, judge
 from analysis.report.files import FORMATS, files_of, plain, write_all
@@ -59,7 +60,7 @@ def write(folder: Path) -> Report:
     shown = [*tables(found, judged), *(table for part in parts for table in part.tables)]
     shown += [lacking] if lacking else []
     said = answer(found)
-    answered = responses(sweep)
+    answered = responses_of(sweep)
     out = folder / "report"
     summaries = results(found)  # while the figures are rendered
     files = files_of(shown, drawn) | {"results.parquet": summaries}
