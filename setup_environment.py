@@ -421,11 +421,17 @@ class Pip:
             self.installing = line.count(",") + 1
 
     def text(self) -> str:
+        # pip removes folders while they are looked at: os.walk and these two helpers do not mind, as glob would.
         if self.installing:
-            records = self.site.glob("*.dist-info/RECORD")
-            done = sum(modified(path) >= self.since for path in records)
+            infos = (path for path in os.listdir(self.site) if path.endswith(".dist-info"))
+            done = sum(modified(self.site / info / "RECORD") >= self.since for info in infos)
             return f"installs package {min(done + 1, self.installing)} of {self.installing}"
-        fetched = sum(size(path) for path in TEMPORARY.glob("pip-unpack-*/*"))
+        fetched = sum(
+            size(Path(folder, name))
+            for folder, _, names in os.walk(TEMPORARY)
+            if "pip-unpack-" in folder
+            for name in names
+        )
         return f"{len(self.packages)} packages, {fetched / 1e6:.0f} MB; {self.doing}"
 
 
@@ -712,7 +718,7 @@ def main() -> int:
     except Failed as error:
         problem, fix, log = str(error), error.fix, error.log
     except OSError as error:
-        problem, fix, log = f"{type(error).__name__}: {error}", cause([str(error)])[1], False
+        problem, fix, log = f"{type(error).__name__}: {error}", cause([str(error)])[1], LOG.is_file()
     except KeyboardInterrupt:
         say("\nInterrupted. The next `make setup` goes on from here.")
         return 130
