@@ -106,7 +106,8 @@ CAUSES = (
         "The log names it. Set-up needs no root: it must own this folder and .venv.",
     ),
     (
-        r"No matching distribution found|Could not find a version",
+        # pip takes a pinned version that is not to be had for a conflict.
+        r"No matching distribution found|Could not find a version|ResolutionImpossible",
         "The package index has no fitting build of a pinned package.",
         "The log names it. Does the index (PIP_INDEX_URL, pip config list) hold all packages?",
     ),
@@ -211,9 +212,10 @@ def read_record(info: Path) -> list[tuple[Path, str, str]] | None:
 
 
 def check_file(row: tuple[Path, str, str], hashes: bool) -> str | None:
-    """What is wrong with a file. Python writes its own .pyc files, at once and whole."""
+    """What is wrong with a file. Compiled ones are not checked: Python writes each at once and whole, and virtualenv
+    lists some that nobody wrote."""
     path, digest, size = row
-    if path.suffix == ".pyc":
+    if path.suffix == ".pyc" or "__pycache__" in path.parts:
         return None
     try:
         if size and path.stat().st_size != int(size):
@@ -249,7 +251,7 @@ def remove(folder: Path, files: list[Path], kept: set[Path]) -> None:
     """A distribution's files, but for those that a complete one shares, and its folder. Only what lies in .venv."""
     inside = folder.parents[3]
     for path in set(files) - kept:
-        if inside in path.parents and path.parent != folder:
+        if inside in path.parents and not path.is_dir():
             path.unlink(missing_ok=True)
     # Last: as long as it is there, the next call removes the files that this one did not come to.
     if folder.is_dir() and not folder.is_symlink():
@@ -341,13 +343,22 @@ def lock() -> Iterator[IO[bytes]]:
     """One set-up at a time. The handle becomes the standard input (empty) of all that is started, and so the lock also
     lasts while something that a killed set-up started is still at work."""
     with open(LOCK, "r+b") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("Another set-up of this folder is at work (or one that was killed is still ending): waiting for it.")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            say("This file system has no locks: take care that no second set-up runs here.")
+        progress = Progress()
+        waiting = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waiting:
+                    say("Another set-up of this folder is at work (or what a killed one had started): waiting for it.")
+                    waiting = True
+                progress.show("waits")
+                time.sleep(0.2)
+            except OSError:
+                say("This file system has no locks: take care that no second set-up runs here.")
+                break
+        progress.end()
         yield handle
 
 
@@ -390,6 +401,7 @@ class Pip:
         self.since = time.time()
         self.lines: list[str] = []
         self.packages: set[str] = set()
+        self.fetched = False
         self.installing = 0
         self.doing = "asks the package index"
 
@@ -401,6 +413,7 @@ class Pip:
             self.packages.add(found[1])
             self.doing = "finds " + os.path.basename(found[1])
         elif file:
+            self.fetched = True
             self.doing = f"{'downloads' if file[1] == 'Downloading' else 'has'} {os.path.basename(file[2])}{file[3]}"
         elif line.startswith(("  Building", "  Preparing metadata")):
             self.doing = line.strip().lower()
@@ -408,11 +421,17 @@ class Pip:
             self.installing = line.count(",") + 1
 
     def text(self) -> str:
+        # pip removes folders while they are looked at: os.walk and these two helpers do not mind, as glob would.
         if self.installing:
-            records = self.site.glob("*.dist-info/RECORD")
-            done = sum(modified(path) >= self.since for path in records)
+            infos = (path for path in os.listdir(self.site) if path.endswith(".dist-info"))
+            done = sum(modified(self.site / info / "RECORD") >= self.since for info in infos)
             return f"installs package {min(done + 1, self.installing)} of {self.installing}"
-        fetched = sum(size(path) for path in TEMPORARY.glob("pip-unpack-*/*"))
+        fetched = sum(
+            size(Path(folder, name))
+            for folder, _, names in os.walk(TEMPORARY)
+            if "pip-unpack-" in folder
+            for name in names
+        )
         return f"{len(self.packages)} packages, {fetched / 1e6:.0f} MB; {self.doing}"
 
 
@@ -496,9 +515,10 @@ def cause(lines: list[str]) -> tuple[str, str]:
 
 
 def tail(count: int = 20) -> list[str]:
-    """The log's last lines, without pip's remarks on places where it found nothing."""
+    """The log's last lines, without pip's remarks on its attempts and on places where it found nothing."""
     lines = LOG.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line for line in lines if line.strip() and not line.startswith("WARNING: Location ")][-count:]
+    noise = ("WARNING: Location ", "WARNING: Retrying ")
+    return [line for line in lines if line.strip() and not line.startswith(noise)][-count:]
 
 
 # ---- steps 2 to 5
@@ -613,7 +633,7 @@ class Setup:
             if run([*command, *arguments], self.handle, self.more, watch.read, watch.text) == 0:
                 break
             problem, fix = cause(watch.lines)
-            if attempt == ATTEMPTS or "connection broke" not in problem or not watch.packages:
+            if attempt == ATTEMPTS or "connection broke" not in problem or not watch.fetched:
                 raise Failed(problem, fix)
             say(f"      the connection broke: attempt {attempt + 1} of {ATTEMPTS}")
         clear(TEMPORARY)
@@ -698,7 +718,7 @@ def main() -> int:
     except Failed as error:
         problem, fix, log = str(error), error.fix, error.log
     except OSError as error:
-        problem, fix, log = f"{type(error).__name__}: {error}", cause([str(error)])[1], False
+        problem, fix, log = f"{type(error).__name__}: {error}", cause([str(error)])[1], LOG.is_file()
     except KeyboardInterrupt:
         say("\nInterrupted. The next `make setup` goes on from here.")
         return 130

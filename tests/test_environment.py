@@ -245,7 +245,8 @@ def test_the_code_compiles_for_every_supported_python() -> None:
         for path in files:
             ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 11))
     program = "import sys; [compile(open(p, encoding='utf-8').read(), p, 'exec') for p in sys.argv[1:]]"
-    for python in {sys.executable, *interpreters(supported=True)}:
+    others = [python for python in interpreters(supported=True) if not python.endswith(f".{sys.version_info[1]}")]
+    for python in (sys.executable, *others):
         subprocess.run([python, "-W", "error::SyntaxWarning", "-c", program, *map(str, files)], check=True)
 
 
@@ -501,7 +502,7 @@ def test_a_package_that_cannot_be_had_is_named_and_the_next_set_up_goes_on(small
     said = process.communicate()[0]
     assert process.returncode == 1
     assert "make setup: The package index has no fitting build" in said
-    assert "No matching distribution found for beta" in said and "setup.log" in said
+    assert "beta==1.5" in said and "setup.log" in said
     (small.folder / "away").rename(wheels / "beta-1.5-py3-none-any.whl")
     small.set_up()
     small.check()
