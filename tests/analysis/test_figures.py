@@ -70,7 +70,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = Fal
             kept[sketch.name] = sketch.caption, sketch.canvas
         return []
 
-    monkeypatch.setattr(figures, "save", keep)
+    monkeypatch.setattr("analysis.figures.figures.save", keep)
     figures(studied(folder))
     return {name: found for name, found in kept.items() if all_of_them or name != "differences"}
 
