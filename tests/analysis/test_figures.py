@@ -16,6 +16,7 @@ import yaml
 
 from analysis.__main__ import main
 from analysis.data.sweep import BadPlan, read_sweep
+from analysis.figures import figures as module
 from analysis.figures.canvas import Figure, Sketch, lay_out
 from analysis.figures.figures import figures
 from analysis.figures.series import series
@@ -70,7 +71,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = Fal
             kept[sketch.name] = sketch.caption, sketch.canvas
         return []
 
-    monkeypatch.setattr(figures, "save", keep)
+    monkeypatch.setattr(module, "save", keep)
     figures(studied(folder))
     return {name: found for name, found in kept.items() if all_of_them or name != "differences"}
 

@@ -128,7 +128,7 @@ def test_the_server_of_workers_outlives_an_interruption_of_its_imports():
     script = """
 import os, signal
 os.environ["RLSWEEP_WARM"] = "json"
-import launcher.warm
+import launcher.worker.warm
 os.kill(os.getpid(), signal.SIGINT)
 print("lives")
 """
@@ -140,7 +140,7 @@ def test_a_second_signal_in_the_middle_of_the_first_is_no_deadlock():
     script = """
 import os, signal, sys
 from pathlib import Path
-from launcher.attempt import Attempt
+from launcher.worker.attempt import Attempt
 attempt = Attempt(Path("multirun/runs/0123"), 1, None)
 signal.signal(signal.SIGTERM, lambda *_: attempt.request_stop("signal"))
 def everywhere(frame, event, _):
