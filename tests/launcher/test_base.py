@@ -25,8 +25,8 @@ def verl():
 
 
 def test_composing_does_not_import_verl():
-    code = "import sys; from launcher.config import verl_tree; verl_tree.compose('ppo_trainer', ());"
-    code += "print('verl' in sys.modules)"
+    compose = "from launcher.config import verl_tree; verl_tree.compose('ppo_trainer', ())"
+    code = f"import sys; {compose}; print('verl' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
