@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from analysis.settings import settings
 
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
+from analysis.spec.settings import settings
 from benchmarks.validity import CLAIMS, DOWN, RIVALS, UP, Rate, intervals, joints, single, sweep_of, verdicts
 
 
