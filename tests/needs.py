@@ -116,36 +116,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="MARKERS",
         help=f"run the tests of these markers only, and fail if one of them cannot run ({', '.join(NEEDS)})",
     )
+    parser.addoption(
+        "--also",
+        default="",
+        metavar="MARKERS",
+        help="beside the others, run tests that a plain run leaves to a command",
+    )
 
 
-def required_names(config: pytest.Config) -> frozenset[str]:
-    return frozenset(filter(None, config.getoption("--require").split(",")))
+def names_in(config: pytest.Config, option: str) -> frozenset[str]:
+    return frozenset(filter(None, config.getoption(option).split(",")))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for name, need in NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {need.description}")
-    required = required_names(config)
-    if not required or hasattr(config, "workerinput"):  # a worker of xdist does what its controller decided
+    required = names_in(config, "--require")
+    if hasattr(config, "workerinput"):  # a worker of xdist does what its controller decided
         return
-    if unknown := sorted(required - set(NEEDS)):
-        raise pytest.UsageError(f"--require {unknown[0]}: no marker has this name; the markers are {', '.join(NEEDS)}")
+    for option in ("--require", "--also"):
+        if unknown := sorted(names_in(config, option) - set(NEEDS)):
+            raise pytest.UsageError(
+                f"{option} {unknown[0]}: no marker has this name; the markers are {', '.join(NEEDS)}"
+            )
     for name in sorted(required):
         if reason := NEEDS[name].missing():
             raise pytest.UsageError(f"--require {name}: {reason}")
-    if not config.getoption("--collect-only"):
+    if required and not config.getoption("--collect-only"):
         config.pluginmanager.register(Required(required), "required-needs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    required = required_names(config)
+    required = names_in(config, "--require")
     left_out = []
     for item in list(items):
         needs = needs_of(item)
         if required and not needs & required:
             items.remove(item)
             left_out.append(item)
-        elif reason := reason_to_skip(needs, required):
+        elif reason := reason_to_skip(needs, required | names_in(config, "--also")):
             item.add_marker(pytest.mark.skip(reason=reason))
     if left_out:
         config.hook.pytest_deselected(items=left_out)

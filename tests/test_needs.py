@@ -36,7 +36,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         if latex:
             (programs / "pdflatex").write_text("#!/bin/sh\n")
             (programs / "pdflatex").chmod(0o755)
-        return pytester.runpytest_subprocess("-p", "tests.needs", "-p", "no:cacheprovider", "-rs", *options)
+        return pytester.runpytest_inprocess("-p", "tests.needs", "-p", "no:cacheprovider", "-rs", *options)
 
     return start
 
@@ -57,6 +57,11 @@ def test_a_plain_run_leaves_what_is_run_on_request_to_its_command(run):
 def test_required_tests_run_alone(run):
     run("--require", "latex", latex=True).assert_outcomes(passed=1, skipped=1, deselected=1)
     run("--require", "latex,processes", latex=True).assert_outcomes(passed=2, deselected=1)
+
+
+def test_what_is_left_to_a_command_can_run_beside_the_others(run):
+    run("--also", "processes", latex=True).assert_outcomes(passed=3)
+    run("--also", "processes,latex").assert_outcomes(passed=3)
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])

@@ -309,6 +309,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
+@pytest.mark.processes
 def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: Path) -> None:
     into = tmp_path / "multirun" / "theirs"
     done = import_runs(asked(theirs, into, baseline="ppo", step="step"))
@@ -329,6 +330,7 @@ def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: P
     assert main(["report", str(into)]) == 0
 
 
+@pytest.mark.processes
 def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs: Path, tmp_path: Path) -> None:
     (whole,) = [path for path in find(theirs) if path.name == "run-a0.wandb"]
     data = whole.read_bytes()

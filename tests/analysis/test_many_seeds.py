@@ -141,6 +141,7 @@ def test_runs_on_different_steps_are_each_summarised_on_their_own(make_sweep: Ma
             ]
 
 
+@pytest.mark.processes
 def test_report_is_the_same_under_any_pandas_for_it_loads_none(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), (0, 1), 5, {"metrics": [REWARD]})
     code = (

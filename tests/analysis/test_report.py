@@ -36,6 +36,7 @@ def test_report_has_every_part_and_says_where(plain: Reported) -> None:
     assert curves <= names and "figures/differences.svg" in names
 
 
+@pytest.mark.processes
 def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep: MakeSweep, tmp_path: Path) -> None:
     together = [["analysis/wH_per_token", "actor/ppo_kl"], "cost/step_seconds"]
     folder = make_sweep(("C0", "C1"), analysis={**ANALYSIS, "figures": together})

@@ -21,6 +21,7 @@ from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.methods import preference
 from trainer_ext.sampling import alpha
 
+pytestmark = pytest.mark.train
 SHORT = ["task.warm_start.steps=20"]
 QUICK = [*SHORT, "method.target_steps=5"]  # as in test_train.py: the same model and target serve both
 
@@ -111,7 +112,6 @@ def test_a_mini_batch_of_rejected_responses_is_passed_over(cache):
     assert line["rejection/accepted_fraction"] < 0.75 and all(math.isfinite(value) for value in line.values())
 
 
-@pytest.mark.train
 @pytest.mark.parametrize("method", ["dpo", "c0_ppo", "off_policy", "rejection", "q_decode"])
 def test_operations_are_counted_of_what_is_read_and_of_what_is_trained_on(method, cache):
     trainer = trainer_of(cache, f"method={method}", *(["method/target=expert"] if method == "q_decode" else []))
@@ -162,7 +162,6 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path):
     assert len({before, *others, name()}) == 10
 
 
-@pytest.mark.train  # trains one
 @pytest.mark.parametrize("choice", ["expert", "reward_tilted", "best_of_n", "high_reward"])
 def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
     taught = ["task.warm_start.steps=60", "method.target_steps=60"]  # with less its samples have too few rewards

@@ -16,6 +16,7 @@ from trainer_ext import tasks
 from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.train import Diverged, Preempted, train
 
+pytestmark = pytest.mark.train
 # A short warm start keeps the tests quick; the methods do not know the difference.
 ROOT = Path(__file__).parents[2]
 SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]
@@ -24,11 +25,6 @@ METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these train nothing
 TRAINING = [name for name in METHODS if name not in DECODING]
 TOWARDS_TARGET = {"q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"}
-
-
-def each(methods: list[str]) -> list[Any]:
-    """A law that holds for all methods: q* has most to keep, the others are slow tests."""
-    return [name if name == "q_star" else pytest.param(name, marks=pytest.mark.train) for name in methods]
 
 
 def folder_of(run: MemoryRun, step: int) -> Path:
@@ -53,7 +49,7 @@ def saved(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("method", each(METHODS))
+@pytest.mark.parametrize("method", METHODS)
 def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(method, new_run):
     """From the first step to the end; from any other to the next, where the checkpoints are the same again."""
     config = configuration(*SHORT, f"method={method}", *own_settings(method), "trainer.checkpoint_every=1")
@@ -98,7 +94,7 @@ def test_seeds_differ_and_a_seed_repeats(new_run):
     assert a != c
 
 
-@pytest.mark.parametrize("method", each(TRAINING))
+@pytest.mark.parametrize("method", TRAINING)
 def test_micro_batches_change_nothing_but_the_rounding(method, cache):
     """Four updates of 64 responses, in 1, 2 and 4 micro-batches. Adam divides small gradients by their own size, and so
     turns their rounding into a share of the learning rate: hence a small one."""
@@ -122,7 +118,6 @@ def test_micro_batches_change_nothing_but_the_rounding(method, cache):
         assert line == {key: pytest.approx(expected[key], rel=1e-4, abs=1e-6) for key in line}
 
 
-@pytest.mark.train
 def test_every_metric_of_the_vocabulary_is_written(new_run):
     documented = {
         line.split("`")[1] for line in (ROOT / "docs" / "metrics.md").read_text().splitlines() if line.startswith("| `")
@@ -183,7 +178,6 @@ def test_weights_that_blow_up_end_the_run_as_diverged(new_run):
     assert len(run.lines) == diverged.value.step - 1
 
 
-@pytest.mark.train
 @pytest.mark.parametrize("task", ["expression", "sorting"])
 def test_the_embedded_tasks_start_low_and_are_learned(task, new_run):
     run = new_run()
@@ -212,7 +206,6 @@ def test_the_learning_rate_written_is_the_one_used(new_run):
     assert [line["actor/lr"] for line in run.lines] == pytest.approx([0, 1e-4, 2e-4, 3e-4])
 
 
-@pytest.mark.train
 def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_under_sft_too(cache):
     own = ["method=sft", "method.target_steps=5", "method.loss_agg_mode=seq-mean-token-sum-norm"]
     own += [f"verl.actor_rollout_ref.actor.{key}" for key in ("ppo_mini_batch_size=32", "loss_scale_factor=24")]
