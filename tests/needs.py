@@ -86,7 +86,7 @@ def reason_to_skip(needs: set[str], required: frozenset[str]) -> str | None:
     return None
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps its plugins in sets
 class Required:
     """Counts the tests of each required marker that passed."""
 

@@ -59,6 +59,13 @@ def test_required_tests_run_alone(run):
     run("--require", "latex,processes", latex=True).assert_outcomes(passed=2, deselected=1)
 
 
+def test_required_tests_are_found_in_folders_with_conftests_of_their_own(run, pytester):
+    for folder in ("one", "two"):
+        for name, text in {"conftest": "", f"test_{folder}": TESTS}.items():
+            pytester.makepyfile(**{f"{folder}/{name}": text})
+    run("--require", "latex", "one", "two", latex=True).assert_outcomes(passed=2, skipped=2, deselected=2)
+
+
 def test_what_is_left_to_a_command_can_run_beside_the_others(run):
     run("--also", "processes", latex=True).assert_outcomes(passed=3)
     run("--also", "processes,latex").assert_outcomes(passed=3)
