@@ -475,7 +475,8 @@ def test_a_second_set_up_waits_for_the_first(small: Small) -> None:
         lines = [second.stdout.readline() for _ in range(2)]
         assert lines[1].startswith("Another set-up of this folder is at work")
         assert not (small.folder / ".venv/bin").exists()
-    assert "Done in " in second.communicate()[0]
+    said = second.communicate()[0]
+    assert "Done in " in said, said
     small.check()
 
 
