@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from coverage import CoverageData
 
 from tests.mutation import Mutant, find, mutants
 
@@ -161,6 +160,8 @@ class Evidence:
     """What `measure` left in a folder."""
 
     def __init__(self, folder: Path) -> None:
+        from coverage import CoverageData  # `check` does without
+
         self._data = CoverageData(str(folder / "data"))
         self._data.read()
         self._contexts: dict[str, dict[int, list[str]]] = {}
