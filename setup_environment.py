@@ -415,8 +415,8 @@ class Pip:
         elif file:
             self.fetched = True
             self.doing = f"{'downloads' if file[1] == 'Downloading' else 'has'} {os.path.basename(file[2])}{file[3]}"
-        elif line.startswith(("  Building", "  Preparing metadata")):
-            self.doing = line.strip().lower()
+        elif line.endswith(": started"):  # Installing build dependencies, Building wheel for ...
+            self.doing = line.strip()[: -len(": started")].lower()
         elif line.startswith("Installing collected packages: "):
             self.installing = line.count(",") + 1
 
