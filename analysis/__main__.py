@@ -15,27 +15,21 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from analysis.report import Report
-    from analysis.tables.comparison import Table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="python -m analysis", description="What finished runs say.")
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="write tables, figures and the page of an experiment")
-    report.add_argument("folder", type=Path, nargs="?", help="the experiment's folder, such as multirun/quickstart")
-    report.add_argument(
-        "--compare", type=Path, nargs=2, metavar=("A", "B"), help="two folders, side by side: B minus A"
-    )
-    report.add_argument("--output", type=Path, help="where --compare writes; default: compare-A-B beside A")
-    report.add_argument("--format", choices=("html", "paper"), default="html", help="paper: FOLDER/report/paper, too")
-    report.add_argument("--json", action="store_true", help="print the report as JSON instead of the table")
+    add = report.add_argument
+    add("folder", type=Path, nargs="?", help="the experiment's folder, such as multirun/quickstart")
+    add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="two folders, side by side: B minus A")
+    add("--output", type=Path, help="where --compare writes; default: compare-A-B beside A")
+    add("--format", choices=("html", "paper"), default="html", help="paper: FOLDER/report/paper, too")
+    add("--json", action="store_true", help="print the report as JSON instead of the table")
     _import_arguments(commands.add_parser("import", help="runs of W&B (offline) and TensorBoard as an experiment"))
-    arguments = sys.argv[1:] if arguments is None else arguments
     chosen = parser.parse_args(arguments)
     if chosen.command == "import":
         return _import(chosen, arguments[1:])
@@ -51,34 +45,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
     gc.disable()
     try:
-        code = _sides(chosen) if chosen.compare else _one(chosen)
+        index, text = _compare(chosen) if chosen.compare else _report(chosen)
+        print(index.with_name("report.json").read_text(encoding="utf-8") if chosen.json else text, end="")
         sys.stdout.flush()
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader (`| head`) has seen enough, and the report is written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     finally:
         gc.enable()
-    return code
+    return 0
+
+
+def _report(chosen: argparse.Namespace) -> tuple[Path, str]:
+    """Write a report: its page, and what remains to be printed."""
+    from analysis.report import terminal, write
+
+    written = write(chosen.folder)
+    paper = ""
+    if chosen.format == "paper":
+        from analysis.report.paper import write_paper
+
+        paper = f"Paper: {write_paper(written)}\n"
+    if chosen.json or not sys.stdout.isatty():
+        return written.index, f"{terminal.text(written)}\n{paper}"
+    from rich.console import Console
+
+    terminal.show(written, Console(highlight=False, markup=False, emoji=False))
+    return written.index, paper
+
+
+def _compare(chosen: argparse.Namespace) -> tuple[Path, str]:
+    from analysis.report.sweep_comparison import write_comparison
+
+    a, b = chosen.compare
+    index, lines = write_comparison(a, b, chosen.output)
+    return index, "\n".join([*lines, f"\nReport: {index}\n"])
 
 
 def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "sources", type=Path, nargs="+", metavar="SOURCE", help="folders of offline-run-*/run-*.wandb or of event files"
-    )
+    add("sources", type=Path, nargs="+", metavar="SOURCE", help="folders of run-*.wandb or of event files")
     add("--into", type=Path, required=True, metavar="FOLDER", help="the experiment to make, such as multirun/theirs")
     add("--group", metavar="KEY", help="the key of a run's configuration that says its group, such as method.name")
     add("--seed", metavar="KEY", help="the key that says its seed")
-    add(
-        "--factor",
-        metavar="KEY",
-        action="append",
-        default=[],
-        help="a key of which each level is a cell; may be repeated",
-    )
+    add("--factor", metavar="KEY", action="append", default=[], help="a key whose levels are cells; may be repeated")
     add("--match", metavar="REGEX", help="on a run's name: (?P<group>...), (?P<seed>...); other names are factors")
     add("--map", type=Path, metavar="FILE", help="a CSV file of run, group, seed and factors; other runs are left out")
     add("--baseline", metavar="GROUP", help="what the others are compared with")
@@ -91,98 +103,30 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
     from analysis.importing import Asked, BadImport, Naming, import_runs, quoted
     from analysis.spec.validation import BadPlan
+    from analysis.tables.wording import counted
 
-    naming = Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map)
+    asked = Asked(
+        sources=tuple(chosen.sources),
+        into=chosen.into,
+        naming=Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map),
+        baseline=chosen.baseline,
+        metrics=tuple(chosen.metric),
+        direction=chosen.direction,
+        analysis=chosen.analysis,
+        step=chosen.step,
+        command=quoted(words),
+    )
     try:
-        done = import_runs(
-            Asked(
-                sources=tuple(chosen.sources),
-                into=chosen.into,
-                naming=naming,
-                baseline=chosen.baseline,
-                metrics=tuple(chosen.metric),
-                direction=chosen.direction,
-                analysis=chosen.analysis,
-                step=chosen.step,
-                command=quoted(words),
-            )
-        )
+        done = import_runs(asked)
     except (BadImport, BadPlan) as error:
         print(error, file=sys.stderr)
         return 2
     for group, count in done.groups.items():
-        print(f"{group}: {count} {'run' if count == 1 else 'runs'}")
-    for line in (*(f"Missing: {gap}" for gap in done.gaps), *(f"Not in the map: {one}" for one in done.left_out)):
+        print(f"{group}: {counted(count, 'run')}")
+    for line in (*(f"Missing: {gap}" for gap in done.gaps), *(f"Not in the map: {name}" for name in done.left_out)):
         print(f"* {line}")
     print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
     return 0
-
-
-def _one(chosen: argparse.Namespace) -> int:
-    from analysis.report import write
-
-    written = write(chosen.folder)
-    paper = None
-    if chosen.format == "paper":
-        from analysis.report.paper import write_paper
-
-        paper = write_paper(written)
-    if chosen.json:
-        print((written.index.parent / "report.json").read_text(encoding="utf-8"), end="")
-        return 0
-    _show(written)
-    if paper is not None:
-        print(f"Paper: {paper}")
-    return 0
-
-
-def _sides(chosen: argparse.Namespace) -> int:
-    from analysis.report.sweep_comparison import write_sides
-
-    a, b = chosen.compare
-    index, lines = write_sides(a, b, chosen.output)
-    if chosen.json:
-        print((index.parent / "report.json").read_text(encoding="utf-8"), end="")
-        return 0
-    print("\n".join(lines))
-    print(f"\nReport: {index}")
-    return 0
-
-
-def _show(written: Report) -> None:
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        from analysis.report import terminal
-
-        terminal.show(written, Console(highlight=False, markup=False, emoji=False))
-        return
-    from analysis.tables.formats import to_text
-
-    said = written.answer
-    print(said.question)
-    print(said.result)
-    for line in said.limits:  # before any p
-        print(f"* {line}")
-    print(said.certainty)
-    for gap in said.gaps:
-        print(f"* Missing: {gap}")
-    print()
-    print(to_text(_brief(written.tables[0])))
-    for verdict in written.verdicts:
-        print(f"{verdict.id} {verdict.verdict}: {verdict.claim}")
-    print(f"\nReport: {written.index}")
-
-
-def _brief(table: Table) -> Table:
-    """The same table with each measure named once."""
-    import dataclasses
-
-    rows, before = [], ""
-    for row in table.rows:
-        rows.append(("", *row[1:]) if row[0] == before else row)
-        before = row[0]
-    return dataclasses.replace(table, rows=tuple(rows))
 
 
 if __name__ == "__main__":

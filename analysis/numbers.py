@@ -26,7 +26,8 @@ def format_p(p: float | None, alpha: float | None = None) -> str:
 
 
 def format_number(value: float | None, digits: int = 4) -> str:
-    """A number on its own, to `digits` significant digits, without an exponent where a person can read it without."""
+    """A number on its own, to `digits` significant digits; an exponent only where the number would be unreadable
+    without."""
     if value is None:
         return ""
     if value == 0:
@@ -39,10 +40,15 @@ def format_number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits - 1}e}"
 
 
+def format_level(alpha: float) -> str:
+    """The level of an interval: 95%."""
+    return f"{100 * (1 - alpha):g}%"
+
+
 def format_estimate(value: float | None, interval: tuple[float, float] | None, signed: bool = False) -> str:
     """A value with its interval, rounded together to two significant digits of the interval's half width.
 
-    Up to three more where an interval without zero would seem to end there.
+    Up to three digits more where an interval that excludes zero would otherwise seem to end there.
     """
     if value is None:
         return ""

@@ -27,8 +27,9 @@ import pandas.util._decorators
 from analysis.data.sweep import read_sweep
 from analysis.stats import resample
 from launcher import files
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run.folder import metrics_path, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import State
 
 TASKS, RUNS, ALGORITHMS = 26, 5, 5
 RESAMPLES, PEER_RESAMPLES, PROFILE_RESAMPLES, PEER_PROFILES = 50_000, 1000, 2000, 100
@@ -102,17 +103,17 @@ def make(multirun: Path, runs: int) -> Path:
     for number in range(runs):
         group, seed = f"G{number % GROUPS}", number // GROUPS
         run_id = f"{number:016x}"
-        folder = folders.run_folder(multirun, run_id)
+        folder = run_folder(multirun, run_id)
         folder.mkdir(parents=True)
         curves = 1 - np.exp(-np.arange(STEPS) / STEPS)[:, None] + 0.1 * random.standard_normal((STEPS, METRICS))
         lines = (
             json.dumps({"step": step, "attempt": 1, "time": 1e9 + step, **dict(zip(names, row, strict=True))})
             for step, row in enumerate(curves.tolist(), start=1)
         )
-        folders.metrics_path(folder).write_text("\n".join(lines) + "\n")
+        metrics_path(folder).write_text("\n".join(lines) + "\n")
         files.write_json(folder / "summary.json", {"steps": STEPS, "train_seconds": 1.0, "samples": 1, "tokens": 1})
         files.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
-        folders.write_state(folder, State(run_id, folders.DONE, attempt=1, started=1e9, finished=1e9 + 1))
+        write_state(folder, State(run_id, RunState.DONE, attempt=1, started=1e9, finished=1e9 + 1))
         entries.append({"id": run_id, "group": group, "seed": seed, "factors": {}})
     plan = {
         "format": 1, "experiment": "many", "command": "python launch.py -m experiment=many", "baseline": "G0",
@@ -137,7 +138,7 @@ def read_once(folder: Path) -> None:
 def plain_loop(multirun: Path, runs: Sequence[str]) -> None:
     """What reading costs at least without a parser of our own: json.loads of every line."""
     for run_id in runs:
-        for line in folders.metrics_path(folders.run_folder(multirun, run_id)).read_text().splitlines():
+        for line in metrics_path(run_folder(multirun, run_id)).read_text().splitlines():
             json.loads(line)
 
 

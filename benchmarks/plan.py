@@ -30,9 +30,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from launcher.config import schema, verl_tree
-from launcher.planning import freeze, planner
-from launcher.run import folder as folders
+from launcher.config import identity, verl_tree
+from launcher.planning import freeze, planner, schema
+from launcher.run.folder import base_path, multirun_of, read_config, runs_folder
 
 ROOT = Path(__file__).parents[1]
 COUNTS, PEER, SAMPLE = (1000, 10000), 100, 50
@@ -117,21 +117,21 @@ def key(config: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def frozen(folder: Path) -> dict[str, Any]:
     """What a frozen run gets: its sections and verl's frozen tree with its differences, resolved."""
-    config = folders.read_config(folder)
-    tree = verl_tree.merge(folders.base_path(folders.multirun_of(folder), config["base"]), config["verl"])
+    config = read_config(folder)
+    tree = verl_tree.merge(base_path(multirun_of(folder), config["base"]), config["verl"])
     return {**config, "verl": OmegaConf.to_container(tree, resolve=True)}
 
 
 def compare(peers: list[dict[str, Any]], multirun: Path) -> None:
     """Compare each of the peer's configurations with the frozen run of the same sweep. SystemExit: they differ."""
     runs = {}
-    for folder in sorted(folders.runs_folder(multirun).iterdir()):
-        config = folders.read_config(folder)
-        tree = verl_tree.load_yaml(folders.base_path(multirun, config["base"]))
+    for folder in sorted(runs_folder(multirun).iterdir()):
+        config = read_config(folder)
+        tree = verl_tree.load_yaml(base_path(multirun, config["base"]))
         runs[key({**config, "verl": verl_tree.merged(tree, config["verl"])})] = folder
     for theirs in peers:
         ours, stripped = frozen(runs[key(theirs)]), schema.strip(theirs)
-        for section in planner.SECTIONS:
+        for section in identity.SECTIONS:
             wanted = theirs["verl"] if section == "verl" else stripped[section]
             if ours[section] != wanted:
                 raise SystemExit(f"NOT MET: {key(theirs)}: {section} is not what Hydra composes")

@@ -23,7 +23,8 @@ from typing import Any
 
 from launcher.execution import sweep
 from launcher.planning import planner
-from launcher.run import folder as folders
+from launcher.run.folder import read_config, run_folder
+from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import without_main
 from launcher.worker import worker
 
@@ -40,7 +41,7 @@ def nothing(config: Any, attempt: Any) -> dict[str, float]:
 def reading(folder: Path) -> float:
     """The milliseconds that a run's configuration takes to read, merge and resolve, in this process."""
     began = time.perf_counter()
-    worker.whole_config(folder, folders.read_config(folder))
+    worker.whole_config(folder, read_config(folder))
     return 1000 * (time.perf_counter() - began)
 
 
@@ -53,13 +54,13 @@ def main() -> int:
         planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster.slots=1", f"multirun={folder}"])
         with contextlib.redirect_stdout(io.StringIO()):
             outcome = sweep.launch(ROOT, planned, list(planned.runs), "benchmarks.pool:nothing")
-        assert {state.state for state in outcome.states.values()} == {folders.DONE}
+        assert {state.state for state in outcome.states.values()} == {RunState.DONE}
         ends = sorted(state.finished for state in outcome.states.values() if state.finished)
         ours = 1000 * statistics.median(after - before for before, after in itertools.pairwise(ends))
 
         context = get_context("forkserver")  # the same server, with the same modules in memory
         with without_main(), ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as executor:
-            runs = [folders.run_folder(Path(folder), run_id) for run_id in planned.runs]
+            runs = [run_folder(Path(folder), run_id) for run_id in planned.runs]
             read = statistics.median(executor.submit(reading, one).result() for one in runs[:20])
             times = []
             for number in range(RUNS):

@@ -22,12 +22,13 @@ from pathlib import Path
 from launcher.execution import progress
 from launcher.execution.reconciler import Interruption, Reconciler
 from launcher.planning import freeze, planner, resources
-from launcher.run import claim
-from launcher.run import folder as folders
+from launcher.run import claim, launch_record
+from launcher.run.folder import read_state, write_state
 from launcher.run.launch_record import Launch
+from launcher.run.lifecycle import RunState, WorkerExit
 from launcher.schedulers.local.pool import cores
 from launcher.schedulers.ray import driver
-from launcher.schedulers.ray.cluster import RayCluster, own
+from launcher.schedulers.ray.cluster import RayCluster, resources_here
 from launcher.schedulers.ray.task import Work
 from launcher.schedulers.registry import Order
 from launcher.worker import worker
@@ -43,14 +44,14 @@ def nothing(name: str, job: str, work: Work) -> int:
     with claim.locked(folder):
         mine = claim.acquire(folder, 1)
         assert mine is not None
-        state = folders.read_state(folder).but(
-            state=folders.RUNNING, attempt=1, started=time.time(), pid=os.getpid(), job=job
+        state = read_state(folder).replace(
+            state=RunState.RUNNING, attempt=1, started=time.time(), pid=os.getpid(), launch_id=job
         )
-        folders.write_state(folder, state)
+        write_state(folder, state)
     with claim.locked(folder):
-        folders.write_state(folder, state.but(state=folders.DONE, finished=time.time()))
+        write_state(folder, state.replace(state=RunState.DONE, finished=time.time()))
         claim.release(folder, mine)
-    return worker.EXIT_DONE
+    return WorkerExit.DONE
 
 
 def ours(multirun: str) -> float:
@@ -60,7 +61,7 @@ def ours(multirun: str) -> float:
     planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster=ray", f"multirun={multirun}"])
     freeze.freeze(planned)
     ids, launch = list(planned.runs), Launch()
-    order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch.write(planned.multirun))
+    order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch_record.write(planned.multirun, launch))
     shapes = {run_id: resources.shape(planned.runs[run_id].config) for run_id in ids}
     scheduler = RayCluster(order, shapes, "benchmarks.ray:nothing")
     try:
@@ -73,14 +74,14 @@ def ours(multirun: str) -> float:
             seconds = time.perf_counter() - began
     finally:
         scheduler.close()
-    assert [outcome.states[run_id].state for run_id in ids] == [folders.DONE] * len(ids)
+    assert [outcome.states[run_id].state for run_id in ids] == [RunState.DONE] * len(ids)
     return seconds
 
 
 def theirs() -> float:
     """The seconds of 1000 tasks."""
     settings = {"address": None}
-    with driver.connected(settings, str(ROOT), own({"cpus": None})):
+    with driver.connected(settings, str(ROOT), resources_here({"cpus": None})):
         import ray
 
         task = ray.remote(abs_of)

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from trainer_ext import tasks
 from trainer_ext.backends.in_process import initial_model, platform, target_model
-from trainer_ext.backends.in_process.batch import pad
+from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.sampler import Stream, load_module, sample
 from trainer_ext.backends.in_process.speculative import Drafting, Speculation, adaptive, constant, sample_speculatively
+from trainer_ext.registry import alpha
 from trainer_ext.sampling.proposal import FromGeometric
 
 ROWS = {1: 60, 4: 40, 32: 12, 256: 4}  # rounds at each number of rows
@@ -37,7 +37,7 @@ WAYS: Mapping[str, Drafting | None] = {
     "3 drafts": constant(3),
     "5 drafts": constant(5),
     "10 drafts": constant(10),
-    "adaptive": adaptive(1 / 4),
+    "adaptive": adaptive(1 / 4, 10),
 }
 
 
@@ -51,16 +51,16 @@ def policies(cache: Path) -> tuple[Any, Any, Prompts, Any]:
     config = configuration("method=q_speculative", "task=sorting")
     start = initial_model.start(config, cache)
     tokenizer = AutoTokenizer.from_pretrained(start)
-    path = tasks.prepare(initial_model.plain(config["task"]), cache)
+    path = tasks.prepare(config["task"], cache)
     prompts = Prompts(path, tokenizer, int(config["verl"].data.max_prompt_length), seed=0)
     return load_module(start), load_module(target_model.start(config, cache, start)), prompts, tokenizer
 
 
 @torch.no_grad()
-def forward_cost(policy: Any, target: Any, prompts: Tensor, mask: Tensor) -> tuple[float, float]:
+def forward_cost(policy: Any, target: Any, request: Request) -> tuple[float, float]:
     """Median seconds of reading one token a row, of the policy and of the target, in turns."""
-    streams = [Stream(module, prompts, mask, 1, LENGTH) for module in (policy, target)]
-    token = prompts[:, -1:]
+    streams = [Stream(module, request) for module in (policy, target)]
+    token = request.prompts[:, -1:]
     seconds: list[list[float]] = [[], []]
     for _ in range(LENGTH):
         for stream, times in zip(streams, seconds, strict=True):
@@ -72,21 +72,21 @@ def forward_cost(policy: Any, target: Any, prompts: Tensor, mask: Tensor) -> tup
 
 def newton() -> FromGeometric:
     """q as the runs draw from it."""
-    return FromGeometric(method="kl_symmetry", solver="newton", iterations=20, value=None, temperature=1.0)
+    return FromGeometric(alpha.of({"alpha": "kl_symmetry", "solver": "newton"}), temperature=1.0)
 
 
-def compare(policy: Any, target: Any, batches: Callable[[int], dict[str, Any]], rounds: int) -> dict[str, Any]:
+def compare(policy: Any, target: Any, requests: Callable[[int], Request], rounds: int) -> dict[str, Any]:
     """Each way's seconds a token, by round, and what its drafting came to."""
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
     drafted: dict[str, list[Speculation]] = {name: [] for name in WAYS}
     for turn in range(rounds + 1):
         for name, drafting in WAYS.items():
-            shared = {**batches(turn), "n": 1, "generator": seeded(0, name, turn), "proposal": newton()}
+            shared = (requests(turn), seeded(0, name, turn), newton())
             began = time.perf_counter()
             if drafting is None:
-                samples = sample([policy, target], **shared)
+                samples = sample([policy, target], *shared)
             else:
-                samples, speculation = sample_speculatively(policy, target, drafting=drafting, **shared)
+                samples, speculation = sample_speculatively(policy, target, *shared, drafting)
                 drafted[name].append(speculation)
             if turn:  # the first round warms up
                 seconds[name].append((time.perf_counter() - began) / int(samples.batch.mask.sum()))
@@ -103,14 +103,13 @@ def main() -> int:
     print(f"{'rows':>5} {'way':>10} {'forward: policy, target':>24} {'ms/token':>9} {'speed-up':>9} {'kept':>6}   1-TV")
     for rows, rounds in ROWS.items():
 
-        def batch(turn: int, rows: int = rows) -> dict[str, Any]:
-            drawn = [one.tokens for one in prompts.of_step(turn + 1, rows)]
+        def request(turn: int, rows: int = rows) -> Request:
+            drawn = [prompt.tokens for prompt in prompts.of_step(turn + 1, rows)]
             tokens, mask = pad(drawn, tokenizer.pad_token_id, left=True)
-            ends = {"eos_id": tokenizer.eos_token_id, "pad_id": tokenizer.pad_token_id}
-            return {"prompts": tokens, "prompt_mask": mask, "length": LENGTH, "temperature": 1.0, **ends}
+            return Request(tokens, mask, 1, LENGTH, 1.0, tokenizer.eos_token_id, tokenizer.pad_token_id)
 
-        cheap, dear = forward_cost(policy, target, batch(0)["prompts"], batch(0)["prompt_mask"])
-        found = compare(policy, target, batch, rounds)
+        cheap, dear = forward_cost(policy, target, request(0))
+        found = compare(policy, target, request, rounds)
         plain = found["plain"][0]
         best = 0.0
         for name, (own, drafted) in found.items():

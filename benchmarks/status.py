@@ -17,14 +17,15 @@ from pathlib import Path
 
 from launcher import files
 from launcher.run import claim
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run.folder import metrics_path, read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import FORMAT, State
 from launcher.status import index
 
 WARM_S, COLD_S = 2.0, 10.0
 ROOT = Path(__file__).parents[1]
 METRIC = "analysis/reward_sum_mean"
-STATES = (*[folders.DONE] * 6, folders.FAILED, folders.PLANNED, folders.PREEMPTED, folders.LOST)
+STATES = (*[RunState.DONE] * 6, RunState.FAILED, RunState.PLANNED, RunState.PREEMPTED, RunState.LOST)
 STEPS, METRICS, GROUPS, TOUCHED = 12, 40, 40, 100
 RUNNING_EVERY = 200
 PEER = """
@@ -41,21 +42,21 @@ def make(multirun: Path, runs: int) -> list[Path]:
     made: list[Path] = []
     for number in range(runs):
         run_id = f"{number:016x}"
-        folder = folders.run_folder(multirun, run_id)
+        folder = run_folder(multirun, run_id)
         folder.mkdir(parents=True)
-        state = STATES[number % len(STATES)] if number % RUNNING_EVERY else folders.RUNNING
-        config = {"format": folders.FORMAT, "id": run_id, "seed": number, "trainer": {"steps": STEPS}}
+        state = STATES[number % len(STATES)] if number % RUNNING_EVERY else RunState.RUNNING
+        config = {"format": FORMAT, "id": run_id, "seed": number, "trainer": {"steps": STEPS}}
         (folder / "config.yaml").write_text(files.dump_yaml(config))
-        if state != folders.PLANNED:
+        if state != RunState.PLANNED:
             others = {f"actor/metric_{one}": one / 7 for one in range(METRICS)}
             lines = (
                 json.dumps({"step": step, "attempt": 1, "time": 1e9 + step, METRIC: step / STEPS, **others})
                 for step in range(1, STEPS + 1)
             )
-            folders.metrics_path(folder).write_text("\n".join(lines) + "\n")
-        cause = f"ValueError: run {number} ends here" if state == folders.FAILED else None
-        folders.write_state(folder, State(run_id, state, attempt=1, started=1e9, finished=1e9 + STEPS, cause=cause))
-        if state == folders.RUNNING:
+            metrics_path(folder).write_text("\n".join(lines) + "\n")
+        cause = f"ValueError: run {number} ends here" if state == RunState.FAILED else None
+        write_state(folder, State(run_id, state, attempt=1, started=1e9, finished=1e9 + STEPS, message=cause))
+        if state == RunState.RUNNING:
             claim.acquire(folder, 1)
         made.append(folder)
     entries = [
@@ -90,7 +91,7 @@ def main() -> int:
         size = index.path_of(multirun).stat().st_size
         warm, second = timed(*status)
         for folder in made[:TOUCHED]:
-            folders.write_state(folder, folders.read_state(folder).but(state=folders.CANCELLED))
+            write_state(folder, read_state(folder).replace(state=RunState.CANCELLED))
         touched, third = timed(*status)
     states = json.loads(third)["many"]["states"]
     print(f"{runs} runs, index of {size / 1e6:.1f} MB; peers: plain loop {peer:.2f} s, find and cat {cat:.2f} s")
@@ -100,7 +101,7 @@ def main() -> int:
         (f"{TOUCHED} runs changed", touched, WARM_S),
     ):
         print(f"  {name:18s} {seconds:6.2f} s (limit {limit:g} s), {seconds / peer:.2f} of the plain loop")
-    right = first == second and states[folders.CANCELLED] == min(TOUCHED, runs) and sum(states.values()) == runs
+    right = first == second and states[RunState.CANCELLED] == min(TOUCHED, runs) and sum(states.values()) == runs
     if not right:
         print("the answers differ, or do not show what changed", file=sys.stderr)
     return 0 if right and cold < COLD_S and max(warm, touched) < WARM_S else 1

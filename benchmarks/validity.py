@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep
 from analysis.findings import ratios
+from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
-from analysis.findings.verdicts import CONTRADICTED, SUPPORTED, judge
+from analysis.findings.verdicts import judge
 from analysis.spec.settings import settings
 from analysis.stats import compare, dispersion, factorial, resample, scaling, t_test
 
@@ -128,7 +129,7 @@ def verdicts(experiments: int, n: int, luck: str, test: str, family: str, cells:
             scores[metric] = {group: 5 + 0.3 * (shared + own[group]) for group in groups}
         found = study(sweep_of(scores, cells), options)
         for hypothesis in options.hypotheses:
-            hits[hypothesis.id] += judge(hypothesis, found).verdict in (SUPPORTED, CONTRADICTED)
+            hits[hypothesis.id] += judge(hypothesis, found).verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED)
         hits["family of 5"] += any(c.adjusted is not None and c.adjusted <= ALPHA for c in found.primary.comparisons)
     grid = f", {cells} cells" if cells > 1 else ""
     # Of one group's mean, not a difference, the t interval rests on normal luck: skew does not cancel.
@@ -179,7 +180,7 @@ def joints(experiments: int, n: int, luck: str, members: int = 5) -> Iterator[Ra
         scores = {m: {group: np.exp(0.3 * LUCK[luck](random, n, 1)) for group in ("A", "B")} for m in metrics}
         found = study(sweep_of(scores), options)
         for hypothesis in options.hypotheses[members:]:
-            hits[hypothesis.id] += judge(hypothesis, found).verdict in (SUPPORTED, CONTRADICTED)
+            hits[hypothesis.id] += judge(hypothesis, found).verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED)
     for name, count in hits.items():
         yield Rate(f"{name} of {members} hypotheses, n = {n}, {luck}", count, experiments, most=ALPHA)
 

@@ -1,4 +1,4 @@
-"""python -m launcher COMMAND: see and steer what launch.py runs.
+"""python -m launcher COMMAND: inspect and control the runs of launch.py.
 
 Exit codes: 0 fine, 1 some runs failed, 2 usage or an invalid plan; 130 after Ctrl-C.
 """
@@ -19,12 +19,12 @@ from launcher.secrets import mask
 from launcher.text import nearest, shown
 
 COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "reproduce", "sync", "gc", "completion")
-# The overrides of `plan` say where its runs are (multirun=FOLDER); `completion` asks no run.
+# `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 
 
 def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of these commands. One command alone costs only that command's imports."""
+    """The parser of these commands, whose modules it imports. For a single command, only that module."""
     parser = argparse.ArgumentParser(
         prog="python -m launcher", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -46,8 +46,8 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    if said := not_installed():
-        print(said, file=sys.stderr)
+    if problem := not_installed():
+        print(problem, file=sys.stderr)
         return EXIT_USAGE
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words else ""
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from argcomplete import autocomplete
 
-        autocomplete(build_parser())  # answers the shell, and ends the process
+        autocomplete(build_parser())  # prints the completions, and ends the process
     given = build_parser([name] if name in COMMANDS else COMMANDS).parse_args(words)
     try:
         code: int = given.run_command(given)
@@ -68,10 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(mask(f"error: {error}"), file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough; Python must not complain about it at the end.
+        # The reader (such as `| head`) has ended. Python must not report that at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FINE
-    except OSError as error:  # a folder that is not ours, a full disk
+    except OSError as error:  # such as a folder of another user, or a full disk
         print(mask(f"error: {error}"), file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What is wrong with a plan, in one line: file, key, value, what is allowed, and the fix."""
+"""What is wrong with a plan, in one line each: file, key, value, what is allowed, and the fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.text import printable
 
 @dataclass(frozen=True)
 class Problem:
-    """One breach. `where` is a file or `command line`; `rule` says what holds; `fix` says what to do."""
+    """One breach. where: a file or `command line`; rule: what is allowed; fix: what to do."""
 
     where: str
     key: str
@@ -33,19 +33,39 @@ class InvalidPlan(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class Diagnostics:
+    """Collects the problems of one planning, so that the user sees all of them at once."""
+
+    def __init__(self) -> None:
+        self._problems: list[Problem] = []
+
+    def add(self, where: str, key: str, value: str | None, rule: str, fix: str) -> None:
+        """Add one problem; the arguments are those of Problem."""
+        self._problems.append(Problem(where, key, value, rule, fix))
+
+    def __bool__(self) -> bool:
+        return bool(self._problems)
+
+    def raise_any(self) -> None:
+        """Raise InvalidPlan when a problem was added."""
+        if self._problems:
+            raise InvalidPlan(self._problems)
+
+
 class Usage(Exception):
     """A command line that names something that does not exist; the message says what there is."""
 
 
 def not_installed() -> str | None:
-    """What to do when this Python is not the one that the project was installed for; None: it is."""
+    """The message for a Python that the project is not installed for; None where it is."""
     if importlib.util.find_spec("hydra") is not None:
         return None
     return f"error: hydra is not installed for {sys.executable}. Fix: make setup, then source .venv/bin/activate"
 
 
 def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:
-    """One line a problem, on standard error, without secrets; `otherwise`: what became of all else."""
+    """Print one line for each problem on standard error, without secrets. otherwise: what happened to everything
+    else."""
     from launcher.secrets import mask
 
     lines = mask(str(invalid)).splitlines()

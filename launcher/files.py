@@ -1,6 +1,6 @@
-"""Files that are replaced whole, YAML and JSON lines.
+"""Atomic writes, YAML and JSON lines.
 
-Standard library only at import, so that every reader (analysis, the command line, a worker) may afford it.
+Only the standard library is imported at the top, so that every reader (analysis, commands, a worker) can afford it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# What is being written, or was when its writer died.
+# How the names of unfinished files begin: of those being written, and of those whose writer died.
 ASIDE = ".tmp-"
 
 
 class BadRunFolder(ValueError):
-    """A file of a run folder that does not have the format this version reads."""
+    """A file of a run folder that is not of the format that this version reads."""
 
     def __init__(self, path: Path, why: str, fix: str | None = None) -> None:
         fix = fix or f"restore the file, or move {path.parent} away to run it anew"
@@ -35,14 +35,14 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replace a file so that a reader, or a crash at any moment, sees either the old or the new content whole."""
+    """Replace a file. A reader sees all of the old or all of the new content, also after a crash."""
     with _written_aside(path, text) as aside:
         os.replace(aside, path)
     fsync_folder(path.parent)
 
 
 def create_atomic(path: Path, text: str) -> bool:
-    """Write a file whole, unless there is one already (of two at once, one writes it); whether it was written."""
+    """Write a file unless it exists; whether it was written. Of two processes at the same time, one writes it."""
     with _written_aside(path, text) as aside:
         try:
             os.link(aside, path)
@@ -73,14 +73,31 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=1, sort_keys=False) + "\n")
 
 
-def mark_used(path: Path) -> bool:
-    """Whether a shared file is there, with its time set to now: `gc` spares what somebody asked for lately."""
+def read_from(path: Path, position: int) -> bytes:
+    """The bytes of a file from a position on, counted from its end if negative; none of an absent file."""
     try:
-        os.utime(path)
+        with open(path, "rb") as file:
+            file.seek(position if position >= 0 else max(0, file.seek(0, os.SEEK_END) + position))
+            return file.read()
     except FileNotFoundError:
-        return False
-    except PermissionError:  # another user's; it is there
-        return True
+        return b""
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file; 0 if it is absent."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def mark_used(path: Path) -> bool:
+    """Set a shared file's modification time to now, so that `gc` keeps it; whether the file exists."""
+    with suppress(PermissionError):  # another user's file
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
     return True
 
 
@@ -100,6 +117,12 @@ def dump_yaml(value: Any) -> str:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
     return text
+
+
+def json_lines(path: Path, length: int | None = None) -> list[dict[str, Any]]:
+    """The complete lines of a .jsonl file, or of its first `length` bytes, in order; none of an absent file."""
+    lines = read_from(path, 0)[:length].splitlines(keepends=True)
+    return [record for record in parse_lines(lines) if record is not None]
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | None]:

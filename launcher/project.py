@@ -1,7 +1,8 @@
-"""Where the project lies, and the exit codes of its commands."""
+"""The project's folder, the exit codes of its commands, and the environment of the processes that it starts."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -9,4 +10,13 @@ ROOT = Path(__file__).resolve().parent.parent
 EXIT_FINE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130  # as shells count: 128 and the signal's number
+EXIT_INTERRUPTED = 130  # 128 and the number of SIGINT, as in a shell
+
+#: With more threads small models are slower, and sums depend on their number.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def python_path(root: Path) -> str:
+    """PYTHONPATH with `root` before what it has now."""
+    paths = [str(root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(paths))

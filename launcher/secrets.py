@@ -1,7 +1,7 @@
-"""What must not be written down: API keys and the like, found by the environment's names and by their own shape.
+"""Masks secrets, such as API keys: values of environment variables with certain names, and texts of known forms.
 
-Two ways to mask a text: `mask` for command lines and messages, also by key (`token=...`); `mask_patch` for source code,
-where `eos_token=tokenizer.eos_token` is no secret: there by key only what is a literal.
+`mask` is for command lines and messages, and also masks values by key (`token=...`). `mask_patch` is for source code,
+where `eos_token=tokenizer.eos_token` is not a secret: there only literals are masked by key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 MASK = "***"
-# Shorter values are words; to mask them everywhere would only hide what is no secret.
+# Shorter values are ordinary words, which must not be masked everywhere.
 SHORTEST = 6
 
 _NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
@@ -21,11 +21,11 @@ _SHAPES = (
     # an address with a user and a password
     (re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://[^\s/:@'\"]*:)[^\s/@'\"]+(?=@)", re.IGNORECASE), rf"\g<kept>{MASK}"),
     (re.compile(r"(?P<kept>\bbearer\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\g<kept>{MASK}"),
-    # the prefixes that Hugging Face, OpenAI, GitHub, Slack and AWS give to theirs
+    # the prefixes of the keys of Hugging Face, OpenAI, GitHub, Slack and AWS
     (re.compile(r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|xox[abprs]-|AKIA)[A-Za-z0-9_-]{12,}"), MASK),
 )
 _BY_KEY = re.compile(rf"([\w.-]*{_KEYS}=)(?:\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE)
-# Of source code: a quoted literal, or a line of a file of variables, with letters and digits in it.
+# In source code: a quoted literal, or a line of a file of variables, with letters and digits.
 _MIXED = r"(?=[^\"'\s]*\d)(?=[^\"'\s]*[A-Za-z])[^\"'\s]{8,}"
 _LITERAL = re.compile(rf"(\b\w*{_KEYS}[\"']?\s*[:=]\s*)([\"']){_MIXED}\2", re.IGNORECASE)
 _ASSIGNED = re.compile(rf"^(\+(?:export )?[A-Z0-9_]*{_KEYS.upper()}[A-Z0-9_]*=){_MIXED}$")
@@ -34,28 +34,31 @@ _PEM_BEGIN, _PEM_END = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), "-----
 
 
 def of_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The secret values of the environment, with their variables' names; a value of several lines also line by line."""
+    """The secret values of the environment with their variables' names.
+
+    Values of several lines count line by line too.
+    """
     environment = os.environ if environment is None else environment
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in environment.items():
         if _NAME.search(name):
             for part in (value, *value.splitlines()):
                 if len(part.strip()) >= SHORTEST:
-                    found.setdefault(part.strip(), name)
-    return found
+                    values.setdefault(part.strip(), name)
+    return values
 
 
 def mask(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text without secrets of the environment, of known shapes, and without values given to secret-looking keys."""
+    """The text without secrets of the environment, without texts of known forms, and without values of such keys."""
     return _BY_KEY.sub(rf"\1{MASK}", _shapes(_values(text, environment)))
 
 
 def mask_patch(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The same for a patch of source code: by key only literals, and only in the lines that it adds."""
+    """The same for a patch of source code: by key only literals, and only in added lines."""
     lines = []
     in_key = False
     for line in _values(text, environment).split("\n"):
-        # What a patch takes away or shows around it is in the commit; masked, the patch would not apply.
+        # Removed lines and context are in the commit. If they were masked, the patch would not apply.
         if line.startswith("+") and not line.startswith("+++ "):
             in_key = in_key and _PEM_END not in line
             masked = (
@@ -82,7 +85,7 @@ def _shapes(text: str) -> str:
 def within(tree: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
     """(dotted key, variable) of every string in a tree of plain values that is a secret of the environment.
 
-    A part of a string counts too where the secret looks like one: a variable called KEY may hold a folder.
+    A part of a string counts if the secret looks like one; a variable called KEY may also hold a folder.
     """
     values = of_environment(environment)
     if values:

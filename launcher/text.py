@@ -1,4 +1,4 @@
-"""Text for people: counts, durations and sizes in words, names that were meant, foreign text made safe to print."""
+"""Text for people: counts, durations, sizes, suggestions for names, and foreign text made safe to print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time as people say it, in two units at most; `?` when it is unknown."""
+    """A duration in at most two units; `?` if it is unknown."""
     if seconds is None:
         return "?"
     if seconds < _MINUTE_S:
@@ -32,9 +32,9 @@ def duration(seconds: float | None) -> str:
 
 
 def clean(text: str) -> str:
-    """One line of foreign text (a log, a cause, a name) without what a terminal would obey.
+    """One line of foreign text (a log, a message, a name) without control characters.
 
-    Escape sequences go; of a line that was overwritten (a progress bar), the last writing stays.
+    Escape sequences are removed. Of a line that was overwritten (a progress bar), the last version is kept.
     """
     line = _ESCAPES.sub("", text).rstrip("\r\n").rsplit("\r", 1)[-1]
     return "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in line)
@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """The text on one line, with what a terminal would obey (line breaks, escape sequences) written out."""
+    """The text on one line. Control characters (line breaks, escape sequences) are written as escapes."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
@@ -68,7 +68,12 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def without_numbers(text: str) -> str:
+    """A message without its numbers (addresses, sizes, steps, seeds), so that similar messages are equal."""
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", text)
+
+
 def nearest(name: str, names: Sequence[str]) -> str | None:
-    """The name that was probably meant."""
+    """The name that was probably meant, or None."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return close[0] if close else None

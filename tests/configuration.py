@@ -8,8 +8,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from launcher.config import hydra_compose, schema, verl_tree
+from launcher.config import hydra_compose, verl_tree
 from launcher.config.hydra_compose import Composer
+from launcher.planning import schema
 
 CONF = Path(__file__).parents[1] / "conf"
 SHIPPED = Composer(CONF, "config")  # what it composed for one test serves the others

@@ -22,7 +22,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 WANTED = "RLSWEEP_TEST_KERNEL"  # what the plugin makes sure of
 # Fast, without figures, and each computes numbers. What holds of whole reports is in tests/analysis/test_processors.py.
-NUMBERS = ("effects", "functions", "joint", "numbers", "resample", "spread", "study", "summarize")
+NUMBERS = ("effects", "functions", "joint", "numbers", "resample", "dispersion", "study", "summarize")
 # Where the code or its oracle multiplies or solves matrices: other threads sum in another order.
 MATRICES = ("effects", "resample")
 # The trainer's pure modules that need little time beside the import of torch. Under the oldest kernel.

@@ -256,7 +256,7 @@ def record(tree: Path, folder: Path, seed: int, count: int, slow: int) -> None:
 def check(tree: Path) -> int:
     listed = [(entry.pop("killed_by"), Mutant(**entry)) for entry in json.loads(LIST.read_text())["mutants"]]
     killed = [(test, one) for test, one in listed if test]
-    tests = re.findall(r"^tests/[^ ]+\.py::.*$", run_tests(tree, "--collect-only")[1], flags=re.MULTILINE)
+    tests = re.findall(r"^tests/[^ \n]+\.py::.*$", run_tests(tree, "--collect-only")[1], flags=re.MULTILINE)
     known = {by: _now(by, tests) for by, _ in killed}
     failing = _failed(run_tests(tree, *ALSO, *sorted({one for ones in known.values() for one in ones}))[1])
     candidates = all_mutants(tree)

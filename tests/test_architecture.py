@@ -33,7 +33,7 @@ RANKS = {
         "text",
         "project",
     ),
-    "trainer_ext": ("train", "backends", "methods", "sampling", "tasks", "artifacts", "metrics", "health"),
+    "trainer_ext": ("train", "backends", "methods", "sampling", "tasks", "artifacts", "metrics", "health", "registry"),
     "analysis": (
         "__main__",
         "report",
@@ -125,6 +125,13 @@ def known(module: str) -> set[str]:
     # In the analysis `analysis.figures` is a key of a configuration.
     strings = {other for other in named(tree) if package != "analysis" or not within(other, "analysis")}
     return {other for other in {*imports(tree), *strings} if other in MODULES and other not in (module, package)}
+
+
+@pytest.mark.parametrize("package", RANKS)
+def test_the_page_on_the_code_lists_the_rooms_by_rank(package):
+    page = (ROOT / "docs/code.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## {package}: .*?(?=^## )", page, flags=re.DOTALL | re.MULTILINE)
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)) == RANKS[package]
 
 
 def test_every_module_stands_in_a_room():

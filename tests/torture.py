@@ -27,8 +27,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from launcher import files
-from launcher.run import folder as folders
 from launcher.run.claim import SILENCE_S
+from launcher.run.folder import (
+    checkpoint_name,
+    checkpoints_folder,
+    find_state,
+    metrics_path,
+    read_config,
+    read_provenance,
+    read_state,
+    read_summary,
+    runs_folder,
+)
+from launcher.run.lifecycle import RunState
+from tests.launcher.made import read_log
 from tests.waiting import DEADLINE, until
 
 ROOT = Path(__file__).parents[1]
@@ -276,10 +288,10 @@ def walk(seed: int) -> list[float]:
 def watch(multirun: Path, end: threading.Event, wrong: list[str]) -> None:
     """What any reader may rely on at any moment."""
     while not end.wait(0.02):
-        for folder in list(folders.runs_folder(multirun).glob("*")):
+        for folder in list(runs_folder(multirun).glob("*")):
             try:
-                folders.find_state(folder)
-                log = folders.read_log(folders.metrics_path(folder))
+                find_state(folder)
+                log = read_log(metrics_path(folder))
             except files.BadRunFolder as error:
                 wrong.append(str(error))
                 continue
@@ -290,20 +302,20 @@ def watch(multirun: Path, end: threading.Event, wrong: list[str]) -> None:
 
 def check(sweep: Sweep) -> None:
     """Every run done once, every step logged once with its value, nothing left over."""
-    runs = sorted(folders.runs_folder(sweep.multirun).iterdir())
+    runs = sorted(runs_folder(sweep.multirun).iterdir())
     assert len(runs) == SEEDS
     for folder in runs:
-        state, config = folders.read_state(folder), folders.read_config(folder)
-        assert state.state == folders.DONE, state
-        log = folders.read_log(folders.metrics_path(folder))
+        state, config = read_state(folder), read_config(folder)
+        assert state.state == RunState.DONE, state
+        log = read_log(metrics_path(folder))
         assert log.torn == 0
         expected = list(zip(range(1, STEPS + 1), walk(config["seed"]), strict=True))
         assert [(record["step"], record["value"]) for record in log.records] == expected, folder
-        assert folders.read_summary(folder) is not None and folders.read_provenance(folder) is not None
+        assert read_summary(folder) is not None and read_provenance(folder) is not None
         attempts = sorted(int(path.name) for path in (folder / "attempts").iterdir())
         assert attempts[-1] == state.attempt
-        checkpoints = [path.name for path in folders.checkpoints_folder(folder).iterdir()]
-        assert checkpoints == [folders.checkpoint_name(STEPS)], checkpoints
+        checkpoints = [path.name for path in checkpoints_folder(folder).iterdir()]
+        assert checkpoints == [checkpoint_name(STEPS)], checkpoints
         left = [path.name for path in folder.iterdir() if path.name.startswith(files.ASIDE)]
         assert not left and not (folder / "claim.json").exists(), left
     overtaken = defaultdict(int)

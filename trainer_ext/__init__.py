@@ -1,1 +1,1 @@
-"""What one run computes. Knows no scheduler and no other run."""
+"""The training of one run. It knows no scheduler and no other run."""

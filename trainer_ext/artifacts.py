@@ -1,4 +1,4 @@
-"""Artifacts that runs share, built once by whoever comes first."""
+"""Artifacts that runs share; the first run that needs one builds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """`folder` with what `build(temporary folder)` put there; others wait, and an interrupted build leaves nothing."""
+    """`folder`, filled by `build(temporary folder)` once. Other processes wait; an interrupted build leaves nothing."""
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
             build(draft)
-            for path in [*draft.rglob("*"), draft]:  # on disk before it gets its name
+            for path in [*draft.rglob("*"), draft]:  # written to the disk before the folder is renamed
                 descriptor = os.open(path, os.O_RDONLY)
                 os.fsync(descriptor)
                 os.close(descriptor)

@@ -44,10 +44,19 @@ def analysis_metrics(logp: Tensor, advantages: Tensor, token_level_rewards: Tens
 
 
 def _quantile(ordered: Tensor, share: float) -> Tensor:
-    """Of sorted values, with linear interpolation; unlike torch's for any number of them."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    return torch.lerp(ordered[low], ordered[min(low + 1, len(ordered) - 1)], place - low)
+    """A quantile of sorted values with linear interpolation; torch.quantile takes at most 16 million values."""
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    return torch.lerp(ordered[low], ordered[min(low + 1, len(ordered) - 1)], position - low)
+
+
+def explained_variance(returns: Tensor, values: Tensor, mask: Tensor) -> dict[str, float]:
+    """1 - Var(returns - values) / Var(returns) of a critic over the valid tokens; empty if all returns are equal."""
+    error, valid = returns - values, mask.bool()
+    spread = float(returns[valid].double().var(unbiased=False))
+    if not spread > 0:
+        return {}
+    return {"critic/explained_variance": 1 - float(error[valid].double().var(unbiased=False)) / spread}
 
 
 def histograms(

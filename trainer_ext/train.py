@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from trainer_ext.backends.in_process import platform
-from trainer_ext.backends.in_process.trainer import InProcess
-from trainer_ext.health import Health
+from trainer_ext import backends
+from trainer_ext.backends import in_process  # noqa: F401  (so that the server of warm workers has it in memory)
+from trainer_ext.health import Health, not_finite
 
 
 class Run(Protocol):
@@ -52,7 +53,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """
     torch.set_num_threads(1)  # bit-reproducible, and one run a core
     began = time.monotonic()
-    trainer, settings = InProcess(config, run.cache), config["trainer"]
+    trainer, settings = backends.create(config, run.cache), config["trainer"]
     health = Health()
     done, train_seconds, wall_before = 0, 0.0, 0.0
     newest = run.latest_checkpoint()
@@ -60,7 +61,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         done, folder = newest
         state = trainer.load(folder)
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
-        health.load_state_dict(state["health"])
+        health = Health(**state["health"])
 
     def wall() -> float:
         return wall_before + time.monotonic() - began
@@ -68,7 +69,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     def save(step: int) -> None:
         with run.checkpoint(step) as draft:
             seconds = {"train_seconds": train_seconds, "wall_seconds": wall()}
-            trainer.save(draft, {**seconds, "health": health.state_dict()})
+            trainer.save(draft, {**seconds, "health": asdict(health)})
 
     for step in range(done + 1, settings["steps"] + 1):
         started = time.monotonic()
@@ -77,7 +78,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
         train_seconds += time.monotonic() - started
-        bad = health.not_finite(metrics)
+        bad = not_finite(metrics)
         if bad is not None:
             raise Diverged(step, bad)
         health.check(metrics)
@@ -88,14 +89,14 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
                 "cost/device_seconds": wall(),  # one process, one device
-                "cost/peak_memory_bytes": float(platform.peak_memory_bytes()),
+                "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )
         if step % settings["hist_every"] == 0:
             for name, (edges, counts) in trainer.histograms().items():
                 run.histogram(step, name, edges, counts)
-        for one in trainer.answers(settings.get("eval_responses", 0)):  # absent from runs that an older version froze
-            run.response(step, one.prompt.text, one.response, one.reward, one.prompt.ground_truth)
+        for answer in trainer.answers[: settings.get("eval_responses", 0)]:  # absent from runs of an older version
+            run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
         stopping = run.stop_requested() and step < settings["steps"]
         if stopping or step % settings["checkpoint_every"] == 0 or step == settings["steps"]:
             save(step)

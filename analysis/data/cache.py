@@ -1,10 +1,8 @@
-"""Parsed metrics logs, kept in Arrow's format beside the runs: a later report reads the columns it needs and no text.
+"""Parsed metrics logs in Arrow's format beside the runs: a later report reads only the columns that it needs.
 
-Arrow's, not Parquet: a column is mapped into memory as it is, and a thousand runs of twenty metrics are there in a
-quarter of a second, not one.
-
-What is kept belongs to the log's content: a log that has grown, or was changed, is parsed again. Deleting the folder
-loses time and nothing else.
+Arrow's and not Parquet, because a column is mapped into memory as it is: a thousand runs of twenty metrics take a
+quarter of a second instead of one. An entry belongs to the content of its log: a log that has grown or was changed is
+parsed again. Deleting the folder loses nothing but time.
 """
 
 from __future__ import annotations
@@ -28,30 +26,31 @@ _ABOUT = b"rlsweep"
 
 
 def curves(log: Path, shown: str, kept: Path) -> Curves:
-    """The curves of a metrics log, from `kept` (without suffix) if that is of the same content; else parsed, and kept.
+    """The curves of a metrics log, from `kept` (a path without suffix) if that has the same content; else parsed, and
+    kept.
 
-    Raises FileNotFoundError where there is no log. A folder that cannot be written to is no error.
+    Raises FileNotFoundError where there is no log. A folder that cannot be written to is not an error.
     """
     stat = log.stat()
     if stat.st_size < SMALL:
         return parse(log.read_bytes(), shown)
     file = kept.with_suffix(".arrow")
     stamp = [stat.st_size, stat.st_mtime_ns]
-    found = _open(file)
-    if found is not None and found[1]["stamp"] == stamp:
-        return _restored(*found, shown)
+    cached = _open(file)
+    if cached is not None and cached[1]["stamp"] == stamp:
+        return _restored(*cached, shown)
     data = log.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    if found is not None and found[1]["digest"] == digest:  # a copy of the same log, or one that was touched
-        return _restored(*found, shown)
+    if cached is not None and cached[1]["digest"] == digest:  # a copy of the same log, or one that was touched
+        return _restored(*cached, shown)
     parsed = parse(data, shown)
     _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
     return parsed
 
 
 def array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
-    """Values (n,) as Arrow has them, without a copy. Not pyarrow.array, which first imports pandas: a report needs it
-    for nothing, and it takes as long as a small report."""
+    """Values (n,) as an Arrow array, without a copy. pyarrow.array would import pandas, which takes as long as a small
+    report."""
     return pa.Array.from_buffers(kind, values.size, [valid, pa.py_buffer(values)])
 
 
@@ -60,11 +59,11 @@ def _open(file: Path) -> tuple[pa.RecordBatch, dict[str, Any]] | None:
         # Mapped: what no one asks for is never read. The file is closed again; the mapping lives with its columns. Not
         # Python's mmap, which keeps its file open: a thousand runs would use up what a process may open.
         with pa.memory_map(str(file)) as source:
-            found = pa.ipc.open_file(source).get_batch(0)
-        about = orjson.loads((found.schema.metadata or {})[_ABOUT])
+            batch = pa.ipc.open_file(source).get_batch(0)
+        about = orjson.loads((batch.schema.metadata or {})[_ABOUT])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return None
-    return (found, about) if about.get("format") == _FORMAT else None
+    return (batch, about) if about.get("format") == _FORMAT else None
 
 
 def _restored(kept: pa.RecordBatch, about: Mapping[str, Any], shown: str) -> Curves:

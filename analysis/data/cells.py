@@ -6,13 +6,15 @@ as independent rejects a true null up to half of the time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from analysis.data.sweep import Cell
+from analysis.data.run_values import Value
+from analysis.data.sweep import Cell, Run
 
 Values = Mapping[
     tuple[int, Cell], float | None
@@ -35,14 +37,15 @@ class Kept:
 
     @property
     def left_out(self) -> str:
-        """The dropped cells in words: the levels that are gone altogether, then the other cells; "" for none."""
+        """The dropped cells in words: first the levels that were dropped in every cell, then single cells. It is empty
+        if no cell was dropped."""
         return named(self.dropped, self.planned)
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]. lost: seeds without a pair, with the reason.
-    cells: of the two groups, those whose values these are means of, in every seed."""
+    cells: those of each group that the values are means of."""
 
     seeds: tuple[int, ...]
     a: tuple[float, ...]
@@ -52,12 +55,17 @@ class Pairs:
     cells: tuple[frozenset[Cell], frozenset[Cell]]
 
 
-def keep(values: Values) -> Kept:
-    """Balance a group: a cell that no seed has is left out, as is then a seed with half of the others or fewer, and at
-    last a cell that some seed lacks, of all.
+def keep_runs(runs: Iterable[Run], values: Mapping[str, Value]) -> Kept:
+    """`keep` of the runs of one group; values[run id]."""
+    return keep({(run.seed, run.cell): values[run.id].value for run in runs})
 
-    So every seed is averaged over the same cells, and none silently over fewer; and a level that diverges in every seed
-    does not take the others with it.
+
+def keep(values: Values) -> Kept:
+    """Balance a group: leave out cells that no seed has, then seeds with half of the other cells or fewer, and at last
+    every cell that some seed lacks.
+
+    So all seeds are averaged over the same cells, and a level that diverges in every seed does not remove the other
+    levels.
     """
     planned: dict[int, set[Cell]] = {}
     usable: dict[int, dict[Cell, float]] = {}
@@ -68,10 +76,10 @@ def keep(values: Values) -> Kept:
     somewhere = {cell for cells in usable.values() for cell in cells}
     lost: dict[int, str] = {}
     for seed in sorted(planned):
-        have, wanted = len(usable.get(seed, {})), len(planned[seed] & somewhere)
-        if 2 * have <= wanted or not wanted:
-            several = wanted > 1 and len(planned[seed]) > 1
-            lost[seed] = f"{have} of {wanted} cells have a result" if several else "no result"
+        have, expected = len(usable.get(seed, {})), len(planned[seed] & somewhere)
+        if 2 * have <= expected or not expected:
+            several = expected > 1 and len(planned[seed]) > 1
+            lost[seed] = f"{have} of {expected} cells have a result" if several else "no result"
             usable.pop(seed, None)
     everywhere = set.intersection(*(set(cells) for cells in usable.values())) if usable else set()
     union = {cell for seed in usable for cell in planned[seed]}
@@ -84,7 +92,7 @@ def keep(values: Values) -> Kept:
 
 
 def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
-    """Cells of a grid in words: each level all of whose planned cells are gone, then the others, the first three."""
+    """Cells of a grid in words: first each level whose planned cells are all gone, then at most three other cells."""
     of_level: dict[tuple[str, Any], list[Cell]] = {}
     for cell in planned:
         for item in cell:
@@ -95,7 +103,7 @@ def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
             parts.append(f"{label} = {level}")
             for cell in cells:
                 rest.pop(cell, None)
-    parts += [", ".join(f"{label} = {level}" for label, level in cell) for cell in list(rest)[:_NAMED]]
+    parts += [", ".join(f"{label} = {level}" for label, level in cell) for cell in [*rest][:_NAMED]]
     return "; ".join(parts) + (f"; and {len(rest) - _NAMED} more" if len(rest) > _NAMED else "")
 
 
@@ -104,10 +112,13 @@ def means(kept: Kept) -> dict[int, float]:
     return {seed: _mean(list(cells.values())) for seed, cells in kept.seeds.items()}
 
 
-def pair(a: Kept, b: Kept, names: tuple[str, str]) -> Pairs:
-    """Pair two groups by seed. Factors that both have are matched level by level, the others averaged over."""
+def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
+    """Pair two groups by seed. Factors that both have are matched level by level, the others averaged over.
+
+    without: seeds that are left out, with the reason.
+    """
     shared = labels_of(a) & labels_of(b)
-    both = sorted(set(a.seeds) & set(b.seeds))
+    both = sorted((set(a.seeds) & set(b.seeds)) - set(without))
     lost: dict[int, str] = {}
     for kept, name in ((a, names[0]), (b, names[1])):
         for seed, why in kept.lost.items():
@@ -119,34 +130,23 @@ def pair(a: Kept, b: Kept, names: tuple[str, str]) -> Pairs:
         f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, for they lack a "
         f"run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
     ]  # fmt: skip
-    left, right = [], []
-    used: tuple[frozenset[Cell], frozenset[Cell]] = frozenset(), frozenset()
-    for seed in both:
-        one, other = by_level(a.seeds[seed], shared), by_level(b.seeds[seed], shared)
-        matched = sorted(set(one) & set(other), key=repr)
-        if not matched:
-            lost[seed] = "no level of the shared factors in both groups"
-            continue
-        if seed == both[0] and len(matched) < len(set(one) | set(other)):
-            notes.append(f"compared on {len(matched)} of {len(set(one) | set(other))} levels of the shared factors")
-        own, theirs = (frozenset(c for c in k.seeds[seed] if _level(c, shared) in matched) for k in (a, b))
-        used = own, theirs
-        left.append(_mean([one[level] for level in matched]))
-        right.append(_mean([other[level] for level in matched]))
-    seeds = tuple(seed for seed in both if seed not in lost)
-    return Pairs(seeds, tuple(left), tuple(right), dict(sorted(lost.items())), tuple(notes), used)
-
-
-def leave_out(pairs: Pairs, without: Mapping[int, str]) -> Pairs:
-    """The same pairs but for these seeds, which are lost for the reason given."""
-    kept = [place for place, seed in enumerate(pairs.seeds) if seed not in without]
-    seeds = tuple(pairs.seeds[place] for place in kept)
-    a, b = (tuple(values[place] for place in kept) for values in (pairs.a, pairs.b))
-    return replace(pairs, seeds=seeds, a=a, b=b, lost=dict(sorted({**pairs.lost, **without}.items())))
+    every = [next(iter(kept.seeds.values()), {}) for kept in (a, b)]  # the cells, which are the same in every seed
+    levels = [{_level(cell, shared) for cell in cells} for cells in every]
+    matched = sorted(levels[0] & levels[1], key=repr) if both else []
+    if both and not matched:
+        lost |= dict.fromkeys(both, "no level of the shared factors in both groups")
+    elif len(matched) < len(levels[0] | levels[1]) and both:
+        notes.append(f"compared on {len(matched)} of {len(levels[0] | levels[1])} levels of the shared factors")
+    seeds = tuple(both) if matched else ()
+    left, right = ([by_level(kept.seeds[seed], shared) for seed in seeds] for kept in (a, b))
+    means_a, means_b = (tuple(_mean([of[level] for level in matched]) for of in each) for each in (left, right))
+    used = [frozenset(cell for cell in cells if _level(cell, shared) in matched) for cells in every]
+    lost |= without
+    return Pairs(seeds, means_a, means_b, dict(sorted(lost.items())), tuple(notes), (used[0], used[1]))
 
 
 def labels_of(kept: Kept) -> set[str]:
-    """The factors that multiply a group."""
+    """The factors of a group."""
     return {label for cells in kept.seeds.values() for cell in cells for label, _ in cell}
 
 
@@ -163,5 +163,5 @@ def _level(cell: Cell, shared: Collection[str]) -> Cell:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """A seed whose group nothing multiplies has one cell: its value, in no time."""
+    """The mean; of a single value, as a group without factors has, the value itself, which is much faster."""
     return values[0] if len(values) == 1 else float(np.mean(values))

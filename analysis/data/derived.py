@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
-    """The sweep whose runs also have those of `metrics` that are derived, where they have what these are made of."""
-    wanted = {text: found for text in metrics if (found := parse(text)) is not None}
-    if not wanted:
+    """The sweep with the curves of those `metrics` that are derived, for each run that has the recorded ones."""
+    asked = {text: derived for text in metrics if (derived := parse(text)) is not None}
+    if not asked:
         return sweep
     runs = []
     for run in sweep.runs:
         values = dict(run.curves.values)
-        for text, made in wanted.items():
+        for text, made in asked.items():
             if all(key in values for key in made.keys):
                 first, last = values[made.keys[0]], values[made.keys[-1]]
                 values[text] = abs(first) if made.sign == "|" else first - last if made.sign == "-" else first + last

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from analysis.data.attempts import standing
-from launcher.run import folder as folders
+from analysis.data.attempts import parsed, standing
+from launcher.run.folder import histograms_path
 
 Array = NDArray[np.float64]
 
@@ -25,7 +24,8 @@ class Histogram:
     counts: Array
 
     def density(self, edges: Array) -> Array:
-        """The share of all counts a unit, in the bins between these edges; counts lie evenly within their own bin."""
+        """The share of all counts per unit in the bins between these edges; counts are spread evenly within their
+        bin."""
         below = np.concatenate(([0.0], np.cumsum(self.counts))) / self.counts.sum()
         return np.asarray(np.diff(np.interp(edges, self.edges, below)) / np.diff(edges))
 
@@ -41,7 +41,7 @@ class Histograms:
 def read_histograms(folder: Path, name: str) -> Histograms:
     """A run's histograms of that name; of several attempts analysis.data.attempts says which stand."""
     try:
-        data = folders.histograms_path(folder).read_bytes()
+        data = histograms_path(folder).read_bytes()
     except FileNotFoundError:
         return Histograms({}, 0)
     by_attempt: dict[int, dict[int, Histogram | None]] = {}  # None: others of that step
@@ -50,15 +50,15 @@ def read_histograms(folder: Path, name: str) -> Histograms:
         if not line.strip():
             continue
         try:
-            row = orjson.loads(line)
+            row = parsed(line)
             step, attempt = int(row["step"]), int(row.get("attempt") or 1)
-            found = _histogram(row) if row["name"] == name else None
-        except (ValueError, KeyError, TypeError, AttributeError):
+            histogram = _histogram(row) if row["name"] == name else None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             bad += 1
             continue
         steps = by_attempt.setdefault(attempt, {})
-        steps[step] = found or steps.get(step)
-    kept = {step: found for step, found in standing(by_attempt).items() if found is not None}
+        steps[step] = histogram or steps.get(step)
+    kept = {step: histogram for step, histogram in standing(by_attempt).items() if histogram is not None}
     return Histograms(dict(sorted(kept.items())), bad)
 
 

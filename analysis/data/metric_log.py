@@ -1,26 +1,20 @@
 """A run's metrics log, read tolerantly.
 
-It is read while it is written to, after power cuts and after resumes. So nothing here fails on a bad line: it is left
-out, counted, and named with its file and line number.
+It may be read while it is written to, after a power cut or after a resume. So a bad line is no error: it is left out,
+counted, and named with its file and line number.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from analysis.data.attempts import standing
-
-if TYPE_CHECKING:
-    import pandas as pd
+from analysis.data.attempts import parsed, standing
 
 Array = NDArray[np.float64]
 _NOT_METRICS = frozenset({"step", "attempt", "time"})
@@ -54,26 +48,15 @@ class Curves:
     superseded: int = 0
     repeated: int = 0
 
-    def frame(self) -> pd.DataFrame:
-        """As a pandas frame: one row a step, one column a metric."""
-        import pandas as pd
-
-        return pd.DataFrame(dict(self.values), index=pd.Index(self.steps.astype(np.int64), name="step"))
-
 
 EMPTY = Curves(np.empty(0), {})
 
 
-def read_curves(path: Path, shown: str | None = None) -> Curves:
-    """Read a metrics.jsonl. Raises FileNotFoundError; anything else that is wrong with it is counted and left out.
+def parse(data: bytes, name: str) -> Curves:
+    """Read the content of a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
 
     Several lines of one step and attempt are merged; of several attempts analysis.data.attempts says what stands.
     """
-    return parse(path.read_bytes(), shown or str(path))
-
-
-def parse(data: bytes, name: str) -> Curves:
-    """The same from the content of a log, `name` in its bad lines."""
     by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
     bad: list[BadLine] = []
     bad_count = repeated = 0
@@ -84,9 +67,13 @@ def parse(data: bytes, name: str) -> Curves:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        row = _parse(line)
-        why = row if isinstance(row, str) else _bad_row(row)
-        if why is None and isinstance(row, dict):
+        row: Any = None
+        try:
+            row = parsed(line)
+            why = _bad_row(row)
+        except (ValueError, RecursionError) as error:
+            why = f"not JSON: {error}"
+        if why is None:
             attempt = int(row.get("attempt") or 1)
             steps, step = by_attempt.setdefault(attempt, {}), int(row["step"])
             if step in steps:
@@ -103,17 +90,6 @@ def parse(data: bytes, name: str) -> Curves:
     rows = standing(by_attempt)
     superseded = sum(map(len, by_attempt.values())) - len(rows)
     return replace(_columns(rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(line.decode("utf-8"))  # NaN, Infinity and -Infinity, which JSON does not have
-    except (ValueError, RecursionError) as error:
-        return f"not JSON: {error}"
 
 
 def _bad_row(row: Any) -> str | None:
@@ -134,13 +110,13 @@ def _columns(rows: Mapping[int, dict[str, Any]]) -> Curves:
     values: dict[str, Array] = {}
     not_finite: dict[str, int] = {}
     for key in dict.fromkeys(key for row in in_order for key in row if key not in _NOT_METRICS):
-        found = [row.get(key) for row in in_order]
+        cells = [row.get(key) for row in in_order]
         # Nearly always each step has the metric, as a float; anything else goes one by one.
-        if set(map(type, found)) == {float}:
-            column = np.array(found, dtype=np.float64)
+        if set(map(type, cells)) == {float}:
+            column = np.array(cells, dtype=np.float64)
             odd = int((~np.isfinite(column)).sum())
         else:
-            numbers = [_number(value) for value in found]
+            numbers = [_number(value) for value in cells]
             if all(number is None for number in numbers):
                 continue
             column = np.array([math.nan if number is None else number for number in numbers])
@@ -153,7 +129,7 @@ def _columns(rows: Mapping[int, dict[str, Any]]) -> Curves:
 
 
 def _number(value: object) -> float | None:
-    """A metric's value; None for what is not a number."""
+    """A metric's value; None for anything but a number."""
     if not isinstance(value, (int, float)):
         return None
     try:

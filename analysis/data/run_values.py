@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
-from analysis.stats import curve_summaries, trend
-from analysis.stats.curve_summaries import NotEvaluable, TimeTo
+from analysis.spec import registry
+from analysis.stats import curve_summaries
+from analysis.stats.curve_summaries import NotEvaluable
 
 Array = NDArray[np.float64]
-CLOCK = "samples/total"  # what passes on the axis `samples`
-# Ended for good before their budget: with `incomplete: carry` their last value stands for the rest of it.
+CLOCK = "samples/total"  # the metric behind the axis `samples`
+# States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
-
-# Summaries of all steps of the range: of steps (n,), values (n,) and the window.
-_WHOLE: Mapping[str, Callable[[Array, Array, int], float]] = {
-    "mean": lambda steps, values, window: float(values.mean()),
-    "slope": lambda steps, values, window: trend.theil_sen(steps, values),
-    "trend": lambda steps, values, window: trend.kendall(steps, values),
-    "lowest_relative": lambda steps, values, window: curve_summaries.lowest_relative(values),
-    "largest_change": lambda steps, values, window: curve_summaries.largest_change(steps, values, window),
-}
+_TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,7 @@ class CommonRange:
     known: dict[tuple[object, ...], Value] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, run_id: str, steps: Array) -> Array:
-        """What the axis shows at these steps of a run. Raises NotEvaluable where the run did not record it."""
+        """The axis at these steps of a run. Raises NotEvaluable where the run did not record it."""
         if self.clocks is None:
             return steps
         if run_id not in self.clocks:
@@ -70,7 +62,7 @@ class CommonRange:
 
     @property
     def budget(self) -> float:
-        """The end of the range on the axis: the least that any run has passed by then."""
+        """The end of the range on the axis: the least that any run has reached by then."""
         if self.clocks is None:
             return self.stop
         known = [run_id for run_id in self.curves if run_id in self.clocks]
@@ -87,170 +79,138 @@ def common_range(
     step in every run, as a budget does after its warm-up; a run whose metric begins late is left out only where its
     first lines are lost, or where it has no whole final value.
     """
-    reasons: dict[str, str] = {}
-    found: dict[str, tuple[Array, Array]] = {}
-    known: dict[bytes, Array] = {}
-    for run in runs:
-        carry = incomplete == "carry" and run.state in _ENDED
-        if run.problem is not None and not carry:
-            reasons[run.id] = run.problem
-        elif metric not in run.curves.values:
-            reasons[run.id] = run.problem or "not recorded"
-        else:
-            try:
-                steps, values = curve_summaries.measured(run.curves.steps, run.curves.values[metric])
-            except NotEvaluable as error:
-                reasons[run.id] = str(error)
-            else:
-                if steps is not run.curves.steps:  # of every tenth step, say: again one array for all such runs
-                    steps = known.setdefault(steps.tobytes(), steps)
-                found[run.id] = steps, values
-    several = {id(steps): steps for steps, _ in found.values() if steps.size > 1}
-    spacing = max(map(_spacing, several.values()), default=0.0)
-    first: dict[object, float] = {}
-    opened: dict[object, float] = {}
+    curves, reasons = _measured(runs, metric, incomplete)
+    several = {id(steps): steps for steps, _ in curves.values() if steps.size > 1}
+    spacing = max((float(np.median(np.diff(steps))) for steps in several.values()), default=0.0)
+    first: dict[object, float] = {}  # by group and cell: where the metric begins and ends, and where the log begins
     last: dict[object, float] = {}
+    opened: dict[object, float] = {}
     for run in runs:
-        if run.id in found and run.problem is None:
-            key, steps = (run.group, run.cell), found[run.id][0]
+        if run.id in curves and run.problem is None:
+            key, steps = (run.group, run.cell), curves[run.id][0]
             first[key] = min(first.get(key, np.inf), float(steps[0]))
             opened[key] = min(opened.get(key, np.inf), float(run.curves.steps[0]))
             last[key] = max(last.get(key, -np.inf), float(steps[-1]))
     short: dict[str, str] = {}
     whole: list[tuple[float, float]] = []
     for run in runs:
-        if run.id not in found:
+        if run.id not in curves:
             continue
-        key, steps = (run.group, run.cell), found[run.id][0]
+        key, steps = (run.group, run.cell), curves[run.id][0]
         late = key in first and steps[0] > first[key] + spacing
-        beheaded = late and run.curves.steps[0] > opened[key] + spacing
-        if beheaded or (late and steps[0] > (1 - curve_summaries.FINAL) * last[key]):
+        first_lines_lost = late and run.curves.steps[0] > opened[key] + spacing
+        if first_lines_lost or (late and steps[0] > (1 - curve_summaries.FINAL) * last[key]):
             reasons[run.id] = f"{metric} begins at step {steps[0]:g}, others at {first[key]:g}"
-            del found[run.id]
+            del curves[run.id]
         elif run.problem is not None:
             short[run.id] = run.problem
         elif steps[-1] < last[key] - spacing:
             short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
         else:
             whole.append((float(steps[0]), float(steps[-1])))
-    start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in found.values()), default=0.0))
-    ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in found.values()]
+    start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in curves.values()), default=0.0))
+    ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in curves.values()]
     stop = min(ends, default=0.0)
-    curves: dict[str, tuple[Array, Array]] = {}
     carried = set()
-    for run_id, (steps, values) in found.items():
-        if run_id in short and incomplete != "carry":
+    for run_id in short:
+        steps, values = curves[run_id]
+        if incomplete != "carry":
             reasons[run_id] = short[run_id]
-            continue
-        if run_id in short and steps[-1] < stop:
+            del curves[run_id]
+        elif steps[-1] < stop:
             more = np.append(np.arange(steps[-1] + max(spacing, 1.0), stop, max(spacing, 1.0)), stop)
-            steps, values = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
+            curves[run_id] = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
             carried.add(run_id)
-        curves[run_id] = steps, values
-    clocks = None if axis == "steps" else _clocks(runs)
-    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), _absent(runs, metric), clocks)
-
-
-def _spacing(steps: Array) -> float:
-    """The median of the steps between points."""
-    gaps = np.diff(steps)
-    return float(gaps[0] if (gaps == gaps[0]).all() else np.median(gaps))
-
-
-def _clocks(runs: Sequence[Run]) -> dict[str, tuple[Array, Array]]:
-    found = {}
-    for run in runs:
-        with contextlib.suppress(NotEvaluable, KeyError):
-            found[run.id] = curve_summaries.measured(run.curves.steps, run.curves.values[CLOCK])
-    return found
-
-
-def _absent(runs: Sequence[Run], metric: str) -> frozenset[str]:
-    """A group whose runs all failed before the metric could begin is not absent: nobody knows."""
     ended = {run.group for run in runs if run.problem is None}
-    return frozenset(ended - {run.group for run in runs if metric in run.curves.values})
+    # A group whose runs all failed before the metric could begin is not absent: it is not known.
+    absent = frozenset(ended - {run.group for run in runs if metric in run.curves.values})
+    clocks = None if axis == "steps" else _measured(runs, CLOCK, "carry", every=True)[0]
+    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks)
 
 
-# Summaries of which the steps alone say whether there is one: of the range, steps (n,) and values (runs, n).
-_TOGETHER: Mapping[str, Callable[[CommonRange, Array, Array], Array]] = {
-    "final": lambda common, steps, values: curve_summaries.finals(steps, values, common.stop),
-    "auc": lambda common, steps, values: curve_summaries.areas(steps, values, common.start, common.stop),
-}
-_SOME = 64  # curves, of some thousand points: what is made of them on the way stays in the processor's cache
+def _measured(
+    runs: Sequence[Run], metric: str, incomplete: str, every: bool = False
+) -> tuple[dict[str, tuple[Array, Array]], dict[str, str]]:
+    """The points of each run's metric, and why a run has none. every: also of runs that did not end well."""
+    curves: dict[str, tuple[Array, Array]] = {}
+    reasons: dict[str, str] = {}
+    known: dict[bytes, Array] = {}
+    for run in runs:
+        usable = every or run.problem is None or (incomplete == "carry" and run.state in _ENDED)
+        if not usable or metric not in run.curves.values:
+            reasons[run.id] = run.problem or "not recorded"
+            continue
+        try:
+            steps, values = curve_summaries.measured(run.curves.steps, run.curves.values[metric])
+        except NotEvaluable as error:
+            reasons[run.id] = str(error)
+            continue
+        if steps is not run.curves.steps:  # of every tenth step, for example: one array for all such runs
+            steps = known.setdefault(steps.tobytes(), steps)
+        curves[run.id] = steps, values
+    return curves, reasons
 
 
 def value_of(
     common: CommonRange, run_id: str, summary: str, *, window: int, direction: str, threshold: float | None = None
 ) -> Value:
-    """One run's summary on the common range: final, auc, best, early, early_variance, time_to or one of _WHOLE;
-    `window` is in steps."""
+    """One run's summary on the common range: a registered one, or time_to with its threshold; `window` is in steps."""
     if run_id not in common.curves:
         return Value(None, common.reasons.get(run_id, "not recorded"))
-    if summary in _TOGETHER:
-        if (run_id, summary) not in common.known:
-            common.known.update(_together(common))
-        return common.known[run_id, summary]
     asked = (run_id, summary, window, direction, threshold)
     if asked not in common.known:  # several hypotheses, at several levels, ask the same
-        common.known[asked] = _value_of(common, run_id, summary, window, direction, threshold)
+        registered = registry.summary_of(summary)
+        if registered is None:
+            common.known[asked] = _time_to(common, run_id, window, direction, threshold)
+        else:
+            runs = _on_same_steps(common, run_id) if registered.of_many else [run_id]
+            for run, value in zip(runs, _values(common, runs, registered, window, direction), strict=True):
+                common.known[run, *asked[1:]] = value
     return common.known[asked]
 
 
-def _together(common: CommonRange) -> Iterator[tuple[tuple[str, str], Value]]:
-    """The summaries of _TOGETHER of every run: those on the same steps, which nearly always are all, some at once."""
-    alike: dict[int, list[str]] = {}
-    for run_id, (steps, _) in common.curves.items():
-        alike.setdefault(id(steps), []).append(run_id)
-    for run_ids in (ids[first : first + _SOME] for ids in alike.values() for first in range(0, len(ids), _SOME)):
-        steps, values = common.curves[run_ids[0]][0], np.stack([common.curves[run_id][1] for run_id in run_ids])
-        for summary, of in _TOGETHER.items():
-            found: list[tuple[float | None, str | None]]
-            try:
-                found = [(value, None) for value in of(common, steps, values).tolist()]
-            except NotEvaluable as error:
-                found = [(None, str(error))] * len(run_ids)
-            for run_id, (value, reason) in zip(run_ids, found, strict=True):
-                carried = value is not None and run_id in common.carried
-                yield (run_id, summary), Value(value, reason, carried=carried)
+def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
+    """This run and others on the same steps, which nearly always all runs are; a limited number, for the processor's
+    cache."""
+    steps = common.curves[run_id][0]
+    alike = [run for run, (other, _) in common.curves.items() if other is steps]
+    first = alike.index(run_id) // _TOGETHER * _TOGETHER
+    return alike[first : first + _TOGETHER]
 
 
-def _value_of(
-    common: CommonRange, run_id: str, summary: str, window: int, direction: str, threshold: float | None
-) -> Value:
-    steps, values = common.curves[run_id]
-    carried = run_id in common.carried
+def _values(
+    common: CommonRange, runs: Sequence[str], registered: registry.Summary, window: int, direction: str
+) -> list[Value]:
+    """A summary of runs with the same steps, of several only if it is `of_many`."""
+    steps, values = common.curves[runs[0]]
+    if registered.of_many:
+        values = np.stack([common.curves[run_id][1] for run_id in runs])
     try:
-        if summary == "best":
-            spacing = _spacing(steps) if steps.size > 1 else 1.0
-            points = max(1, round(window / spacing))  # a metric of every tenth step has two points in twenty steps
-            return Value(
-                curve_summaries.best(values[_inside(common, steps)], points, direction=direction), carried=carried
-            )
-        if summary in ("early", "early_variance"):
-            phase = curve_summaries.early(steps, values, common.stop)
-            if summary == "early":
-                return Value(phase.mean, carried=carried)
-            if phase.step_variance == np.inf:
-                raise NotEvaluable("changes too large to square")
-            why = None if phase.step_variance is not None else f"{phase.n} values in the first tenth: three are needed"
-            return Value(phase.step_variance, why, carried=carried)
-        if summary in _WHOLE:
-            inside = _inside(common, steps)
-            return Value(_WHOLE[summary](steps[inside], values[inside], window), carried=carried)
-        if threshold is None:
-            return Value(None, "the threshold is not known: the baseline has no final value")
-        reach: TimeTo = curve_summaries.time_to(
+        numbers = np.atleast_1d(
+            registered.function(registry.Curve(steps, values, common.start, common.stop, window, direction))
+        )
+    except NotEvaluable as error:
+        return [Value(None, str(error))] * len(runs)
+    return [
+        Value(value, carried=run in common.carried)
+        if np.isfinite(value)
+        else Value(None, f"its {registered.name} is {value}")
+        for run, value in zip(runs, numbers.tolist(), strict=True)
+    ]
+
+
+def _time_to(common: CommonRange, run_id: str, window: int, direction: str, threshold: float | None) -> Value:
+    if threshold is None:
+        return Value(None, "the threshold is not known: the baseline has no final value")
+    steps, values = common.curves[run_id]
+    try:
+        reach = curve_summaries.time_to(
             steps, values, threshold, window=window, budget=common.stop, direction=direction
         )
         time, budget = float(common.at(run_id, np.array([reach.time]))[0]), common.budget
     except NotEvaluable as error:
         return Value(None, str(error))
     reached = reach.reached and time <= budget
-    return Value(min(time, budget), None if reached else f"not reached by {budget:g}", reached, carried)
-
-
-def _inside(common: CommonRange, steps: Array) -> NDArray[np.bool_]:
-    inside = np.asarray((steps >= common.start) & (steps <= common.stop))
-    if not inside.any():
-        raise NotEvaluable(f"no value from {common.start:g} to {common.stop:g}, the range of all runs")
-    return inside
+    return Value(
+        min(time, budget), None if reached else f"not reached by {budget:g}", reached, run_id in common.carried
+    )

@@ -1,6 +1,6 @@
 """Tolerant reading of an experiment: its plan.json, and the folders of its runs.
 
-A sweep is read while it is written to, after power cuts and after resumes. So a run that cannot be read at all is a gap
+A sweep may be read while it is written to, after a power cut or after a resume. So a run that cannot be read is a gap
 with a reason.
 """
 
@@ -9,21 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from analysis.data import cache
 from analysis.data.metric_log import EMPTY, Array, Curves
 from analysis.spec.validation import BadPlan as BadPlan
-from launcher.run import folder as folders
+from launcher.run.folder import cache_folder, metrics_path, read_provenance, read_state, read_summary, run_folder
+from launcher.run.lifecycle import RunState
+from launcher.run.records import PLAN_FORMAT, State
 
 Cell = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One planned run under one group, with what its folder holds. `problem`: why it has no full result, or None.
-    created: when it was planned, finished: when it ended, in unix seconds; None where nobody said.
+    """One planned run of one group, with the content of its folder.
+
+    problem: why it has no full result, or None. created, finished: when it was planned and when it ended, in unix
+    seconds, None if unknown.
     """
 
     id: str
@@ -43,7 +48,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run ended as planned."""
-        return self.state == folders.DONE and self.problem is None
+        return self.state == RunState.DONE and self.problem is None
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,17 @@ class Sweep:
         names = [str(name) for name in self.plan["groups"]]
         return tuple(sorted(names, key=lambda name: name != self.baseline))
 
+    def of(self, group: str) -> list[Run]:
+        """The runs of a group, in the plan's order."""
+        return [run for run in self.runs if run.group == group]
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """What the reader sees for each group."""
+        return {group: self.label(group) for group in self.groups}
+
     def label(self, group: str) -> str:
-        """What the reader sees for a group: no letter that moves or turns round those beside it."""
+        """The label of a group, without characters that move or mirror their neighbours."""
         declared = self.plan["groups"][group]
         text = str((declared.get("label") if isinstance(declared, Mapping) else None) or group)
         shown = "".join(char for char in text if char.isprintable() or char.isspace())
@@ -88,16 +102,13 @@ def read_sweep(folder: Path) -> Sweep:
         run_id = str(entry["id"])
         cell: Cell = tuple(sorted((str(key), _level(level)) for key, level in (entry.get("factors") or {}).items()))
         if run_id not in seen:
-            seen[run_id] = _on_shared_steps(_read_run(multirun, run_id), known)
-        # One run may stand in several groups.
+            run = _read_run(multirun, run_id)
+            # Runs with the same steps have one array of them, which tells that they are the same.
+            steps = known.setdefault(run.curves.steps.tobytes(), run.curves.steps)
+            seen[run_id] = replace(run, curves=replace(run.curves, steps=steps))
+        # One run may belong to several groups.
         runs.append(replace(seen[run_id], group=str(entry["group"]), seed=int(entry["seed"]), cell=cell))
     return Sweep(folder, plan, tuple(runs))
-
-
-def _on_shared_steps(run: Run, known: dict[bytes, Array]) -> Run:
-    """Runs with the same steps have one array of them, which tells that they are the same."""
-    steps = known.setdefault(run.curves.steps.tobytes(), run.curves.steps)
-    return replace(run, curves=replace(run.curves, steps=steps))
 
 
 def _level(level: Any) -> Any:
@@ -116,18 +127,18 @@ def _read_plan(path: Path) -> dict[str, Any]:
         raise BadPlan(
             f"{path}: cannot be read ({error}); `python launch.py -m experiment=NAME` writes it anew"
         ) from error
-    if not isinstance(plan, dict) or plan.get("format") != folders.PLAN_FORMAT:
-        found = plan.get("format") if isinstance(plan, dict) else type(plan).__name__
-        raise BadPlan(f"{path}: format = {found!r}; this version reads format {folders.PLAN_FORMAT}")
+    if not isinstance(plan, dict) or plan.get("format") != PLAN_FORMAT:
+        version = plan.get("format") if isinstance(plan, dict) else type(plan).__name__
+        raise BadPlan(f"{path}: format = {version!r}; this version reads format {PLAN_FORMAT}")
     for key, kind in (("groups", dict), ("runs", list)):
         if not isinstance(plan.get(key), kind):
             raise BadPlan(f"{path}: {key} = {plan.get(key)!r}; a {'mapping' if kind is dict else 'list'} is needed")
-    for place, entry in enumerate(plan["runs"]):
+    for index, entry in enumerate(plan["runs"]):
         if not isinstance(entry, dict) or not {"id", "group", "seed"} <= set(entry):
-            raise BadPlan(f"{path}: runs[{place}] = {entry!r}; id, group and seed are needed")
+            raise BadPlan(f"{path}: runs[{index}] = {entry!r}; id, group and seed are needed")
         if entry["group"] not in plan["groups"]:
             raise BadPlan(
-                f"{path}: runs[{place}].group = {entry['group']!r}; the groups are {', '.join(plan['groups'])}"
+                f"{path}: runs[{index}].group = {entry['group']!r}; the groups are {', '.join(plan['groups'])}"
             )
     if plan.get("baseline") is not None and plan["baseline"] not in plan["groups"]:
         raise BadPlan(f"{path}: baseline = {plan['baseline']!r}; the groups are {', '.join(plan['groups'])}")
@@ -135,44 +146,44 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 
 def _read_run(multirun: Path, run_id: str) -> Run:
-    folder = folders.run_folder(multirun, run_id)
+    folder = run_folder(multirun, run_id)
     shown = f"runs/{run_id}"
     curves, summary, provenance = EMPTY, {}, {}
     state, attempt = "missing", 0
     problem: str | None = None
     created = finished = None
     try:
-        found = folders.read_state(folder)
-        state, attempt, created, finished = found.state, found.attempt, found.created, found.finished
+        record = read_state(folder)
+        state, attempt, created, finished = record.state, record.attempt, record.created, record.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"
     except (OSError, ValueError, TypeError) as error:
         problem = f"state.json cannot be read: {error}"
     else:
-        if state != folders.DONE:
-            problem = _why(found)
-    path = folders.metrics_path(folder)
+        if state != RunState.DONE:
+            problem = _why(record)
+    path = metrics_path(folder)
     try:
-        curves = cache.curves(path, f"{shown}/{path.name}", folders.cache_folder(multirun) / "curves" / run_id)
+        curves = cache.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
     except FileNotFoundError:
-        if state == folders.DONE:
+        if state == RunState.DONE:
             problem = f"done, but {path.name} is missing"
     if problem is None and curves.steps.size == 0:
         problem = f"done, but {path.name} holds no step"
     if problem is not None and curves.steps.size:
         problem += f" (last step {int(curves.steps[-1])})"
     try:
-        summary = folders.read_summary(folder) or {}
-        provenance = folders.read_provenance(folder) or {}
+        summary = read_summary(folder) or {}
+        provenance = read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
     return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished)
 
 
-def _why(state: folders.State) -> str:
-    parts = [state.state]
-    if state.cause and state.cause != state.state:
-        parts.append(str(state.cause))
+def _why(state: State) -> str:
+    parts: list[str] = [state.state]
+    if state.message and state.message != state.state:
+        parts.append(str(state.message))
     elif state.error:
         kind, message = state.error.get("type"), str(state.error.get("message") or "").strip()
         first = message.splitlines()[0] if message else ""
@@ -182,10 +193,10 @@ def _why(state: folders.State) -> str:
 
 def leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     """The leaves of a configuration by their dotted keys; a list is a leaf, and so is an empty mapping."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            found |= leaves(value, f"{at}{key}.")
+            flat |= leaves(value, f"{at}{key}.")
         else:
-            found[f"{at}{key}"] = value
-    return found
+            flat[f"{at}{key}"] = value
+    return flat

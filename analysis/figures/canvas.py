@@ -10,7 +10,10 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from analysis.figures.rendering import Files, rendering
 from analysis.figures.traces import GID, Array, Traces, to_csv, traces_of
@@ -28,7 +31,7 @@ LINE = 76  # letters that fit a line of a figure of the page's width
 _WIDTH = 7.0  # inches of a figure that fills the page's width
 MANY = 100  # seeds of all methods in a figure: beyond that each method's are drawn as one, and a page stays small
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
-INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours where a figure stands in a page
+INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours in a page
 MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
 STYLE: dict[str, object] = {
@@ -41,26 +44,34 @@ STYLE: dict[str, object] = {
 }  # fmt: skip
 
 
+#: The seeds behind a mean, as dots.
+DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
+Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
+
+
 class Sketch(NamedTuple):
     """A figure as drawn, not yet in any format.
 
     intervals[gid]: (low, high) of an artist's points. names[role]: what y shows, where that is not the axis' label.
-    steps[gid]: of its points, where x is no step. values[gid]: what they show where both x and y are only a place.
+    steps[gid]: steps of its points, where x is not a step. values[gid]: what the points show, where x and y are only
+    positions. kind: as registered, or "differences" or "times".
     """
 
     name: str
     title: str
     caption: str
     canvas: Canvas
-    intervals: Mapping[str, tuple[Array, Array]] | None = None
-    names: Mapping[str, str] | None = None
-    steps: Mapping[str, Array] | None = None
-    values: Mapping[str, Array] | None = None
+    intervals: Mapping[str, tuple[Array, Array]] = MappingProxyType({})
+    names: Mapping[str, str] = MappingProxyType({})
+    steps: Mapping[str, Array] = MappingProxyType({})
+    values: Mapping[str, Array] = MappingProxyType({})
+    kind: str = ""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure. caption says what is drawn and what is missing; traces: the values behind it; width in inches."""
+    """A drawn figure. caption says what is drawn and what is missing; traces: the values behind it; width in inches.
+    kind: as in Sketch."""
 
     name: str
     title: str
@@ -69,6 +80,7 @@ class Figure:
     traces: Traces
     csv: bytes
     rendered: Callable[[], Files]
+    kind: str = ""
 
     @cached_property
     def files(self) -> Files:
@@ -77,7 +89,7 @@ class Figure:
 
     @cached_property
     def inline(self) -> str:
-        """The SVG to stand in a page."""
+        """The SVG for the page."""
         return _inline(self.name, self.title, self.files["svg"].decode(), self.width)
 
 
@@ -89,20 +101,21 @@ def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
 
 
 def look_of(groups: Sequence[str], group: str, markers: bool) -> dict[str, Any]:
-    """A group's colour and line style; where line styles are needed for something else, it has markers instead."""
+    """A group's colour and line style; with `markers`, markers in place of line styles, which then mean something
+    else."""
     colour, dash = colours(groups)[group]
     look: dict[str, Any] = {"color": colour, "linestyle": dash, "solid_capstyle": "round"}
     return {**look, "linestyle": "-", "marker": MARKS[DASHES.index(dash)], "markersize": 4} if markers else look
 
 
 def canvas_of(width: float, height: float) -> tuple[Canvas, Axes]:
-    """A figure of that size in inches, with one pair of axes, on no paper: a page shows through."""
+    """A figure of this size in inches with one pair of axes, transparent for the page."""
     canvas, (axes,) = panels_of(width, height, 1)
     return canvas, axes
 
 
 def panels_of(width: float, height: float, count: int, rows: int = 1, common: bool = True) -> tuple[Canvas, list[Axes]]:
-    """The same with so many panels beside each other in each row, on common axes or each on its own."""
+    """The same with `count` panels in each row, on common axes or each on its own."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
@@ -116,29 +129,54 @@ def panels_of(width: float, height: float, count: int, rows: int = 1, common: bo
 
 
 def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> int:
-    """A legend above ("upper") or below ("lower") the axes, of text and line style each; the rows that it needs."""
+    """Draw a legend above ("upper") or below ("lower") the axes, from texts and line styles; the number of its rows."""
     from matplotlib.lines import Line2D
 
     entries = [(textwrap.fill(text, LINE), style) for text, style in entries]
     handles = [Line2D([], [], label=text, **style) for text, style in entries]
-    place: dict[str, Any] = {"loc": f"outside {side} left", "handlelength": 2.6, "columnspacing": 1.4}
+    where: dict[str, Any] = {"loc": f"outside {side} left", "handlelength": 2.6, "columnspacing": 1.4}
     rows = 1
-    made = canvas.legend(handles=handles, ncols=len(handles), **place)
+    made = canvas.legend(handles=handles, ncols=len(handles), **where)
     while made.get_window_extent().width > canvas.bbox.width and rows < len(handles):
         rows += 1
         made.remove()
-        made = canvas.legend(handles=handles, ncols=-(-len(handles) // rows), **place)
+        made = canvas.legend(handles=handles, ncols=-(-len(handles) // rows), **where)
     return rows + sum(text.count("\n") for text, _ in entries)
 
 
+def diamond(
+    axes: Axes, x: float, value: float, interval: tuple[float, float] | None, colour: str, role: str, what: str
+) -> Intervals:
+    """Draw a mean over seeds at x with its interval, if it has one; the interval of the artist. role: NUMBER--GROUP."""
+    gid = f"mean{role}"
+    if interval is not None:
+        axes.plot((x, x), interval, color=colour, linewidth=1.6, gid=f"span{role}")
+    axes.plot([x], [value], "D", color=colour, markersize=4.5, gid=gid, label=f"{what}, mean over seeds")
+    return {} if interval is None else {gid: (np.array(interval[:1]), np.array(interval[1:]))}
+
+
+def counted_label(label: str, n: int, planned: int, noun: str, notes: list[str]) -> str:
+    """A group's label, with "n of planned" if it lacks some, which is then added to the notes."""
+    if n == planned:
+        return label
+    notes.append(f"{label}, {n} of {planned} {noun}")
+    return notes[-1]
+
+
+def gap_sentences(absent: Sequence[str], notes: Sequence[str]) -> list[str]:
+    """For a caption: which groups have not recorded what is drawn, and what is missing of the others."""
+    texts = [f"Not recorded by {', '.join(absent)}."] if absent else []
+    return texts + ([f"Missing: {'; '.join(notes)}."] if notes else [])
+
+
 def brief(label: str, letters: int) -> str:
-    """A label in so many letters; what is cut off stands as an ellipsis."""
+    """A label cut to a number of characters, with an ellipsis."""
     return label if len(label) <= letters else f"{label[: letters - 1].rstrip()}…"
 
 
 def lay_out(canvas: Canvas) -> None:
-    """Find each part of a drawing its place. Once: a canvas that has a layout engine does so, and is drawn once more,
-    for every format."""
+    """Lay out a drawing once. A canvas with a layout engine would do so again, with another drawing, for every
+    format."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     ConstrainedLayoutEngine().execute(canvas)
@@ -148,26 +186,23 @@ def save(sketches: Sequence[Sketch]) -> list[Figure]:
     """The drawings in every format, their values as CSV among them."""
     for sketch in sketches:
         lay_out(sketch.canvas)
-    traces = [
-        traces_of(one.canvas, one.intervals or {}, one.names or {}, one.steps or {}, one.values or {})
-        for one in sketches
-    ]
-    points = sum(trace.x.size for found in traces for trace in found.traces)
+    traces = [traces_of(s.canvas, s.intervals, s.names, s.steps, s.values) for s in sketches]
+    points = sum(trace.x.size for traced in traces for trace in traced.traces)
     pictures = rendering([sketch.canvas for sketch in sketches], points)
     return [
-        Figure(*sketch[:3], sketch.canvas.get_figwidth(), found, to_csv(found).encode(), files)
-        for sketch, found, files in zip(sketches, traces, pictures, strict=True)
+        Figure(*sketch[:3], sketch.canvas.get_figwidth(), traced, to_csv(traced).encode(), files, sketch.kind)
+        for sketch, traced, files in zip(sketches, traces, pictures, strict=True)
     ]
 
 
-def _marked(found: re.Match[str]) -> str:
-    _, seed, group = found.groups()
+def _marked(match: re.Match[str]) -> str:
+    _, seed, group = match.groups()
     return f'<g data-group="{group}"' + (f' data-seed="{seed}">' if seed else ">")
 
 
 def _inline(name: str, title: str, svg: str, width: float) -> str:
-    """The SVG, so many inches wide, for a page: ids made unique, ink and grid in the page's colours, groups marked for
-    its script, named for a reader."""
+    """The SVG for a page, `width` inches wide: unique ids, ink and grid in the page's colours, groups marked for the
+    script, and a label for screen readers."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)

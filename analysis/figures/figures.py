@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.figures.canvas import INK, LINE, MANY, STYLE, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
-from analysis.figures.histograms import snapshots
-from analysis.figures.learning_curves import curves, spread
-from analysis.figures.scatter import pareto, scatter
 from analysis.figures.survival import waiting
 from analysis.figures.traces import Array
 from analysis.findings.study import Block, Comparison, Study
+from analysis.numbers import format_level
+from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
 
@@ -26,52 +25,59 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _TICK = 28  # letters in a line of a method's label, of which there are two at most
-_DRAW: Mapping[str, Callable[[Study, Picture], Sketch | None]] = {
-    "curves": curves, "band": spread, "histogram": snapshots, "pareto": pareto, "scatter": scatter,
-}  # fmt: skip
 
 
 def figures(study: Study) -> list[Figure]:
-    """The differences on the primary measure, the curves of each time, then every figure asked for; none of nothing."""
+    """The differences on the primary measure, the survival curves of each time, then every figure asked for, without
+    empty ones."""
     return saved(
         lambda: _differences(study.primary, study, None),
         lambda: waiting(study),
-        *(lambda picture=picture: _DRAW[picture.kind](study, picture) for picture in study.settings.drawn),
+        *(lambda picture=picture: _drawn(study, picture) for picture in study.settings.drawn),
     )
 
 
+def _drawn(study: Study, picture: Picture) -> Sketch | None:
+    draw = registry.figure_of(picture.kind)
+    if draw is None:
+        raise ValueError(f"{picture.kind}: no such kind of figure is registered")
+    sketch: Sketch | None = draw(study, picture)
+    return sketch and sketch._replace(kind=picture.kind)
+
+
 def differences(study: Study, reference: str) -> list[Figure]:
-    """Each comparison of the primary measure with what `reference` names; none where there is nothing to draw."""
+    """The differences on the primary measure, named after `reference`; empty where there are none."""
     return saved(lambda: _differences(study.primary, study, reference))
 
 
 def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]:
-    """What these draw, in every format; none for a drawing of nothing."""
+    """The figures that these functions draw, in every format; a function may draw none, one or several."""
     import matplotlib
 
     matplotlib.use("Agg")
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # docs/report.md says so
-        found: list[Sketch] = []
+        sketches: list[Sketch] = []
         for draw in drawings:
             made = draw()
-            found += [made] if isinstance(made, Sketch) else made or []
-        return save(found)
+            sketches += [made] if isinstance(made, Sketch) else made or []
+        return save(sketches)
 
 
-def _apart(axes: Axes, comparison: Comparison, d: Array, height: float, dots: Mapping[str, Any]) -> None:
-    for seed, value in zip(comparison.seeds, d, strict=True):
-        named = {**dots, "gid": f"seed.{seed}--{comparison.group}", "label": f"seed {seed}"}
-        axes.plot([value], [height], "o", **named)
-
-
-def _together(axes: Axes, comparison: Comparison, d: Array, height: float, dots: Mapping[str, Any]) -> None:
-    from analysis.figures.dense_artists import Members
-
+def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many: bool) -> None:
+    """Draw the difference of each seed, of many seeds as one artist."""
     group, at = comparison.group, np.array([height])
-    axes.plot(d, np.full(d.size, height), "o", gid=f"seeds--{group}", **dots)
+    d = np.subtract(comparison.a, comparison.b)
+    dots: dict[str, Any] = {"markersize": 3.6, "markeredgewidth": 0, "alpha": 0.55, "color": colour}
     rows = {f"seed.{n}--{group}": (f"seed {n}", d[i : i + 1], at) for i, n in enumerate(comparison.seeds)}
-    axes.add_artist(Members(rows))
+    if many:
+        from analysis.figures.dense_artists import Members
+
+        axes.plot(d, np.full(d.size, height), "o", gid=f"seeds--{group}", **dots)
+        axes.add_artist(Members(rows))
+        return
+    for gid, (label, x, y) in rows.items():
+        axes.plot(x, y, "o", gid=gid, label=label, **dots)
 
 
 def _differences(block: Block, study: Study, reference: str | None) -> Sketch | None:
@@ -82,21 +88,17 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     canvas, axes = canvas_of(7.0, 1.15 + 0.42 * len(shown))
     axes.axvline(0, color=INK, linewidth=0.9)
     many = sum(len(comparison.seeds) for comparison in shown) > MANY
-    draw = _together if many else _apart
     labels = []
     intervals: dict[str, tuple[Array, Array]] = {}
-    for place, comparison in enumerate(reversed(shown)):
+    for height, comparison in enumerate(reversed(shown)):
         colour, result, group = look[comparison.group][0], comparison.result, comparison.group
-        d = np.subtract(comparison.a, comparison.b)
-        dots: dict[str, Any] = {"markersize": 3.6, "markeredgewidth": 0, "alpha": 0.55}
-        draw(axes, comparison, d, place - 0.16, {**dots, "color": colour})
+        _seeds(axes, comparison, height - 0.16, colour, many)
         if result.interval is not None:
-            axes.plot(result.interval, (place, place), color=colour, linewidth=2.0, gid=f"interval--{group}")
-            low, high = result.interval
-            intervals[f"mean--{group}"] = np.array([low]), np.array([high])
-        mean: dict[str, Any] = {"color": colour, "gid": f"mean--{group}", "label": "mean over seeds"}
-        axes.plot([result.mean_difference or 0.0], [place], "D", markersize=6, **mean)
-        count = "" if not comparison.gaps else f" (n = {result.n})"
+            axes.plot(result.interval, (height, height), color=colour, linewidth=2.0, gid=f"interval--{group}")
+            intervals[f"mean--{group}"] = np.array(result.interval[:1]), np.array(result.interval[1:])
+        at, gid = ([comparison.difference], [height]), f"mean--{group}"
+        axes.plot(*at, "D", markersize=6, color=colour, gid=gid, label="mean over seeds")
+        count = f" (n = {result.n})" if comparison.gaps else ""
         labels.append(textwrap.fill(brief(study.sweep.label(group), 2 * _TICK), _TICK) + count)
     axes.set_yticks(range(len(shown)), labels)
     axes.set_ylim(-0.6, len(shown) - 0.4)
@@ -106,7 +108,7 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     baseline = reference or study.sweep.label(shown[0].baseline)
     beside = max(len(line) for label in labels for line in label.split("\n"))  # it is centred below the axes alone
     axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE + 14 - min(beside, _TICK)))
-    level = f"{100 * (1 - study.settings.alpha):g}%"
+    level = format_level(study.settings.alpha)
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (
         f"{capital(measure.title)}, difference to {baseline} over the same seeds: mean (diamond) "
@@ -114,4 +116,6 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
         f"a dot.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )
-    return Sketch("differences", f"Differences to {reference or 'the baseline'}", caption, canvas, intervals)
+    return Sketch(
+        "differences", f"Differences to {reference or 'the baseline'}", caption, canvas, intervals, kind="differences"
+    )

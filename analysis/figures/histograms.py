@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from analysis.data.histograms import Array, Histograms, read_histograms
-from analysis.figures.canvas import Sketch, legend, look_of, panels_of
+from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, look_of, panels_of
 from analysis.findings.study import Study
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, distribution
-from launcher.run import folder
+from analysis.spec.registry import figure
+from launcher.run.folder import run_folder
 
 _MOST_BINS = 64
 
 
+@figure("histogram")
 def snapshots(study: Study, picture: Picture) -> Sketch | None:
     """Every group's distribution, mean over its runs, a panel a step; None where no run that ended well has it."""
     (name,) = picture.metrics
@@ -23,7 +25,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     about = distribution(name, bool(sweep.plan.get("imported")))
     multirun = sweep.folder.parent
     ended = [run for run in sweep.runs if run.problem is None]
-    read = {run.id: read_histograms(folder.run_folder(multirun, run.id), name) for run in ended}
+    read = {run.id: read_histograms(run_folder(multirun, run.id), name) for run in ended}
     having = [run for run in ended if read[run.id].by_step]
     if not having:
         return None
@@ -34,18 +36,19 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     groups = [group for group in sweep.groups if any(run.group == group for run in having)]
     edges = _edges([read[run.id] for run in having], steps)
     canvas, panels = panels_of(7.0, 3.2, len(steps))
-    entries, short = [], []
+    entries: list[tuple[str, Any]] = []
+    short: list[str] = []
     for group in groups:
         look = look_of(sweep.groups, group, False)
         members = [run for run in having if run.group == group]
         for axes, step in zip(panels, steps, strict=True):
             densities = [read[run.id].by_step[step].density(edges) for run in members]
-            line: dict[str, Any] = {"linewidth": 1.5, "gid": f"histogram--{group}", "label": "mean over runs", **look}
-            axes.step(edges, np.append(mean := np.mean(densities, axis=0), mean[-1]), where="post", **line)
+            mean, gid = np.mean(densities, axis=0), f"histogram--{group}"
+            ends = edges, np.append(mean, mean[-1])
+            axes.step(*ends, where="post", linewidth=1.5, gid=gid, label="mean over runs", **look)
         planned = sum(run.group == group for run in sweep.runs)
-        count = f", {len(members)} of {planned} runs" if len(members) < planned else ""
-        short += [f"{sweep.label(group)}{count}"] if count else []
-        entries.append((f"{sweep.label(group)}{count}", {**look, "linewidth": 1.9}))
+        label = counted_label(sweep.label(group), len(members), planned, "runs", short)
+        entries.append((label, {**look, "linewidth": 1.9}))
     for axes, step in zip(panels, steps, strict=True):
         axes.set_title(f"step {step}", fontsize=9, loc="left")
         axes.set_xlabel(about.axis)
@@ -58,11 +61,8 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         "mean over the runs of each method."
     ]
     without = [sweep.label(g) for g in sweep.groups if g not in groups and any(run.group == g for run in ended)]
-    if without:
-        texts.append(f"Not recorded by {', '.join(without)}.")
-    if short:
-        texts.append(f"Missing: {'; '.join(short)}.")
-    bad = sum(found.bad for found in read.values())
+    texts += gap_sentences(without, short)
+    bad = sum(histograms.bad for histograms in read.values())
     if bad:
         texts.append(f"{bad} bad {'line' if bad == 1 else 'lines'} left out.")
     if about.caveat:
@@ -70,9 +70,9 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     return Sketch(picture.name, f"{capital(about.label)}, histogram", " ".join(texts), canvas)
 
 
-def _edges(found: list[Histograms], steps: list[int]) -> Array:
-    """Bins that hold all of these histograms: their own where they share them."""
-    each = [histograms.by_step[step].edges for histograms in found for step in steps]
+def _edges(runs: list[Histograms], steps: list[int]) -> Array:
+    """Common bins for these histograms: their own if they share them."""
+    each = [histograms.by_step[step].edges for histograms in runs for step in steps]
     if all(np.array_equal(edges, each[0]) for edges in each):
         return each[0]
     low, high = min(edges[0] for edges in each), max(edges[-1] for edges in each)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from analysis.figures.canvas import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canva
 from analysis.figures.rendering import DPI
 from analysis.figures.series import Array, Series, band, series
 from analysis.findings.study import Study
+from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import Metric, capital, caveats, describe
+from analysis.spec.registry import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,20 +27,21 @@ _MEAN = "mean over seeds"
 _FEW = 20  # points of a curve, up to which each is marked
 
 
+@figure("curves")
 def curves(study: Study, picture: Picture) -> Sketch | None:
-    """Of the first metric the seeds, interval and mean of every group, of each further one the mean; None if empty."""
+    """Seeds, interval and mean of the first metric for every group, and the mean of each further metric; None if
+    empty."""
     keys = picture.metrics
     about = [describe(key) for key in keys]
-    found = [series(study, key) for key in keys]
+    each = [series(study, key) for key in keys]
     canvas, axes = canvas_of(7.0, 3.9)
-    many = sum(len(s.seeds) for s in found[0]) > MANY
-    thin = _bundle if many else _each
+    many = sum(len(s.seeds) for s in each[0]) > MANY
     shown: list[Array] = []
     entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
-    for of in zip(*found, strict=True):
+    for of in zip(*each, strict=True):
         look = look_of(study.sweep.groups, of[0].group, len(keys) > 1)
-        for place, s in enumerate(of):
-            drawn = _mean(axes, s, place, look) if place else _first(axes, s, look, study.settings.alpha, thin)
+        for number, s in enumerate(of):
+            drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many)
             if drawn:
                 entries.setdefault(s.group, (_entry(s), {**look, "linewidth": 1.9}))
             shown += drawn
@@ -50,12 +53,12 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _width(i)} for i in range(len(keys))]
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
-    intervals = {f"mean--{s.group}": span for s in found[0] if (span := _span(s, study.settings.alpha)) is not None}
+    intervals = {f"mean--{s.group}": span for s in each[0] if (span := _span(s, study.settings.alpha)) is not None}
     low, high = axes.get_ylim()
     cut = any((below < low).any() or (above > high).any() for below, above in intervals.values())
-    caption = _caption(study, about, found, many, cut)
+    caption = _caption(study, about, each, many, cut)
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
-    names |= {f"metric{place}": metric.axis for place, metric in enumerate(about)}
+    names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
     return Sketch(picture.name, title, caption, canvas, intervals, names)
 
@@ -67,14 +70,15 @@ def _span(s: Series, alpha: float) -> tuple[Array, Array] | None:
     return None if half is None else (mean - half, mean + half)
 
 
+@figure("band")
 def spread(study: Study, picture: Picture) -> Sketch | None:
-    """Of every group the mean of the first metric, and the second, a standard deviation, about it; None if empty."""
+    """The mean of the first metric for every group, and a band of the second, a standard deviation; None if empty."""
     about = [describe(key) for key in picture.metrics]
-    found = [series(study, key) for key in picture.metrics]
+    both = [series(study, key) for key in picture.metrics]
     canvas, axes = canvas_of(7.0, 3.9)
     shown: list[Array] = []
     entries = []
-    for centre, width in zip(*found, strict=True):
+    for centre, width in zip(*both, strict=True):
         shared = np.intersect1d(centre.steps, width.steps)
         if not shared.size:
             continue
@@ -82,17 +86,11 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
         inside = np.isin(centre.steps, shared)
         x, mean = centre.axis[inside], centre.whole[:, inside].mean(axis=0)
         std = width.whole[:, np.isin(width.steps, shared)].mean(axis=0)
-        fill: dict[str, Any] = {"color": look["color"], "alpha": 0.1, "linewidth": 0}
-        axes.fill_between(x, mean - std, mean + std, gid=f"band--{centre.group}", **fill)
-        for place, edge in enumerate((mean - std, mean + std)):
-            side: dict[str, Any] = {
-                **look,
-                "linewidth": 0.7,
-                "alpha": 0.7,
-                "label": f"{'mean +' if place else 'mean -'} std",
-            }
-            axes.plot(x, edge, gid=f"edge{place}--{centre.group}", **side)
-        axes.plot(x, mean, linewidth=1.9, gid=f"mean--{centre.group}", label=_MEAN, **_marked(look, x.size))
+        group = centre.group
+        axes.fill_between(x, mean - std, mean + std, gid=f"band--{group}", color=look["color"], alpha=0.1, linewidth=0)
+        for number, (edge, sign) in enumerate(((mean - std, "-"), (mean + std, "+"))):
+            axes.plot(x, edge, gid=f"edge{number}--{group}", label=f"mean {sign} std", **look, linewidth=0.7, alpha=0.7)
+        axes.plot(x, mean, linewidth=1.9, gid=f"mean--{group}", label=_MEAN, **_marked(look, x.size))
         entries.append((_entry(centre), {**look, "linewidth": 1.9}))
         shown += [mean - std, mean + std]
     if not shown:
@@ -102,15 +100,15 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
     texts = [
         f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds. The band is one standard deviation to "
         f"either side, {about[1].label}, mean over seeds: a spread within a step, not an interval of the mean.",
-        *_missing(about, found, False),
+        *_missing(about, both, False),
         *caveats(picture.metrics),
     ]
     return Sketch(picture.name, f"{about[0].axis}, with {about[1].label}", " ".join(texts), canvas)
 
 
 def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None:
-    """Limits and labels. Bands of three seeds may reach far beyond all data in a noisy step: the axis follows the data,
-    and cuts the bands."""
+    """Set limits and labels. The band of three seeds may reach far beyond all data: the axis follows the data and cuts
+    it."""
     low, high = min(float(np.nanmin(values)) for values in shown), max(float(np.nanmax(values)) for values in shown)
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)
@@ -128,69 +126,65 @@ def _entry(s: Series) -> str:
 
 
 def _marked(look: Mapping[str, Any], points: int) -> dict[str, Any]:
-    """A curve of few points shows where it was measured; of one, that it is there."""
+    """The style of a curve, with markers if it has few points."""
     if points > _FEW or look.get("marker"):
         return dict(look)
     return {**look, "marker": ".", "markersize": 5}
 
 
-def _dash(place: int) -> Dash:
-    """Of a combined figure's metrics: solid, dashed, then a dot more each; dots alone are a run without full result."""
-    return (0, (4.0, 1.4, *(1.0, 1.4) * (place - 1))) if place else "-"
+def _dash(number: int) -> Dash:
+    """The line style of a combined figure's metrics: solid, dashed, then one dot more each. (Dots alone mean a run
+    without full result.)"""
+    return (0, (4.0, 1.4, *(1.0, 1.4) * (number - 1))) if number else "-"
 
 
-def _width(place: int) -> float:
-    return 1.5 if place else 1.9
+def _width(number: int) -> float:
+    return 1.5 if number else 1.9
 
 
-def _mean(axes: Axes, s: Series, place: int, look: Mapping[str, Any]) -> list[Array]:
-    """Draw a group's mean over seeds of the metric in that place; what the y axis must include."""
+def _mean(axes: Axes, s: Series, number: int, look: Mapping[str, Any]) -> list[Array]:
+    """Draw a group's mean over seeds of the metric with this number; returns what the y axis must include."""
     if not s.whole.size:
         return []
     mean = s.whole.mean(axis=0)
-    style = {**_marked(look, s.steps.size), **({"linestyle": _dash(place)} if place else {})}
-    name = f"metric{place}" if place else "mean"
+    style = {**_marked(look, s.steps.size), **({"linestyle": _dash(number)} if number else {})}
+    name = f"metric{number}" if number else "mean"
     every = max(1, s.steps.size // 10)
-    named: dict[str, Any] = {**style, "gid": f"{name}--{s.group}", "label": _MEAN}
-    axes.plot(s.axis, mean, linewidth=_width(place), markevery=every, **named)
+    gid = f"{name}--{s.group}"
+    axes.plot(s.axis, mean, linewidth=_width(number), markevery=every, gid=gid, label=_MEAN, **style)
     return [mean] if np.isfinite(mean).any() else []
 
 
-_Thin = Callable[["Axes", Series, Mapping[str, Any]], None]  # draws the seeds of a group
-
-
-def _each(axes: Axes, s: Series, look: Mapping[str, Any]) -> None:
-    for seed, row in zip(s.seeds, s.whole, strict=True):
-        thin = {**look, "linewidth": 0.6, "alpha": 0.35, "marker": None, "label": f"seed {seed}"}
-        axes.plot(s.axis, row, gid=f"seed.{seed}--{s.group}", **thin)
-
-
-def _bundle(axes: Axes, s: Series, look: Mapping[str, Any]) -> None:
-    from analysis.figures.dense_artists import Bundle
-
+def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
+    """Draw the seeds of a group behind every mean, and pale; many of them as one image."""
     rows = {f"seed.{n}--{s.group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
-    # Behind every mean, and so pale that these are seen.
-    thin = {"color": look["color"], "linewidth": 0.6, "alpha": 0.35, "paleness": 0.4, "zorder": 1.5}
-    axes.add_artist(Bundle(f"seeds--{s.group}", rows, thin, DPI))
+    if many:
+        from analysis.figures.dense_artists import Bundle
+
+        thin = {"color": look["color"], "linewidth": 0.6, "alpha": 0.35, "paleness": 0.4, "zorder": 1.5}
+        axes.add_artist(Bundle(f"seeds--{s.group}", rows, thin, DPI))
+        return
+    for gid, (label, x, y) in rows.items():
+        axes.plot(x, y, gid=gid, **{**look, "linewidth": 0.6, "alpha": 0.35, "marker": None, "label": label})
 
 
-def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, thin: _Thin) -> list[Array]:
-    """Draw a group's seeds, interval, mean, and runs without full result; what the y axis must include."""
+def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
+    """Draw a group's seeds, interval, mean, and runs without full result; returns what the y axis must include."""
     if s.whole.size:
         if (span := _span(s, alpha)) is not None:
             axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
-        thin(axes, s, look)
+        _seeds(axes, s, look, many)
         _mean(axes, s, 0, look)
     for seed, (steps, values) in s.partial.items():
-        cut: dict[str, Any] = {"color": look["color"], "linestyle": ":", "label": f"seed {seed}, without full result"}
-        axes.plot(steps, values, linewidth=0.9, gid=f"cut.{seed}--{s.group}", **cut)
-        axes.plot(steps[-1:], values[-1:], "x", markersize=6, color=look["color"], gid=f"end.{seed}--{s.group}")
+        gid, label, colour = f"cut.{seed}--{s.group}", f"seed {seed}, without full result", look["color"]
+        axes.plot(steps, values, ":", linewidth=0.9, color=colour, gid=gid, label=label)
+        axes.plot(steps[-1:], values[-1:], "x", markersize=6, color=colour, gid=f"end.{seed}--{s.group}")
     drawn = (s.whole, *(values for _, values in s.partial.values()))
     return [values for values in drawn if np.isfinite(values).any()]
 
 
 def _y_label(about: Sequence[Metric]) -> str:
-    """The unit that several metrics have in common, for a legend names them; else every metric with its unit."""
+    """The common unit of several metrics, which the legend names; else every metric with its unit."""
     units = {metric.unit for metric in about}
     common = len(about) > 1 and len(units) == 1 and units != {""}
     texts = units if common else [metric.axis for metric in about]
@@ -198,12 +192,12 @@ def _y_label(about: Sequence[Metric]) -> str:
     return ";\n".join(textwrap.fill(text, _Y_LABEL, break_on_hyphens=False) for text in whole)
 
 
-def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Series]], many: bool, cut: bool) -> str:
-    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know; cut: whether
-    an interval goes on beyond the axes."""
-    whole = [s for s in found[0] if s.whole.size]
+def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Series]], many: bool, cut: bool) -> str:
+    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know. cut: whether an
+    interval exceeds the axes."""
+    whole = [s for s in drawn[0] if s.whole.size]
     lone = [s.label for s in whole if len(s.whole) == 1]
-    interval = f"its {100 * (1 - study.settings.alpha):g}% t interval, " if len(lone) < len(whole) else ""
+    interval = f"its {format_level(study.settings.alpha)} t interval, " if len(lone) < len(whole) else ""
     texts = [
         f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds (thick), {interval}each seed behind it "
         "(thin)."
@@ -216,27 +210,27 @@ def _caption(study: Study, about: Sequence[Metric], found: Sequence[Sequence[Ser
         texts.append(f"In broken lines, the mean over seeds alone: {'; '.join(metric.axis for metric in about[1:])}.")
     if many:
         texts.append(TOGETHER)
-    width = max((s.smoothing for of in found for s in of if s.whole.size), default=1)
+    width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)
     if width > 1:
         texts.append(f"Every point is a centred mean over {width} points.")
-    texts += _missing(about, found, any(s.partial for s in found[0]))
+    texts += _missing(about, drawn, any(s.partial for s in drawn[0]))
     return " ".join([*texts, *caveats([metric.key for metric in about])])
 
 
-def _missing(about: Sequence[Metric], found: Sequence[Sequence[Series]], dotted: bool) -> list[str]:
+def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted: bool) -> list[str]:
     """Which groups do not have a metric, and which seeds are missing; dotted: whether what they have is drawn."""
-    texts = _absent(about, found)
-    gaps = [_gaps(about, of) for of in zip(*found, strict=True)]
+    texts = _absent(about, drawn)
+    gaps = [_gaps(about, of) for of in zip(*drawn, strict=True)]
     if any(gaps):
         how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
         texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
     return texts
 
 
-def _absent(about: Sequence[Metric], found: Sequence[Sequence[Series]]) -> list[str]:
-    """Which groups have not recorded a metric, a sentence for all metrics that the same groups lack."""
+def _absent(about: Sequence[Metric], drawn: Sequence[Sequence[Series]]) -> list[str]:
+    """Which groups have not recorded a metric, one sentence for metrics that the same groups lack."""
     lacking: dict[tuple[str, ...], list[str]] = {}
-    for metric, of in zip(about, found, strict=True):
+    for metric, of in zip(about, drawn, strict=True):
         lacking.setdefault(tuple(s.label for s in of if not s.recorded), []).append(metric.label)
     texts = []
     for labels, metrics in lacking.items():
@@ -247,7 +241,7 @@ def _absent(about: Sequence[Metric], found: Sequence[Sequence[Series]]) -> list[
 
 
 def _gaps(about: Sequence[Metric], of: Sequence[Series]) -> list[str]:
-    """The seeds that a group lacks: once where it is so for all metrics that it has, else with each metric's name."""
+    """The seeds that a group lacks: once if they are the same for all its metrics, else by metric."""
     texts = {}
     for metric, s in zip(about, of, strict=True):
         if s.recorded:

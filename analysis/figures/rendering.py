@@ -1,4 +1,4 @@
-"""Laid-out drawings in every format, on all cores where there is much to draw."""
+"""Drawings in every format, rendered on all cores where that is faster."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ Files = dict[str, bytes]  # by suffix
 
 
 def rendering(canvases: Sequence[Canvas], points: int) -> list[Callable[[], Files]]:
-    """What gives the files of each canvas: where there are many points, it waits for a process that has begun on them.
+    """For each canvas a function that returns its files; with many points they are rendered by other processes
+    meanwhile.
 
-    The processes are forks, which have the canvases already: to send a large one takes longer than to render it.
+    These are forks, which have the canvases already: sending a large one would take longer than rendering it.
     """
     workers = min(len(canvases), os.cpu_count() or 1)
     if points < _MUCH or workers < 2 or sys.platform != "linux":
         return [partial(dict, rendered(canvas)) for canvas in canvases]
     fork = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(workers, fork, initializer=_inherit, initargs=(canvases,))
-    found: list[Callable[[], Files]] = [pool.submit(_rendered, place).result for place in range(len(canvases))]
+    results: list[Callable[[], Files]] = [pool.submit(_rendered, number).result for number in range(len(canvases))]
     pool.shutdown(wait=False)
-    return found
+    return results
 
 
 def rendered(canvas: Canvas) -> Files:
@@ -54,5 +55,5 @@ def _inherit(canvases: Sequence[Canvas]) -> None:
     _inherited = canvases
 
 
-def _rendered(place: int) -> Files:
-    return rendered(_inherited[place])
+def _rendered(number: int) -> Files:
+    return rendered(_inherited[number])

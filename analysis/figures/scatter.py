@@ -1,4 +1,4 @@
-"""Figures of two metrics against each other: every run's course, or its end with the best trade-offs."""
+"""Figures of two metrics against each other: the steps of every run, or final values with the best trade-offs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
-from analysis.figures.canvas import NEUTRAL, Sketch, canvas_of, colours, legend
-from analysis.findings.study import Block, Measure, Study, block
+from analysis.figures.canvas import NEUTRAL, Sketch, canvas_of, colours, counted_label, gap_sentences, legend
+from analysis.findings.study import Measure, Study, block
+from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
+from analysis.spec.registry import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,19 +24,22 @@ Array = NDArray[np.float64]
 _MARKS = ("o", "s", "^", "D")  # of groups of one colour
 _MARKS_AT_MOST = 1000  # beyond that the points are drawn as an image, so that a page stays small
 _DECADES = 1e3
+_EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.8}
 
 
+@figure("scatter")
 def scatter(study: Study, picture: Picture) -> Sketch | None:
-    """Of every run the two metrics at the steps that have both, and in front the mean of every seed; None if empty."""
+    """Two metrics of every run at the steps that have both, with the mean of every seed in front; None if empty."""
     about = [describe(key) for key in picture.metrics]
     sweep, ranges = study.sweep, [study.ranges[key] for key in picture.metrics]
     canvas, axes = canvas_of(7.0, 5.0 if picture.diagonal else 4.2)
-    entries, notes = [], []
+    entries: list[tuple[str, Any]] = []
+    notes: list[str] = []
     drawn: list[Array] = []
     lines: list[Any] = []
     steps: dict[str, Array] = {}
     for group in sweep.groups:
-        runs = [run for run in sweep.runs if run.group == group]
+        runs = sweep.of(group)
         if any(group in common.absent for common in ranges):
             continue
         shared = {run.id: _shared(study, run, picture) for run in runs}
@@ -43,26 +48,22 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         if not usable:
             continue
         look = _look(study, group)
-        for place, run in enumerate(usable):
-            faint: dict[str, Any] = {**look, "markersize": 3, "alpha": 0.35, "label": f"seed {run.seed}"}
-            gid = f"dots{place}.{run.seed}--{group}"
-            lines += axes.plot(*of[run.id], gid=gid, zorder=2, **faint)
+        for number, run in enumerate(usable):
+            gid, label = f"dots{number}.{run.seed}--{group}", f"seed {run.seed}"
+            lines += axes.plot(*of[run.id], gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
             steps[gid] = shared[run.id][0]
             drawn.append(of[run.id])
         seeds = sorted({run.seed for run in usable})
-        edge: dict[str, Any] = {**look, "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.8}
         for seed in seeds:
             mean = np.mean([of[run.id].mean(axis=1) for run in usable if run.seed == seed], axis=0)
-            named = {**edge, "gid": f"means.{seed}--{group}", "label": f"seed {seed}, mean over its steps"}
-            axes.plot(mean[:1], mean[1:], zorder=3, **named)
-        planned = len({run.seed for run in runs})
-        count = f", {len(seeds)} of {planned} seeds" if len(seeds) < planned else ""
-        notes += [f"{sweep.label(group)}{count}"] if count else []
-        entries.append((f"{sweep.label(group)}{count}", {**look, "markersize": 6}))
+            gid, label = f"means.{seed}--{group}", f"seed {seed}, mean over its steps"
+            axes.plot(mean[:1], mean[1:], zorder=3, gid=gid, label=label, **{**look, "markersize": 7, **_EDGE})
+        label = counted_label(sweep.label(group), len(seeds), len({run.seed for run in runs}), "seeds", notes)
+        entries.append((label, {**look, "markersize": 6}))
     if not drawn:
         return None
     if picture.diagonal:
-        points = np.concatenate([own.ravel() for own in drawn])
+        points = np.concatenate([points_of_run.ravel() for points_of_run in drawn])
         low, high = float(points.min()), float(points.max())
         margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
         ends = (low - margin, high + margin)
@@ -72,7 +73,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         axes.set_aspect("equal", adjustable="box")
     else:
         _scale(axes, np.concatenate(drawn, axis=1))
-    if sum(own.shape[1] for own in drawn) > _MARKS_AT_MOST:
+    if sum(points_of_run.shape[1] for points_of_run in drawn) > _MARKS_AT_MOST:
         from analysis.figures.dense_artists import Cloud
 
         for line in lines:
@@ -87,8 +88,9 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     return Sketch(picture.name, title, " ".join(texts), canvas, steps=steps)
 
 
+@figure("pareto")
 def pareto(study: Study, picture: Picture) -> Sketch | None:
-    """Final values of two metrics, and the front of the groups than which none is better by both; None if empty."""
+    """Final values of two metrics, and the front: the groups that no other exceeds by both; None if empty."""
     sweep, settings = study.sweep, study.settings
     about = [describe(key) for key in picture.metrics]
     blocks = [
@@ -97,38 +99,37 @@ def pareto(study: Study, picture: Picture) -> Sketch | None:
     ]
     canvas, axes = canvas_of(7.0, 4.2)
     centres: dict[str, tuple[float, float]] = {}
-    entries, notes = [], []
+    entries: list[tuple[str, Any]] = []
+    notes: list[str] = []
     for x, y in zip(blocks[0].estimates, blocks[1].estimates, strict=True):
         if x.mean is None or y.mean is None:
             continue
         group, look = x.group, _look(study, x.group)
-        for run in (run for run in sweep.runs if run.group == group):
-            if both := _both(blocks, run):
+        for run in sweep.of(group):
+            x_value, y_value = (block.values[run.id].value for block in blocks)
+            if x_value is not None and y_value is not None:
                 small = {**look, "markersize": 3.5, "alpha": 0.45, "label": f"seed {run.seed}"}
-                axes.plot(both[:1], both[1:], gid=f"runs.{run.seed}--{group}", zorder=2, **small)
-        line: dict[str, Any] = {"color": look["color"], "linewidth": 1.3, "zorder": 3}
+                axes.plot([x_value], [y_value], gid=f"runs.{run.seed}--{group}", zorder=2, **small)
+        line = {"color": look["color"], "linewidth": 1.3, "zorder": 3}
         if x.interval is not None:
             axes.plot(x.interval, (y.mean, y.mean), gid=f"wide--{group}", **line)
         if y.interval is not None:
             axes.plot((x.mean, x.mean), y.interval, gid=f"high--{group}", **line)
-        edge: dict[str, Any] = {**look, "markersize": 8, "markeredgecolor": "white", "markeredgewidth": 0.8}
+        edge = {**look, "markersize": 8, **_EDGE}
         axes.plot([x.mean], [y.mean], gid=f"mean--{group}", zorder=5, label="mean over seeds", **edge)
         centres[group] = x.mean, y.mean
-        n, planned = min(len(x.seeds), len(y.seeds)), x.planned
-        count = f", {n} of {planned} seeds" if n < planned else ""
-        notes += [f"{sweep.label(group)}{count}"] if count else []
-        entries.append((f"{sweep.label(group)}{count}", {**look, "markersize": 6}))
+        label = counted_label(sweep.label(group), min(len(x.seeds), len(y.seeds)), x.planned, "seeds", notes)
+        entries.append((label, {**look, "markersize": 6}))
     if not centres:
         return None
     members = front(centres, picture.directions)
     steps = np.array([centres[group] for group in members]).T
     corner = "steps-pre" if picture.directions[0] == "higher" else "steps-post"
-    broken: dict[str, Any] = {"color": NEUTRAL, "linewidth": 1.1, "linestyle": (0, (4, 2)), "zorder": 1}
-    axes.plot(*steps, drawstyle=corner, **broken)
+    axes.plot(*steps, drawstyle=corner, color=NEUTRAL, linewidth=1.1, linestyle=(0, (4, 2)), zorder=1)
     axes.margins(0.06)
     _name(axes, [f"{metric.axis}, {way} is better" for metric, way in zip(about, picture.directions, strict=True)])
     canvas.set_figheight(4.0 + 0.2 * legend(canvas, "upper", entries))
-    level = f"{100 * (1 - settings.alpha):g}%"
+    level = format_level(settings.alpha)
     listed = ", ".join(sweep.label(group) for group in members)
     texts = [
         f"Final values of {about[0].axis} and {about[1].axis}: each run (small), mean over seeds with its {level} t "
@@ -141,25 +142,26 @@ def pareto(study: Study, picture: Picture) -> Sketch | None:
 
 
 def front(centres: Mapping[str, tuple[float, float]], directions: Sequence[str]) -> list[str]:
-    """The names than which no other is at least as good in both and better in one, from left to right."""
+    """The names that no other dominates (at least as good by both and better by one), from left to right."""
     signs = np.array([1.0 if way == "higher" else -1.0 for way in directions])
     points = {name: signs * np.asarray(centre) for name, centre in centres.items()}
     best = [
-        name for name, own in points.items()
-        if not any((other >= own).all() and (other > own).any() for other in points.values())
+        name for name, point in points.items()
+        if not any((other >= point).all() and (other > point).any() for other in points.values())
     ]  # fmt: skip
     return sorted(best, key=lambda name: (centres[name], name))
 
 
 def _look(study: Study, group: str) -> dict[str, Any]:
-    place = study.sweep.groups.index(group)
+    number = study.sweep.groups.index(group)
     count = len({colour for colour, _ in colours(study.sweep.groups).values()})
-    marker = _MARKS[place // count % len(_MARKS)]
+    marker = _MARKS[number // count % len(_MARKS)]
     return {"color": colours(study.sweep.groups)[group][0], "linestyle": "none", "marker": marker, "markeredgewidth": 0}
 
 
 def _shared(study: Study, run: Run, picture: Picture) -> tuple[Array, Array]:
-    """The steps of a run that have both metrics, and these (2, steps) there; none where one is not usable."""
+    """The steps of a run that have both metrics, and the metrics (2, steps) there; empty if one of them is not
+    usable."""
     each = [study.ranges[key].curves.get(run.id) for key in picture.metrics]
     if each[0] is None or each[1] is None:
         return np.empty(0), np.empty((2, 0))
@@ -167,13 +169,8 @@ def _shared(study: Study, run: Run, picture: Picture) -> tuple[Array, Array]:
     return steps, np.array([each[0][1][left], each[1][1][right]])
 
 
-def _both(blocks: Sequence[Block], run: Run) -> tuple[float, ...]:
-    values = [found.values[run.id].value for found in blocks]
-    return tuple(value for value in values if value is not None) if None not in values else ()
-
-
 def _scale(axes: Axes, points: Array) -> None:
-    """Logarithmic where a metric's positive values span more than is seen on a linear axis."""
+    """Make an axis logarithmic where positive values span too much for a linear one."""
     from matplotlib.ticker import NullFormatter
 
     for values, axis, scale in zip(points, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale), strict=True):
@@ -189,10 +186,6 @@ def _name(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _gaps(study: Study, picture: Picture, notes: Sequence[str]) -> list[str]:
-    """Which groups do not have both metrics, and what lacks seeds."""
-    absent = [
-        study.sweep.label(group) for group in study.sweep.groups
-        if any(group in study.ranges[key].absent for key in picture.metrics)
-    ]  # fmt: skip
-    texts = [f"Not recorded by {', '.join(absent)}."] if absent else []
-    return texts + ([f"Missing: {'; '.join(notes)}."] if notes else [])
+    """Sentences on groups that do not have both metrics, and on those that lack seeds."""
+    without = frozenset().union(*(study.ranges[key].absent for key in picture.metrics))
+    return gap_sentences([study.sweep.label(group) for group in study.sweep.groups if group in without], notes)

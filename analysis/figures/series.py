@@ -46,11 +46,11 @@ class Series:
 
 
 def series(study: Study, metric: str) -> list[Series]:
-    """The curves of one metric, a group each; a seed whose cells are not all there is no whole curve."""
+    """The curves of one metric for every group; a seed with a missing cell has no whole curve."""
     common = study.ranges[metric]
-    found = []
+    every = []
     for group in study.sweep.groups:
-        runs = [run for run in study.sweep.runs if run.group == group]
+        runs = study.sweep.of(group)
         recorded = group not in common.absent
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
         seeds = sorted({run.seed for run in runs})
@@ -75,8 +75,8 @@ def series(study: Study, metric: str) -> list[Series]:
         ends = {seed: (x, smooth(y, _smoothing(y.size))) for seed, (x, y) in partial.items()}
         label = study.sweep.label(group)
         drawn = steps, axis, whole, tuple(having), ends
-        found.append(Series(group, label, recorded, *drawn, len(seeds), tuple(sorted(silent)), width))
-    return found
+        every.append(Series(group, label, recorded, *drawn, len(seeds), tuple(sorted(silent)), width))
+    return every
 
 
 def _average(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -85,7 +85,7 @@ def _average(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     steps = curves[0][0]
     for other, _ in curves[1:]:
         steps = np.intersect1d(steps, other)
-    return steps, np.mean([values[np.isin(own, steps)] for own, values in curves], axis=0)
+    return steps, np.mean([values[np.isin(at, steps)] for at, values in curves], axis=0)
 
 
 def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
@@ -99,13 +99,13 @@ def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
 
 
 def _shared(each: Sequence[Array]) -> Array:
-    """Every step of any curve from where all have begun to where the first ends."""
+    """All steps of any curve, from where the last one begins to where the first one ends."""
     if not each or not all(steps.size for steps in each):
         return np.empty(0)
-    if all(np.array_equal(own, each[0]) for own in each):
+    if all(np.array_equal(steps_of, each[0]) for steps_of in each):
         return each[0]
     steps: Array = np.unique(np.concatenate(each))
-    inside = (steps >= max(own[0] for own in each)) & (steps <= min(own[-1] for own in each))
+    inside = (steps >= max(steps_of[0] for steps_of in each)) & (steps <= min(steps_of[-1] for steps_of in each))
     return np.asarray(steps[inside])
 
 
@@ -133,15 +133,15 @@ def _smoothing(points: int) -> int:
 
 
 def smooth(rows: Array, width: int) -> Array:
-    """Centred mean over `width` points (odd) of each row (..., n), fewer near the ends, the same on both sides; a NaN
-    spreads no further."""
+    """Centred mean over `width` points (odd) of each row (..., n), over fewer near the ends; a NaN affects only its
+    window."""
     n = rows.shape[-1]
-    place = np.arange(n)
-    reach = np.minimum(width // 2, np.minimum(place, n - 1 - place))
+    index = np.arange(n)
+    reach = np.minimum(width // 2, np.minimum(index, n - 1 - index))
     total = np.zeros(rows.shape)
     for shift in range(-(width // 2), width // 2 + 1):
         inside = np.flatnonzero(np.abs(shift) <= reach)
-        if inside.size:  # they stand together: a slice is copied faster than places are looked up
+        if inside.size:  # they are adjacent: copying a slice is faster than indexing
             first, last = inside[0], inside[-1] + 1
             total[..., first:last] += rows[..., first + shift : last + shift]
     return np.asarray(total / (2 * reach + 1))

@@ -1,4 +1,4 @@
-"""Kaplan and Meier's curves: the share of each group's runs that has not reached a threshold yet."""
+"""Kaplan-Meier curves: the share of each group's runs that has not reached a threshold yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.figures.canvas import Sketch, brief, canvas_of, legend, look_of
+from analysis.figures.canvas import Sketch, brief, canvas_of, counted_label, gap_sentences, legend, look_of
 from analysis.findings.study import AXES, Block, Study
 from analysis.spec.metric_catalog import capital
 from analysis.stats.curve_summaries import NotEvaluable, survival
@@ -16,50 +16,49 @@ _LETTERS = 22  # of a method's label beside them
 
 
 def waiting(study: Study) -> list[Sketch]:
-    """A figure of each time-to-threshold of which a run has a time."""
+    """One figure for each threshold that has a time."""
     blocks = [block for block in study.blocks if block.measure.summary == "time_to"]
-    return [made for place, block in enumerate(blocks, 1) if (made := _waiting(study, block, f"reach_{place}"))]
+    return [made for number, block in enumerate(blocks, 1) if (made := _waiting(study, block, f"reach_{number}"))]
 
 
 def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
-    """The curves of the times that the restricted means are of."""
+    """The survival curves whose areas are the restricted means."""
     from matplotlib.ticker import MaxNLocator
 
     sweep, budget, measure = study.sweep, block.budget, block.measure
     canvas, axes = canvas_of(7.0, 3.2)
     moments = [at for at in MaxNLocator(5).tick_values(0, budget) if 0 <= at <= budget]
     entries: list[tuple[str, Any]] = []
-    notes = []
+    notes: list[str] = []
     never = []
     for group in sweep.groups:
-        own = [block.values[run.id] for run in sweep.runs if run.group == group]
-        times = [value.value for value in own if value.value is not None]
+        values = [block.values[run.id] for run in sweep.of(group)]
+        times = [value.value for value in values if value.value is not None]
         try:
-            found = survival(times, [bool(value.reached) for value in own if value.value is not None], budget)
+            curve = survival(times, [bool(value.reached) for value in values if value.value is not None], budget)
         except NotEvaluable:
             continue
         look = look_of(sweep.groups, group, markers=False)
-        x = np.concatenate(([0.0], found.times, [budget]))
-        y = np.concatenate(([1.0], found.share, found.share[-1:]))
+        x = np.concatenate(([0.0], curve.times, [budget]))
+        y = np.concatenate(([1.0], curve.share, curve.share[-1:]))
         named = {**look, "gid": f"curve--{group}", "label": "share not there yet"}
         axes.plot(x, y, drawstyle="steps-post", linewidth=1.9, clip_on=False, **named)
-        if found.censored.size:
+        if curve.censored.size:
             mark = {"color": look["color"], "gid": f"censored--{group}", "label": "cut off, not reached"}
-            left = found.share[np.searchsorted(found.times, found.censored)]
-            axes.plot(found.censored, left, "|", markersize=11, markeredgewidth=1.8, clip_on=False, **mark)
+            left = curve.share[np.searchsorted(curve.times, curve.censored)]
+            axes.plot(curve.censored, left, "|", markersize=11, markeredgewidth=1.8, clip_on=False, **mark)
         below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         down = -(22 + _ROW * (len(entries) + 1))
         label = brief(sweep.label(group), _LETTERS)
         of_group = {**below, "fontsize": 8, "gid": f"risk--{group}"}
         axes.annotate(label, (0, 0), (-14, down), ha="right", **of_group)
-        for place, at in enumerate(moments):
+        for number, at in enumerate(moments):
             count = str(int((np.asarray(times) >= at).sum()))
-            axes.annotate(count, (at, 0), (0, down), ha="center", **{**of_group, "gid": f"risk{place}--{group}"})
+            axes.annotate(count, (at, 0), (0, down), ha="center", **{**of_group, "gid": f"risk{number}--{group}"})
         entries.append((sweep.label(group), {**look, "linewidth": 1.9}))
-        if found.share[-1] == 1.0:
+        if curve.share[-1] == 1.0:
             never.append(sweep.label(group))
-        if len(times) < len(own):
-            notes.append(f"{sweep.label(group)}, {len(times)} of {len(own)} runs")
+        counted_label(sweep.label(group), len(times), len(values), "runs", notes)
     if not entries:
         return None
     axes.annotate("not there yet:", (0, 0), (-14, -22), ha="right", fontsize=8,
@@ -73,11 +72,11 @@ def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
     title = capital(measure.title)
     alike = ", their lines are one" if len(never) > 1 else ""
     above = f" No run has reached it of {', '.join(never)}{alike}." if never else ""
-    gaps = f" Missing: {'; '.join(notes)}." if notes else ""
+    gaps = "".join(f" {text}" for text in gap_sentences((), notes))
     caption = (
         f"{title} (threshold {measure.origin}): Kaplan and Meier's estimate of the share of runs that has not reached "
         f"it by then, and below how many are still on their way. A bar marks runs cut off at the budget of "
         f"{budget:g}. Where each seed has one run, the mean time in the tables is the area under its curve."
         f"{above}{gaps}"
     )
-    return Sketch(name, title, caption, canvas)
+    return Sketch(name, title, caption, canvas, kind="times")

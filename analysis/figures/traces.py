@@ -1,5 +1,4 @@
-"""The values behind a figure: what each of its lines and points shows, for a reader who points at them, for one who
-does not see them, and as CSV."""
+"""The values behind a figure: for a reader who points at a line, for one who cannot see it, and as CSV."""
 
 from __future__ import annotations
 
@@ -39,11 +38,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Trace:
-    """A line, or points of one kind. panel: its place among the panels. seed: None for all seeds together.
+    """A line, or points of one kind, (n,).
 
-    what: in words. name: of what y shows, "" where y is only a place, as x is where its axis has no name. x, y (n,);
-    interval: (low, high), (n,) each, or None; steps (n,) where x is none; values (n,) of `name` where y is only a
-    place.
+    panel: index of its panel. seed: None for all seeds together. what: in words. name: what y shows, "" where y is only
+    a position (x is one where its axis has no name). interval: (low, high). steps: where x is not a step. values: of
+    `name`, where y is only a position.
     """
 
     panel: int
@@ -59,19 +58,16 @@ class Trace:
 
     @property
     def shown(self) -> Array:
-        """The numbers that `name` is the name of."""
+        """The values of what `name` names."""
         return self.y if self.values is None else self.values
 
 
 @dataclass(frozen=True)
 class Traces:
-    """Of one figure: its panels and what is drawn there, means before seeds."""
+    """The panels of one figure and what is drawn there, means before seeds."""
 
     panels: tuple[Panel, ...]
     traces: tuple[Trace, ...]
-
-
-NONE = Traces((), ())
 
 
 def traces_of(
@@ -81,24 +77,23 @@ def traces_of(
     steps: Mapping[str, Array],
     values: Mapping[str, Array],
 ) -> Traces:
-    """What a drawing shows, once it is laid out: each of its lines that has both a group id and a label.
+    """What a drawing shows once it is laid out: each line that has a group id and a label.
 
-    intervals[gid]: low and high, one a point. names[role]: what y shows, where that is not the y axis' label.
-    steps[gid]: of the points, where x is no step. values[gid]: of the points, where y is only a place.
+    intervals, names, steps, values: as in Sketch.
     """
     panels, traces = [], []
-    for place, axes in enumerate(canvas.axes):
+    for panel, axes in enumerate(canvas.axes):
         panels.append(_panel(canvas, axes))
         for gid, what, *drawn in _lines(axes):
-            found = GID.fullmatch(gid)
-            if found is None or what.startswith("_"):
+            match = GID.fullmatch(gid)
+            if match is None or what.startswith("_"):
                 continue
-            role, seed, group = found.groups()
-            x, y = (np.asarray(own, dtype=np.float64) for own in drawn)
+            role, seed, group = match.groups()
+            x, y = (np.asarray(column, dtype=np.float64) for column in drawn)
             name = names.get(role, panels[-1].y[0])
             number = None if seed is None else int(seed)
             ends, at = intervals.get(gid), steps.get(gid)
-            traces.append(Trace(place, group, number, what, name, x, y, ends, at, values.get(gid)))
+            traces.append(Trace(panel, group, number, what, name, x, y, ends, at, values.get(gid)))
     return Traces(tuple(panels), tuple(sorted(traces, key=lambda trace: trace.seed is not None)))
 
 
@@ -128,12 +123,12 @@ def _panel(canvas: Canvas, axes: Axes) -> Panel:
     return Panel(box, x, y)
 
 
-def to_json(found: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
-    """For the page's script: five digits, and each x once. labels[group]: as a reader knows it."""
+def to_json(figure: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
+    """For the page's script: five digits, each x array once. labels: of the groups."""
     xs: dict[tuple[float | None, ...], int] = {}
     traces = []
-    most = max(20, min(_A_TRACE, _A_FIGURE // max(1, len(found.traces))))
-    for trace in found.traces:
+    most = max(20, min(_A_TRACE, _A_FIGURE // max(1, len(figure.traces))))
+    for trace in figure.traces:
         kept = _places(trace.x.size, most)
         entry: dict[str, Any] = {
             "p": trace.panel, "g": trace.group, "s": trace.seed, "w": trace.what, "n": trace.name,
@@ -146,13 +141,13 @@ def to_json(found: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
         if trace.values is not None:
             entry["v"] = _short(trace.values[kept])
         traces.append(entry)
-    panels = [{"box": _short(np.array(panel.box)), "x": _axis(panel.x), "y": _axis(panel.y)} for panel in found.panels]
-    shown = {trace.group: labels.get(trace.group, trace.group) for trace in found.traces}
+    panels = [{"box": _short(np.array(panel.box)), "x": _axis(panel.x), "y": _axis(panel.y)} for panel in figure.panels]
+    shown = {trace.group: labels.get(trace.group, trace.group) for trace in figure.traces}
     return {"panels": panels, "xs": list(xs), "traces": traces, "labels": shown}
 
 
 def _places(count: int, most: int) -> slice:
-    """At most so many of `count` points, evenly spaced, the last one among them."""
+    """A slice of at most `most` of `count` points, evenly spaced, with the last one."""
     width = max(1, -(-count // most))
     return slice((count - 1) % width if count else 0, count, width)
 
@@ -162,22 +157,22 @@ def _axis(axis: tuple[str, float, float, bool]) -> list[Any]:
 
 
 def _short(values: Array) -> tuple[float | None, ...]:
-    """Five digits of each; None where there is no number."""
+    """Each number with five digits; None for one that is not finite."""
     size = np.abs(values)
     usual = (size == 0) | ((size >= _TINY) & (size < _WHOLE))
     # Divided by an exact power of ten, a whole number is the double nearest to its decimals.
     powers = _TENS[np.clip(4 - np.floor(np.log10(np.where(usual & (size > 0), size, 1.0))), 0, None).astype(np.intp)]
     rounded = (np.rint(np.where(usual, values, 0.0) * powers) / powers).tolist()
     if not usual.all():
-        for place in np.flatnonzero(~usual).tolist():
-            rounded[place] = float(f"{values[place]:.5g}") if np.isfinite(values[place]) else None
+        for index in np.flatnonzero(~usual).tolist():
+            rounded[index] = float(f"{values[index]:.5g}") if np.isfinite(values[index]) else None
     # A whole number is shorter so. From 1e15 on JSON's readers might not know it.
     return tuple(int(v) if v is not None and v.is_integer() and abs(v) < _WHOLE else v for v in rounded)
 
 
-def to_csv(found: Traces) -> str:
-    """Everything drawn, full precision: one row a point. No field where there is no number."""
-    fields: dict[int, list[str]] = {}  # of an array, by its id: a thousand lines may stand on one
+def to_csv(figure: Traces) -> str:
+    """All values drawn, in full precision: a row per point, empty fields for what does not exist."""
+    fields: dict[int, list[str]] = {}  # of an array, by its id: a thousand lines may share one
 
     def of(values: Array | None, count: int) -> Iterable[str]:
         if values is None:
@@ -189,9 +184,9 @@ def to_csv(found: Traces) -> str:
     before_y: dict[tuple[object, ...], list[str]] = {}  # likewise
     header = ("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high")
     parts = [_row(*header)]
-    for trace in found.traces:
+    for trace in figure.traces:
         about = _row(trace.panel, trace.group, trace.seed, trace.what)[:-1]
-        names = found.panels[trace.panel].x[0], trace.name
+        names = figure.panels[trace.panel].x[0], trace.name
         n = trace.x.size
         same = (*names, id(trace.steps), id(trace.x))
         if same not in before_y:
@@ -200,10 +195,10 @@ def to_csv(found: Traces) -> str:
             before_y[same] = [f",{step},{across},{x},{up}," for step, x in both]
         y = _fields(trace.shown) if trace.name else repeat("", n)
         if trace.interval is None:
-            rows = [f"{about}{place}{value},,\n" for place, value in zip(before_y[same], y, strict=True)]
+            rows = [f"{about}{before}{value},,\n" for before, value in zip(before_y[same], y, strict=True)]
         else:
             columns = before_y[same], y, *(of(end, n) for end in trace.interval)
-            rows = [f"{about}{place}{value},{low},{high}\n" for place, value, low, high in zip(*columns, strict=True)]
+            rows = [f"{about}{before}{value},{low},{high}\n" for before, value, low, high in zip(*columns, strict=True)]
         parts.append("".join(rows))  # at once: a million rows side by side take more memory than time
     return "".join(parts)
 
@@ -215,38 +210,36 @@ def _row(*cells: object) -> str:
 
 
 def _fields(values: Array) -> list[str]:
-    """Each number as repr writes it, "" where there is none."""
+    """Each number as repr writes it, "" for NaN."""
     if not values.size:
         return []
     text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1]
-    found = text.replace("null", "").split(",")
-    # A million calls of repr would take as long as the rest of a report; it writes 1e-05 where 0.00001 stands here.
+    fields = text.replace("null", "").split(",")
+    # A million calls of repr would take as long as the rest of a report; it writes 1e-05 where orjson writes 0.00001.
     unlike = ("e", "0.0000")
     if not any(part in text for part in unlike):
-        return found
-    return [repr(float(field)) if any(part in field for part in unlike) else field for field in found]
+        return fields
+    return [repr(float(field)) if any(part in field for part in unlike) else field for field in fields]
 
 
 SUMMARY = ("method", "what", "points", "first", "last", "lowest", "highest")
 
 
-def summary(found: Traces, labels: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """A row, as SUMMARY names its cells, for what is drawn of each method: for a reader who does not see the drawing.
-
-    Seeds stand here only where nothing is drawn of all seeds together.
-    """
-    together = {trace.group for trace in found.traces if trace.seed is None}
+def summary(figure: Traces, labels: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """A row per line drawn, with the cells of SUMMARY, for readers who cannot see the drawing. A method's
+    seeds are listed only if it has no line for all of them."""
+    together = {trace.group for trace in figure.traces if trace.seed is None}
     rows: list[tuple[str, ...]] = []
-    for trace in found.traces:
+    for trace in figure.traces:
         usable = np.isfinite(trace.x) & np.isfinite(trace.y)
         if not usable.any() or (trace.seed is not None and trace.group in together):
             continue
         x, y = trace.x[usable], trace.shown[usable]
-        panel = f"panel {trace.panel + 1}: " if len(found.panels) > 1 else ""
-        name = f"{trace.name}: " if len({t.name for t in found.traces}) > 1 else ""
+        panel = f"panel {trace.panel + 1}: " if len(figure.panels) > 1 else ""
+        name = f"{trace.name}: " if len({t.name for t in figure.traces}) > 1 else ""
         if not trace.name:  # y is only a place: x is what is shown
             cells = (_number(x[0]), _number(x[-1]), _number(x.min()), _number(x.max()))
-        elif trace.values is not None or not found.panels[trace.panel].x[0]:
+        elif trace.values is not None or not figure.panels[trace.panel].x[0]:
             cells = (_number(y[0]), _number(y[-1]), _number(y.min()), _number(y.max()))
         else:
             cells = (_at(x[0], y[0]), _at(x[-1], y[-1]), _at(x[y.argmin()], y.min()), _at(x[y.argmax()], y.max()))

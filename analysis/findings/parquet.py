@@ -13,13 +13,13 @@ from analysis.data.run_values import value_of
 from analysis.findings.study import Study, range_of
 
 
-def results(found: Study) -> bytes:
+def results(study: Study) -> bytes:
     """Parquet: run, group, seed, metric, summary, value; one row a run and summary, for every metric that was
     recorded."""
-    runs, settings = found.sweep.runs, found.settings
+    runs, settings = study.sweep.runs, study.settings
     rows: list[tuple[str, str, int, str, str, float | None]] = []
     for metric in sorted({name for run in runs for name in run.curves.values}):
-        common = found.ranges.get(metric) or range_of(found.sweep, settings, metric)
+        common = study.ranges.get(metric) or range_of(study.sweep, settings, metric)
         direction = settings.direction_of(metric)
         for run in runs:
             if metric not in run.curves.values:
@@ -27,7 +27,7 @@ def results(found: Study) -> bytes:
             for summary in ("auc", "best", "final") if direction else ("auc", "final"):
                 value = value_of(common, run.id, summary, window=settings.window, direction=direction or "higher")
                 rows.append((run.id, run.group, run.seed, metric, summary, value.value))
-    for block in found.blocks:
+    for block in study.blocks:
         if block.measure.summary == "time_to":
             name = f"time_to {block.measure.threshold!r}"
             rows += [

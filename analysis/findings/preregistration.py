@@ -9,26 +9,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-BEFORE, UNRECORDED = "before any run was done", "not recorded"
+from typing import Any, NamedTuple
 
 
-def declared(folder: Path, hypotheses: Mapping[str, Any]) -> dict[str, str]:
-    """For each hypothesis, by id as the plan states it, when exactly that was declared first.
+class Declaration(NamedTuple):
+    """How many of the planned runs were done when a hypothesis was declared."""
+
+    done: int
+    planned: int
+
+
+def declared(folder: Path, hypotheses: Mapping[str, Any]) -> dict[str, Declaration]:
+    """The first declaration of each hypothesis, by id, exactly as the plan states it; those not recorded are left out.
 
     folder: multirun/<experiment>. A file that is absent or unreadable records nothing.
     """
+    first: dict[str, Declaration] = {}
     try:
-        declarations = json.loads((folder / "hypotheses.json").read_text(encoding="utf-8"))["declarations"]
-        said = [(one["hypotheses"], one["planned"], len(one["done"])) for one in declarations]
-    except (OSError, ValueError, KeyError, TypeError):
-        return dict.fromkeys(hypotheses, UNRECORDED)
-    return {name: _when(name, stated, said) for name, stated in hypotheses.items()}
-
-
-def _when(name: str, stated: Any, said: list[tuple[Mapping[str, Any], int, int]]) -> str:
-    for known, planned, done in said:
-        if known.get(name) == stated:
-            return BEFORE if done == 0 else f"with {done} of {planned} runs done"
-    return UNRECORDED
+        for entry in json.loads((folder / "hypotheses.json").read_text(encoding="utf-8"))["declarations"]:
+            for name, stated in hypotheses.items():
+                if entry["hypotheses"].get(name) == stated:
+                    first.setdefault(name, Declaration(len(entry["done"]), entry["planned"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return first

@@ -1,4 +1,4 @@
-"""The comparisons of an experiment: every group against the baseline, for each measure, with a verdict in words."""
+"""The comparisons of an experiment: every group against the baseline, for each measure, with their outcomes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,17 @@ from numpy.typing import NDArray
 from analysis.data import cells, derived
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.sweep import Run, Sweep
-from analysis.numbers import format_number, format_p
+from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
+from analysis.numbers import format_number
+from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.threshold import Target
 from analysis.stats import compare, t_test
 from analysis.stats.compare import FamilyResult, PairedResult
 from analysis.stats.curve_summaries import restricted_mean
-from analysis.stats.resolution import cannot_decide, floor, multiplied, seeds_needed
+from analysis.stats.resolution import EXACT_UP_TO, floor, multiplied, seeds_needed
 
-SUMMARIES = {
-    "final": "final value",
-    "auc": "area under the curve",
-    "best": "best value",
-    "mean": "mean",
-    "early": "mean of the first tenth",
-    "early_variance": "variance from step to step, in the first tenth,",
-    "slope": "slope a step",
-    "trend": "Kendall's rank correlation with the step",
-    "lowest_relative": "least value, as a share of the first,",
-    "largest_change": "largest change within the window, as a share of the largest value,",
-}
 AXES = {"steps": "steps", "samples": "responses"}  # what times are counted in
 
 
@@ -39,7 +29,7 @@ AXES = {"steps": "steps", "samples": "responses"}  # what times are counted in
 class Measure:
     """What is compared: a summary of a metric.
 
-    threshold, its origin and what passes on the axis are for time_to; direction None: neither way is better.
+    threshold, its origin and axis are for time_to. direction None: neither direction is better.
     """
 
     metric: str
@@ -56,7 +46,8 @@ class Measure:
         if self.summary == "time_to":
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
             return f"{AXES[self.axis]} until {label} reaches {goal}"
-        return f"{SUMMARIES[self.summary]} of {label}"
+        registered = registry.summary_of(self.summary)
+        return f"{registered.title if registered else self.summary} of {label}"
 
     @property
     def unit(self) -> str:
@@ -68,12 +59,22 @@ class Measure:
         """Which way is better for the compared number: earlier is better for a time."""
         return "lower" if self.summary == "time_to" else self.direction
 
+    @property
+    def sign(self) -> float:
+        """-1 where lower is better, else 1: times a difference, it is positive where the group is better."""
+        return -1.0 if self.better == "lower" else 1.0
+
+    @property
+    def with_unit(self) -> str:
+        """The title and the unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
 
 @dataclass(frozen=True)
 class Estimate:
     """A group on its own: mean over seeds with its t interval; reached: (k, n) runs for time_to.
 
-    recorded: False for a group that does not have the metric at all, which is no gap.
+    recorded: False if no run of the group has the metric, which is not a gap.
     """
 
     group: str
@@ -83,16 +84,22 @@ class Estimate:
     mean: float | None
     interval: tuple[float, float] | None
     reached: tuple[int, int] | None
-    gaps: tuple[str, ...]
+    gaps: tuple[Gap, ...]
     recorded: bool = True
+
+    @property
+    def cut(self) -> bool:
+        """Whether some times are cut at the budget, of which no t interval is right."""
+        return self.reached is not None and self.reached[0] < self.reached[1]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A group against the baseline.
 
-    p: of the test that decides; adjusted: for the family. seeds[i] has a[i] and b[i]. reached: for time_to, (k, n) of
-    the runs that a is of, then of those that b is of.
+    p: of the test that decides; adjusted: for the family. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE;
+    None where the p value alone leaves it open. seeds[i] has a[i] and b[i]. gaps: seeds without a pair. notes: what is
+    left out. reached: for time_to, (k, n) of the runs that a is of, then of those that b is of.
     """
 
     group: str
@@ -103,10 +110,22 @@ class Comparison:
     result: PairedResult
     p: float | None
     adjusted: float | None
-    verdict: str
-    gaps: tuple[str, ...]
+    outcome: Outcome
+    ground: Ground | None
+    gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
     reached: tuple[tuple[int, int], tuple[int, int]] | None = None
+
+    @property
+    def times_cut(self) -> tuple[int, int]:
+        """How many times of the group, and of the baseline, are not times but the budget."""
+        own, theirs = (n - k for k, n in self.reached or ((0, 0), (0, 0)))
+        return own, theirs
+
+    @property
+    def difference(self) -> float:
+        """The mean difference, 0 where there is none."""
+        return self.result.mean_difference or 0.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +141,14 @@ class Block:
     estimates: tuple[Estimate, ...]
     comparisons: tuple[Comparison, ...]
     family: FamilyResult | None
+
+    def estimate(self, group: str) -> Estimate:
+        """What the group reaches on its own."""
+        return next(estimate for estimate in self.estimates if estimate.group == group)
+
+    def comparison(self, group: str) -> Comparison | None:
+        """The group against the baseline; None for the baseline."""
+        return next((comparison for comparison in self.comparisons if comparison.group == group), None)
 
 
 @dataclass(frozen=True)
@@ -141,11 +168,11 @@ class Study:
 
 def study(sweep: Sweep, settings: Settings) -> Study:
     """Summarise and compare: the same sweep and settings give the same study."""
-    wanted = [*settings.metrics, *(target.metric for target in settings.time_to)]
-    wanted += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
+    metrics = [*settings.metrics, *(target.metric for target in settings.time_to)]
+    metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
     claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
-    sweep, wanted = derived.added(sweep, claimed), wanted + claimed
-    ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(wanted)}
+    sweep, metrics = derived.added(sweep, claimed), metrics + claimed
+    ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
     measures = []
     for metric in settings.metrics:
         direction = settings.direction_of(metric)
@@ -165,11 +192,6 @@ def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     return common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis)
 
 
-def block_of(found: Study, metric: str, summary: str) -> Block | None:
-    """The first block of that metric and summary."""
-    return next((b for b in found.blocks if b.measure.metric == metric and b.measure.summary == summary), None)
-
-
 def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:
     """The time until the target's metric reaches its threshold."""
     threshold, origin = _threshold(sweep, settings, common, target)
@@ -185,9 +207,9 @@ def _threshold(
     share = target.baseline_final or 0.0
     if sweep.baseline is None:
         return None, f"{share:g} x the baseline's final value, but there is no baseline"
-    runs = [run for run in sweep.runs if run.group == sweep.baseline]
+    runs = sweep.of(sweep.baseline)
     values = {run.id: value_of(common, run.id, "final", window=settings.window, direction="higher") for run in runs}
-    means = cells.means(cells.keep({(run.seed, run.cell): values[run.id].value for run in runs}))
+    means = cells.means(cells.keep_runs(runs, values))
     seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
     origin = f"{share:g} x the final value of {sweep.label(sweep.baseline)}, {seeds}"
     return (share * float(np.mean(list(means.values()))), origin) if means else (None, origin)
@@ -225,68 +247,58 @@ def versus(
     kept: dict[str, cells.Kept] = {}
     estimates = []
     for group in sweep.groups:
-        runs = [run for run in sweep.runs if run.group == group]
-        kept[group] = cells.keep({(run.seed, run.cell): values[run.id].value for run in runs})
+        runs = sweep.of(group)
+        kept[group] = cells.keep_runs(runs, values)
         estimates.append(_estimate(group, runs, kept[group], values, measure, common, settings.alpha))
     pairs = {
-        group: cells.leave_out(cells.pair(kept[group], kept[other], (group, other)), (left_out or {}).get(group, {}))
+        group: cells.pair(kept[group], kept[other], (group, other), (left_out or {}).get(group, {}))
         for group, other in against.items()
     }
+    planned = {group: {run.seed for run in sweep.of(group)} for group in sweep.groups}
     matrix = _matrix(pairs)
     test = "signflip" if measure.summary == "time_to" else settings.test
     adjusted = None
     if against:
         adjusted = compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
     comparisons = []
-    for place, (group, baseline) in enumerate(against.items()):
-        reached = _reached(sweep, values, pairs[group], (group, baseline)) if measure.summary == "time_to" else None
-        result = _compare(pairs[group], measure, settings, reached)
+    for column, (group, baseline) in enumerate(against.items()):
+        pair = pairs[group]
+        reached = _reached(sweep, values, pair, (group, baseline)) if measure.summary == "time_to" else None
+        result = _compare(pair, measure, settings, reached)
         p = {"paired_t": result.p_t, "signflip": result.p_signflip, "wilcoxon": result.p_wilcoxon}[test]
-        q = adjusted.p[place] if adjusted else p
+        q = adjusted.p[column] if adjusted else p
         if p is None and result.p_signflip is None:
             q = None
-        without = [sweep.label(name) for name in (baseline, group) if name in common.absent]
-        verdict = f"not recorded by {' and '.join(without)}" if without else None
-        if verdict is None and strangers(sweep, group, baseline):
-            verdict = "no common seed: see the unpaired comparison"
-        lost = {} if without else pairs[group].lost
+        without = tuple(name for name in (baseline, group) if name in common.absent)
+        ground: Ground | None
+        if without:
+            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
+        elif not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
+            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
+        elif reached and not any(k for k, _ in reached) and result.n:
+            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
+        else:
+            times = multiplied("" if adjusted is None else adjusted.method, test, len(against))
+            outcome, ground = _outcome(result, q, times, settings.alpha)
+        gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
         comparisons.append(
-            Comparison(
-                group,
-                baseline,
-                pairs[group].seeds,
-                pairs[group].a,
-                pairs[group].b,
-                result,
-                p,
-                q,
-                verdict or _verdict(result, q, adjusted, test, len(against), settings, measure, sweep.label(baseline)),
-                tuple(f"seed {seed}: {why}" for seed, why in lost.items()),
-                pairs[group].notes,
-                reached,
-            )
-        )
+            Comparison(group, baseline, pair.seeds, pair.a, pair.b, result, p, q, outcome, ground, gaps, pair.notes,
+                       reached)
+        )  # fmt: skip
     return Block(
         measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), adjusted
     )
 
 
-def strangers(sweep: Sweep, group: str, other: str) -> bool:
-    """Whether both groups have seeds planned, and none in common."""
-    own, theirs = ({run.seed for run in sweep.runs if run.group == name} for name in (group, other))
-    return bool(own and theirs) and not own & theirs
-
-
-def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[str, ...]:
-    found = []
+def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[Gap, ...]:
+    gaps = []
     for run in runs:
         value = values[run.id]
-        where = f"seed {run.seed}" + "".join(f", {label} {level}" for label, level in run.cell)
         if value.value is None:
-            found.append(f"{where}: {value.reason}")
+            gaps.append(Gap(run.seed, run.cell, value.reason or ""))
         elif value.carried:
-            found.append(f"{where}: last value carried forward ({run.problem or 'it ends early'})")
-    return tuple(found)
+            gaps.append(Gap(run.seed, run.cell, f"last value carried forward ({run.problem or 'it ends early'})"))
+    return tuple(gaps)
 
 
 def _estimate(
@@ -317,23 +329,23 @@ def _estimate(
 
 
 def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
-    seeds = sorted({seed for found in pairs.values() for seed in found.seeds})
+    seeds = sorted({seed for pair in pairs.values() for seed in pair.seeds})
     matrix = np.full((len(seeds), len(pairs)), np.nan)
-    for column, found in enumerate(pairs.values()):
-        matrix[[seeds.index(seed) for seed in found.seeds], column] = t_test.difference(found.a, found.b)
+    for column, pair in enumerate(pairs.values()):
+        matrix[[seeds.index(seed) for seed in pair.seeds], column] = t_test.difference(pair.a, pair.b)
     return matrix
 
 
 def _reached(
     sweep: Sweep, values: Mapping[str, Value], pairs: cells.Pairs, names: tuple[str, str]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How many of the runs that a pair of groups is compared on reached the threshold, and how many these are."""
-    own, theirs = (
+    """How many of the compared runs of two groups reached the threshold, and how many there are."""
+    reached, reached_by_other = (
         [bool(values[run.id].reached) for run in sweep.runs
          if run.group == name and run.seed in pairs.seeds and run.cell in used]
         for name, used in zip(names, pairs.cells, strict=True)
     )  # fmt: skip
-    return (sum(own), len(own)), (sum(theirs), len(theirs))
+    return (sum(reached), len(reached)), (sum(reached_by_other), len(reached_by_other))
 
 
 def _compare(
@@ -341,45 +353,28 @@ def _compare(
 ) -> PairedResult:
     direction = measure.better or "higher"
     result = compare.paired(pairs.a, pairs.b, settings.alpha, direction=direction, seed=settings.seed)
-    censored = sum(n - k for k, n in reached or ())
-    if censored == 0:
+    if not any(k < n for k, n in reached or ()):
         return result
+    # The sign flips of the restricted mean hold; a t interval would not.
     result = replace(result, interval=None, d_z=None, p_t=None, detectable=None)
-    if not any(k for k, _ in reached or ()):
-        why = "neither group reached the threshold within the budget: there is no time to compare"
-        return replace(result, mean_difference=None, p_signflip=None, p_wilcoxon=None, reason=why)
-    why = f"{times_cut(censored)}: sign flips of the restricted mean decide, a t interval would not hold"
-    return replace(result, reason="; ".join(filter(None, (result.reason, why))))
+    if any(k for k, _ in reached or ()):
+        return result
+    return replace(result, mean_difference=None, p_signflip=None, p_wilcoxon=None)
 
 
-def times_cut(count: int) -> str:
-    """That so many times are no times, but the budget."""
-    return f"{count} times are cut at the budget" if count > 1 else "one time is cut at the budget"
-
-
-def _verdict(
-    result: PairedResult,
-    p: float | None,
-    family: FamilyResult | None,
-    test: str,
-    size: int,
-    settings: Settings,
-    measure: Measure,
-    baseline: str,
-) -> str:
+def _outcome(result: PairedResult, p: float | None, times: int, alpha: float) -> tuple[Outcome, Ground | None]:
+    """What an adjusted p says of a difference; `times`: as resolution.multiplied has it."""
     if result.n == 0:
-        return "not evaluable: no seed has both"
+        return Outcome.NOT_EVALUABLE, Ground(Reason.NO_PAIR)
     if result.mean_difference is not None and result.ties == result.n:
-        return f"equal in all {result.n} seeds" if result.n > 1 else "equal in the only seed"
+        return Outcome.EQUAL, None
     if p is None or result.mean_difference is None:
-        return f"not evaluable: {result.reason}"
-    above = result.mean_difference > 0
-    if p <= settings.alpha:
-        if measure.summary == "time_to":
-            return f"{'later' if above else 'earlier'} than {baseline}"
-        word = {None: ("higher", "lower"), "higher": ("better", "worse"), "lower": ("worse", "better")}[measure.better]
-        return f"{word[0] if above else word[1]} than {baseline}"
-    times = multiplied("" if family is None else family.method, test, size)
-    if times * floor(result.n - result.ties) > settings.alpha:
-        return cannot_decide(result.n, seeds_needed(settings.alpha, times), result.ties)
-    return f"undecided with n = {result.n}: p = {format_p(p, settings.alpha)}"
+        return Outcome.NOT_EVALUABLE, Ground(Reason.NO_TEST, detail=result.reason or "")
+    if p <= alpha:
+        return (Outcome.HIGHER if result.mean_difference > 0 else Outcome.LOWER), None
+    if times * floor(result.n - result.ties) <= alpha:
+        return Outcome.INCONCLUSIVE, None
+    needed = seeds_needed(alpha, times)
+    if result.n > EXACT_UP_TO and needed + result.ties <= result.n:
+        return Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_DRAWS)
+    return Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_SEEDS, n=result.n, ties=result.ties, needed=needed + result.ties)

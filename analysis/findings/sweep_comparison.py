@@ -1,5 +1,5 @@
-"""Two sweeps side by side: the runs they share, how their configurations differ, and each group of one against the
-group of that name in the other, over the same seeds."""
+"""Two sweeps side by side: common runs, differences of their configurations, and each group of one against the group of
+the same name in the other, over common seeds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import yaml
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep, leaves
+from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.study import Block, Measure, Study, range_of, time_to, versus
 from analysis.spec.settings import Settings
 from launcher import files
-from launcher.run import folder
+from launcher.run.folder import read_config, run_folder
 
 SIDES = ("A", "B")
 SAME = "the same run in both"
@@ -26,7 +27,8 @@ _OWN = ("format", "id", "identity", "base", "seed")  # what is each run's own, o
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that differs. where: groups by name, or what else it is of; a, b: as shown, "" where it is absent."""
+    """A setting that differs. where: names of groups, or what else it belongs to; a, b: as shown, "" where it is
+    absent."""
 
     where: tuple[str, ...]
     key: str
@@ -35,7 +37,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Beside:
+class SweepComparison:
     """Sweeps `a` and `b` as one study whose groups are A/NAME and B/NAME, each pair of a name compared as B - A.
 
     shared: ids of the runs that both have, which is more than an id that both have: one configuration may have been run
@@ -51,9 +53,9 @@ class Beside:
     differences: tuple[Difference, ...]
 
 
-def beside(a: Sweep, b: Sweep, asked: Settings) -> Beside:
-    """Compare two sweeps by the settings of the first. Seeds of which both have the same run are no pair: their
-    difference is zero by construction."""
+def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
+    """Compare two sweeps by the settings of the first. Seeds with the same run in both are not pairs: their difference
+    is zero by construction."""
     joined = _join(a, b)
     paired = tuple(group for group in a.groups if group in b.groups)
     against = {f"B/{group}": f"A/{group}" for group in paired}
@@ -62,36 +64,40 @@ def beside(a: Sweep, b: Sweep, asked: Settings) -> Beside:
     same = {
         f"B/{group}": {run.seed: SAME for run in b.runs if run.group == group and run.id in shared} for group in paired
     }
-    ranges = {
-        metric: range_of(joined, asked, metric) for metric in (*asked.metrics, *(t.metric for t in asked.time_to))
-    }
-    measures = [Measure(asked.metric, asked.summary, asked.direction)] if asked.summary != "time_to" else []
-    measures += [Measure(metric, "final", asked.direction_of(metric)) for metric in asked.metrics]
-    measures += [Measure(metric, "auc", asked.direction_of(metric)) for metric in asked.metrics]
-    times = [time_to(joined, asked, ranges[target.metric], target) for target in asked.time_to]
-    first = [one for one in times if asked.summary == "time_to" and one.metric == asked.metric]
-    ordered = dict.fromkeys([*first, *measures, *times])
-    blocks = [versus(joined, asked, ranges[one.metric], one, against, same) for one in ordered]
-    found = Study(joined, asked, tuple(_named(block, same) for block in blocks), ranges)
+    metrics = (*settings.metrics, *(target.metric for target in settings.time_to))
+    ranges = {metric: range_of(joined, settings, metric) for metric in metrics}
+    times = [time_to(joined, settings, ranges[target.metric], target) for target in settings.time_to]
+    if settings.summary == "time_to":
+        first = [measure for measure in times if measure.metric == settings.metric]
+    else:
+        first = [Measure(settings.metric, settings.summary, settings.direction)]
+    others = [
+        Measure(metric, summary, settings.direction_of(metric))
+        for summary in ("final", "auc")
+        for metric in settings.metrics
+    ]
+    measures = dict.fromkeys([*first, *others, *times])
+    blocks = [versus(joined, settings, ranges[measure.metric], measure, against, same) for measure in measures]
+    study = Study(joined, settings, tuple(_named(block, same) for block in blocks), ranges)
     alone = {
-        "A": tuple(group for group in a.groups if group not in paired),
-        "B": tuple(group for group in b.groups if group not in paired),
+        side: tuple(group for group in sweep.groups if group not in paired)
+        for side, sweep in zip(SIDES, (a, b), strict=True)
     }
-    return Beside(a, b, found, shared, paired, alone, tuple(_differences(a, b, paired)))
+    return SweepComparison(a, b, study, shared, paired, alone, tuple(_differences(a, b, paired)))
 
 
-def _alike(one: Curves, other: Curves) -> bool:
-    """Whether two logs are of one run: two that are run never take the same time in all their steps."""
+def _alike(log: Curves, other: Curves) -> bool:
+    """Whether two logs are of one run: two runs never take the same time in all their steps."""
     return (
-        one.steps.size > 0
-        and np.array_equal(one.steps, other.steps)
-        and one.values.keys() == other.values.keys()
-        and all(np.array_equal(values, other.values[key], equal_nan=True) for key, values in one.values.items())
+        log.steps.size > 0
+        and np.array_equal(log.steps, other.steps)
+        and log.values.keys() == other.values.keys()
+        and all(np.array_equal(values, other.values[key], equal_nan=True) for key, values in log.values.items())
     )
 
 
 def _join(a: Sweep, b: Sweep) -> Sweep:
-    """One sweep of the runs of both, every id made unique: what has the same id may have been run twice."""
+    """One sweep of the runs of both, with unique ids: the same id may have been run twice."""
     groups: dict[str, Any] = {}
     runs: list[Run] = []
     for side, sweep in zip(SIDES, (a, b), strict=True):
@@ -108,15 +114,16 @@ def _join(a: Sweep, b: Sweep) -> Sweep:
 
 def _named(block: Block, same: Mapping[str, Mapping[int, str]]) -> Block:
     """A comparison that has no pair but the same runs says so."""
+    ground = Ground(Reason.SAME_RUNS)
     comparisons = tuple(
-        replace(one, verdict="the same runs") if one.result.n == 0 and same[one.group] else one
-        for one in block.comparisons
+        replace(c, outcome=Outcome.NOT_EVALUABLE, ground=ground) if c.result.n == 0 and same[c.group] else c
+        for c in block.comparisons
     )
     return replace(block, comparisons=comparisons)
 
 
 def _differences(a: Sweep, b: Sweep, paired: Sequence[str]) -> Iterator[Difference]:
-    """What the plans ask for differently, then the code, then the frozen configurations of each pair of groups."""
+    """The differences between the plans, then the code, then the frozen configurations of each pair of groups."""
     plans = [
         _flat({key: sweep.plan.get(key) for key in ("steps", "seeds", "baseline", "analysis")}) for sweep in (a, b)
     ]
@@ -128,8 +135,8 @@ def _differences(a: Sweep, b: Sweep, paired: Sequence[str]) -> Iterator[Differen
     yield from _unequal(("code",), *commits)
     by_setting: dict[tuple[str, str, str], list[str]] = {}
     for group in paired:
-        for found in _unequal((group,), _settings(a, group), _settings(b, group)):
-            by_setting.setdefault((found.key, found.a, found.b), []).append(group)
+        for difference in _unequal((group,), _settings(a, group), _settings(b, group)):
+            by_setting.setdefault((difference.key, difference.a, difference.b), []).append(group)
     for (key, left, right), groups in by_setting.items():
         yield Difference(tuple(groups), key, left, right)
 
@@ -141,20 +148,20 @@ def _unequal(where: tuple[str, ...], a: Mapping[str, str], b: Mapping[str, str])
 
 
 def _settings(sweep: Sweep, group: str) -> dict[str, str]:
-    """Every key of the group's frozen configurations, with the values that its runs have."""
+    """Every key of the group's frozen configurations, with the values of its runs."""
     values: dict[str, list[str]] = {}
     bases: dict[str, Any] = {}
     for run in sweep.runs:
         if run.group == group:
             for key, value in _flat(_frozen(sweep.folder.parent, run.id, bases)).items():
                 values.setdefault(key, []).append(value)
-    return {key: _joined(found) for key, found in values.items()}
+    return {key: _joined(each) for key, each in values.items()}
 
 
 def _frozen(multirun: Path, run_id: str, bases: dict[str, Any]) -> dict[str, Any]:
-    """A run's own configuration beside the base that it names; nothing where the run has not been started."""
+    """A run's own configuration and the base that it names; empty if the run has not been started."""
     try:
-        config = folder.read_config(folder.run_folder(multirun, run_id))
+        config = read_config(run_folder(multirun, run_id))
         name = str(config.get("base"))
         path = multirun / "bases" / f"{name}.yaml"
         if name not in bases:
@@ -165,7 +172,7 @@ def _frozen(multirun: Path, run_id: str, bases: dict[str, Any]) -> dict[str, Any
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, str]:
-    """The leaves by dotted key, as JSON writes them."""
+    """The leaves by dotted key, in JSON."""
     return {key: json.dumps(value, ensure_ascii=False, default=str) for key, value in leaves(config).items()}
 
 

@@ -1,6 +1,6 @@
-"""Runs of other tools in the form of an experiment of ours: run folders and a plan.json, so that the report reads them.
+"""Imports runs of other tools as an experiment: run folders and a plan.json, which the report reads like any other.
 
-Everything is read and named before anything is put in its place; what is imported again replaces what was imported.
+Everything is read and named before anything is written. Importing again replaces what was imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
 from analysis.spec.settings import settings
 from launcher import files
-from launcher.run import folder as folders
+from launcher.run.folder import read_provenance, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
 __all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
 
@@ -31,9 +33,11 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class Asked:
-    """What to import and what to ask of it. into: multirun/NAME; metrics: the first is the question; direction: which
-    way is better for it; analysis: a YAML file with the whole section instead; step: the metric that counts W&B's
-    steps."""
+    """What to import, and the questions for its analysis.
+
+    into: multirun/NAME. metrics: the first is the question. direction: which way is better for it. analysis: a YAML
+    file with the whole section instead. step: the metric that counts W&B's steps.
+    """
 
     sources: tuple[Path, ...]
     into: Path
@@ -59,56 +63,52 @@ class Done:
 def import_runs(asked: Asked) -> Done:
     """Write run folders beside INTO and INTO/plan.json.
 
-    Raises BadImport, before anything stands there, with everything that is wrong; validation.BadPlan where the
-    analysis asks for something unknown.
+    Raises BadImport with all problems, before anything is written, and validation.BadPlan where the analysis asks for
+    something unknown.
     """
-    _check_into(asked.into)
+    former = asked.into / "plan.json"
+    if former.exists() and "imported" not in json.loads(former.read_bytes()):
+        raise BadImport(f"--into {asked.into}: an experiment of launch.py has this folder; fix: choose another name")
     multirun = asked.into.parent
     multirun.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=multirun) as aside:
-        found = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
-        if not found:
+        runs = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
+        if not runs:
             raise BadImport(
                 f"{', '.join(map(str, asked.sources))}: no run-*.wandb and no event file of TensorBoard is there; "
                 "fix: give the folders that hold them"
             )
-        _refuse_twins(found)
-        named, left_out = name(found, asked.naming)
+        _refuse_twins(runs)
+        named, left_out = name(runs, asked.naming)
         groups = _groups(named, asked.baseline)
         order = list(groups)
-        named.sort(key=lambda one: (order.index(one.group), one.seed, json.dumps(one.factors, sort_keys=True)))
-        section = _analysis(asked, found)
+        named.sort(key=lambda run: (order.index(run.group), run.seed, json.dumps(run.factors, sort_keys=True)))
+        section = _analysis(asked, runs)
         plan = _plan(asked, named, groups, section)
-        wanted = settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
-        _check_recorded(asked, wanted.keys(), found)
-        for one, entry in zip(named, plan["runs"], strict=True):
-            _check_place(folders.run_folder(multirun, entry["id"]), asked.into.name, one)
-        for place, (one, entry) in enumerate(zip(named, plan["runs"], strict=True)):
-            _put(one, folders.run_folder(multirun, entry["id"]), asked.into.name, Path(aside) / f"former-{place}")
+        needed = settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
+        _check_recorded(asked, needed.keys(), runs)
+        for named_run, entry in zip(named, plan["runs"], strict=True):
+            _check_place(run_folder(multirun, entry["id"]), asked.into.name, named_run)
+        for number, (named_run, entry) in enumerate(zip(named, plan["runs"], strict=True)):
+            former_run = Path(aside) / f"former-{number}"
+            _put(named_run, run_folder(multirun, entry["id"]), asked.into.name, former_run)
     asked.into.mkdir(exist_ok=True)
     files.write_json(asked.into / "plan.json", plan)
     counts = {group: sum(entry["group"] == group for entry in plan["runs"]) for group in plan["groups"]}
-    gaps = tuple(f"{one.place}: {one.found.problem} ({one.found.place})" for one in named if one.found.problem)
+    gaps = tuple(f"{run.place}: {run.found.problem} ({run.found.place})" for run in named if run.found.problem)
     return Done(asked.into / "plan.json", counts, gaps, tuple(left_out))
 
 
-def _check_into(into: Path) -> None:
-    """A folder that an experiment of the launcher has is not written over."""
-    plan = into / "plan.json"
-    if plan.exists() and "imported" not in json.loads(plan.read_bytes()):
-        raise BadImport(f"--into {into}: an experiment of launch.py has this folder; fix: choose another name")
-
-
-def _check_place(folder: Path, name: str, one: Named) -> None:
-    """A run folder that another has is not written over."""
+def _check_place(folder: Path, name: str, run: Named) -> None:
+    """Refuse to overwrite a run folder of another experiment."""
     if not folder.exists():
         return
     try:
-        imported = (folders.read_provenance(folder) or {}).get("imported")
+        imported = (read_provenance(folder) or {}).get("imported")
     except ValueError:
         imported = None
     if not isinstance(imported, Mapping) or imported.get("experiment") != name:
-        raise BadImport(f"run {one.found.name}: {folder} belongs to another experiment; fix: choose another --into")
+        raise BadImport(f"run {run.found.name}: {folder} belongs to another experiment; fix: choose another --into")
 
 
 def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
@@ -127,33 +127,33 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], stage_in)
 
 
-def _refuse_twins(found: Sequence[Found]) -> None:
-    names = [run.name for run in found]
-    twins = sorted({one for one in names if names.count(one) > 1})
+def _refuse_twins(runs: Sequence[Found]) -> None:
+    names = [run.name for run in runs]
+    twins = sorted({twin for twin in names if names.count(twin) > 1})
     if twins:
-        where = {one: ", ".join(run.place for run in found if run.name == one) for one in twins}
+        where = {twin: ", ".join(run.place for run in runs if run.name == twin) for twin in twins}
         raise BadImport(
-            "\n".join(f"run {one}: two runs are called so ({where[one]}); fix: import them apart" for one in twins)
+            "\n".join(f"run {twin}: two runs are called so ({where[twin]}); fix: import them apart" for twin in twins)
         )
 
 
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
-    """The name of each group, which stands in files and pages, by what it is called; the baseline first."""
-    called = sorted({one.group for one in named}, key=lambda group: (group != baseline, group))
+    """For each group the name used in files and pages; the baseline first."""
+    called = sorted({run.group for run in named}, key=lambda group: (group != baseline, group))
     if baseline is not None and baseline not in called:
         raise BadImport(f"--baseline {baseline}: there is no such group; there are {', '.join(called)}")
     names: dict[str, str] = {}
     for group in called:
         plain = re.sub(r"[^A-Za-z0-9_.]+", "_", group).strip("_") or "group"
         count = 2
-        own = plain
-        while own in names.values():
-            own, count = f"{plain}_{count}", count + 1
-        names[group] = own
+        unique = plain
+        while unique in names.values():
+            unique, count = f"{plain}_{count}", count + 1
+        names[group] = unique
     return names
 
 
-def _analysis(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
+def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
     if asked.analysis is not None:
         try:
             section = yaml.safe_load(asked.analysis.read_text(encoding="utf-8"))
@@ -171,21 +171,21 @@ def _analysis(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
         asks = bool(asked.metrics)
     if not asks:
         raise BadImport(
-            f"no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are {_recorded(found)}"
+            f"no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are {_recorded(runs)}"
         )
     return dict(section)
 
 
-def _check_recorded(asked: Asked, wanted: Sequence[str], found: Sequence[Found]) -> None:
-    recorded = frozenset().union(*(run.metrics for run in found))
-    unknown = [metric for metric in wanted if metric not in recorded]
+def _check_recorded(asked: Asked, metrics: Sequence[str], runs: Sequence[Found]) -> None:
+    recorded = frozenset().union(*(run.staged.metrics for run in runs))
+    unknown = [metric for metric in metrics if metric not in recorded]
     if unknown:
-        there, where = _recorded(found), f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
+        there, where = _recorded(runs), f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
         raise BadImport("\n".join(f"{where} {one}: no run has recorded it; there are {there}" for one in unknown))
 
 
-def _recorded(found: Sequence[Found]) -> str:
-    recorded = sorted(frozenset().union(*(run.metrics for run in found)))
+def _recorded(runs: Sequence[Found]) -> str:
+    recorded = sorted(frozenset().union(*(run.staged.metrics for run in runs)))
     return ", ".join(recorded[:_LISTED]) + (f" and {len(recorded) - _LISTED} more" if len(recorded) > _LISTED else "")
 
 
@@ -193,53 +193,53 @@ def _plan(
     asked: Asked, named: Sequence[Named], groups: Mapping[str, str], section: Mapping[str, Any]
 ) -> dict[str, Any]:
     levels: dict[str, dict[str, Any]] = {}
-    for one in named:
-        for key, level in one.factors.items():
-            own = levels.setdefault(key, {"levels": []})["levels"]
-            if level not in own:
-                own.append(level)
+    for run in named:
+        for key, level in run.factors.items():
+            label = levels.setdefault(key, {"levels": []})["levels"]
+            if level not in label:
+                label.append(level)
     return {
-        "format": folders.PLAN_FORMAT,
+        "format": PLAN_FORMAT,
         "experiment": asked.into.name,
         "command": asked.command,
         "imported": True,
         "baseline": groups[asked.baseline] if asked.baseline is not None else None,
-        "steps": max(one.found.last_step for one in named),
-        "seeds": sorted({one.seed for one in named}),
-        "groups": {own: {"label": called} for called, own in groups.items()},
+        "steps": max(run.found.staged.last_step for run in named),
+        "seeds": sorted({run.seed for run in named}),
+        "groups": {label: {"label": called} for called, label in groups.items()},
         "factors": levels,
         "analysis": dict(section),
         "runs": [
-            {"id": _id(asked.into.name, one.found), "group": groups[one.group], "seed": one.seed,
-             "factors": dict(one.factors)}
-            for one in named
+            {"id": _id(asked.into.name, run.found), "group": groups[run.group], "seed": run.seed,
+             "factors": dict(run.factors)}
+            for run in named
         ],
     }  # fmt: skip
 
 
 def _id(experiment: str, run: Found) -> str:
-    """The same whenever the run is imported into an experiment of this name, from wherever it lies."""
+    """The id of a run: the same whenever it is imported into an experiment of this name, from any place."""
     return hashlib.sha256("\0".join((experiment, run.kind, run.key)).encode()).hexdigest()[:16]
 
 
-def _put(one: Named, folder: Path, experiment: str, former: Path) -> None:
-    """Complete the staged logs to a run folder, and put it in its place."""
-    run, staged = one.found, one.found.staged
-    config = {"format": folders.FORMAT, "id": folder.name, "seed": one.seed, "config": dict(run.config)}
+def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
+    """Complete the staged logs to a run folder, and move it to its place."""
+    run, staged = named.found, named.found.staged.folder
+    config = {"format": FORMAT, "id": folder.name, "seed": named.seed, "config": dict(run.config)}
     files.write_atomic(staged / "config.yaml", files.dump_yaml(json.loads(json.dumps(config))))
     imported = {"experiment": experiment, "from": run.kind, "run": run.name, "place": run.place}
     files.write_json(staged / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
     if run.problem is None:
-        files.write_json(staged / "summary.json", {**run.summary, "warnings": {}})
-    state = folders.State(
+        files.write_json(staged / "summary.json", {**run.staged.summary, "warnings": {}})
+    state = State(
         folder.name,
-        folders.DONE if run.problem is None else folders.FAILED,
+        RunState.DONE if run.problem is None else RunState.FAILED,
         attempt=run.attempts,
         started=run.started,
-        finished=run.finished,
-        cause=run.problem,
+        finished=run.staged.finished,
+        message=run.problem,
     )
-    folders.write_state(staged, state)
+    write_state(staged, state)
     if folder.exists():
         folder.rename(former)
     folder.parent.mkdir(exist_ok=True)
@@ -247,5 +247,5 @@ def _put(one: Named, folder: Path, experiment: str, former: Path) -> None:
 
 
 def quoted(arguments: Sequence[str]) -> str:
-    """The command that imports the same again."""
+    """The command that repeats the import."""
     return " ".join(["python -m analysis import", *map(shlex.quote, arguments)])

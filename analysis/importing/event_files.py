@@ -1,7 +1,7 @@
 """TensorBoard's event files, read with TensorBoard's own loader: a folder that holds some is a run.
 
-An event file says neither what its run's configuration was nor how it ended. The first is taken from TensorBoard's
-hyperparameters where there are any, else from a file beside it.
+An event file does not contain the configuration of its run, nor how the run ended. The configuration is taken from
+TensorBoard's hyperparameters if there are any, else from a file beside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BESIDE = ("hparams.yaml", "config.yaml", ".hydra/config.yaml")
 
 @dataclass
 class _Logged:
-    """What the event files of a folder hold: rows and histograms by (attempt, step), and hyperparameters."""
+    """The content of a folder's event files: rows and histograms by (attempt, step), and hyperparameters."""
 
     rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     histograms: dict[tuple[int, int, str], dict[str, Any]] = field(default_factory=dict)
@@ -35,21 +35,21 @@ class _Logged:
 
 
 def find(source: Path) -> list[tuple[str, Path]]:
-    """The folders below `source` that hold event files, with their names: the path from the source's own name on."""
+    """The folders below `source` that hold event files, and their names: the path from the last part of `source`."""
     root = source.resolve()
     folders = sorted({path.parent for path in root.rglob(_PATTERN) if path.is_file()})
     return [(str(folder.relative_to(root.parent)), folder) for folder in folders]
 
 
 def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]:
-    """The runs of these folders. One with hyperparameters below another run's folder is no run of its own but that
-    run's, as torch's SummaryWriter.add_hparams leaves it.
+    """The runs of these folders. A folder with hyperparameters below another run's folder belongs to that run, as
+    torch's SummaryWriter.add_hparams leaves it.
 
-    Raises BadImport for a file beside the events that is no YAML.
+    Raises BadImport for a configuration file that is not YAML.
     """
     places = {folder for _, folder in folders}
     of_parent: dict[Path, dict[str, Any]] = {}
-    for place, (name, folder) in reversed(list(enumerate(folders))):  # what is below a folder comes before it
+    for number, (name, folder) in reversed(list(enumerate(folders))):  # what is below a folder comes before it
         logged = _read(folder)
         if logged.hparams and folder.parent in places:
             of_parent.setdefault(folder.parent, {}).update(logged.hparams)
@@ -57,8 +57,6 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
         rows = [logged.rows[key] for key in sorted(logged.rows)]
         if not rows:
             continue
-        own = stage_in / f"tensorboard-{place}"
-        staged = stage(own, rows, logged.histograms.values())
         config = logged.hparams or of_parent.get(folder) or _beside(folder)
         yield Found(
             kind=KIND,
@@ -67,26 +65,22 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
             place=name,
             config=config,
             about=leaves(config),
-            staged=own,
+            staged=stage(stage_in / f"tensorboard-{number}", rows, logged.histograms.values()),
             problem=None,
             attempts=logged.attempt,
             started=logged.started,
-            finished=staged.finished,
-            last_step=staged.last_step,
-            metrics=staged.metrics,
-            summary=staged.summary,
         )
 
 
 def _beside(folder: Path) -> dict[str, Any]:
-    for path in (place / name for place in (folder, folder.parent) for name in _BESIDE):
+    for path in (parent / name for parent in (folder, folder.parent) for name in _BESIDE):
         if path.is_file():
             try:
-                found = yaml.safe_load(path.read_text(encoding="utf-8"))
+                content = yaml.safe_load(path.read_text(encoding="utf-8"))
             except (yaml.YAMLError, UnicodeDecodeError) as error:
                 why = " ".join(str(error).split())
                 raise BadImport(f"{path}: not plain YAML ({why}); fix: name the runs in a --map file") from error
-            return dict(found) if isinstance(found, Mapping) else {}
+            return dict(content) if isinstance(content, Mapping) else {}
     return {}
 
 
@@ -102,16 +96,12 @@ def _read(folder: Path) -> _Logged:
                 logged.started = event.wall_time
             if event.HasField("session_log") and event.session_log.status == SessionLog.START and event.step > 0:
                 logged.attempt += 1  # what follows supersedes all from this step on: SummaryWriter(purge_step=...)
-                _drop(logged, event.step)
+                logged.rows = {key: row for key, row in logged.rows.items() if key[1] < event.step}
+                logged.histograms = {key: row for key, row in logged.histograms.items() if key[1] < event.step}
             for value in event.summary.value:
                 plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
                 _take(logged, plugin, event, value)
     return logged
-
-
-def _drop(logged: _Logged, step: int) -> None:
-    logged.rows = {key: row for key, row in logged.rows.items() if key[1] < step}
-    logged.histograms = {key: one for key, one in logged.histograms.items() if key[1] < step}
 
 
 def _take(logged: _Logged, plugin: str, event: Any, value: Any) -> None:
@@ -128,8 +118,8 @@ def _take(logged: _Logged, plugin: str, event: Any, value: Any) -> None:
     if plugin == "histograms":
         if tensor.ndim == 2 and len(tensor):  # rows of left edge, right edge and count
             edges = [float(tensor[0, 0]), *tensor[:, 1].tolist()]
-            one = {**about, "name": value.tag, "edges": edges, "counts": tensor[:, 2].tolist()}
-            logged.histograms[(*key, value.tag)] = one
+            histogram = {**about, "name": value.tag, "edges": edges, "counts": tensor[:, 2].tolist()}
+            logged.histograms[(*key, value.tag)] = histogram
     elif tensor.size == 1 and np.issubdtype(tensor.dtype, np.number):
         row = logged.rows.setdefault(key, {**about, "time": event.wall_time})
         row[value.tag] = float(tensor.reshape(()))
@@ -140,5 +130,5 @@ def _hparams(value: Any) -> dict[str, Any]:
 
     if value.tag != metadata.SESSION_START_INFO_TAG:
         return {}
-    found = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
-    return {key: getattr(one, one.WhichOneof("kind")) for key, one in found.hparams.items() if one.WhichOneof("kind")}
+    content = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    return {key: getattr(v, v.WhichOneof("kind")) for key, v in content.hparams.items() if v.WhichOneof("kind")}

@@ -1,4 +1,4 @@
-"""A run as another tool left it: what is known of it, and its logs, already in the form of a run folder's."""
+"""A run as another tool left it, with its logs converted to those of a run folder."""
 
 from __future__ import annotations
 
@@ -8,24 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.run import folder as folders
+from launcher.run.folder import histograms_path, metrics_path
 
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
 
 
 class BadImport(ValueError):
-    """Runs that cannot be imported as asked; the message names each run, key and value, what there is, and the fix."""
+    """Runs that cannot be imported as asked; the message names run, key, value, alternatives and fix."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The logs of a run in a folder. metrics: names; summary: of the run's end; finished: in unix seconds."""
+
+    folder: Path
+    last_step: int
+    finished: float | None
+    metrics: frozenset[str]
+    summary: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Found:
-    """A run in another tool's files. Its logs are in `staged`, a folder.
+    """A run in another tool's files, with its logs in ours.
 
     kind: the tool; name: as messages and --map call it; key: what makes it the same run when it is imported again;
     config: its configuration as it was; about: that with dotted keys, and what the tool knows of the run; problem: why
-    it did not end well, or None; metrics: names; summary: of its end; commit: of its code, "" where nobody said. Times
-    are unix seconds.
+    it did not end well, or None; started: in unix seconds; commit: of its code, "" where it is not known.
     """
 
     kind: str
@@ -34,25 +44,11 @@ class Found:
     place: str
     config: Mapping[str, Any]
     about: Mapping[str, Any]
-    staged: Path
+    staged: Staged
     problem: str | None
     attempts: int
     started: float | None
-    finished: float | None
-    last_step: int
-    metrics: frozenset[str]
-    summary: Mapping[str, Any]
     commit: str = ""
-
-
-@dataclass(frozen=True)
-class Staged:
-    """What was written of a run's logs."""
-
-    last_step: int
-    finished: float | None
-    metrics: frozenset[str]
-    summary: Mapping[str, Any]
 
 
 def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[Mapping[str, Any]]) -> Staged:
@@ -61,13 +57,13 @@ def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[
     names: set[str] = set()
     last, finished = 0, None
     counted: dict[str, int] = {}
-    with open(folders.metrics_path(folder), "w", encoding="utf-8") as file:
+    with open(metrics_path(folder), "w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row) + "\n")
             names.update(row)
             last, finished = int(row["step"]), row["time"]
             counted |= {word: int(row[key]) for key, word in _COUNTED.items() if key in row}
-    lines = [json.dumps(one) + "\n" for one in histograms]
+    lines = [json.dumps(histogram) + "\n" for histogram in histograms]
     if lines:
-        folders.histograms_path(folder).write_text("".join(lines), encoding="utf-8")
-    return Staged(last, finished, frozenset(names - {"step", "attempt", "time"}), {"steps": last, **counted})
+        histograms_path(folder).write_text("".join(lines), encoding="utf-8")
+    return Staged(folder, last, finished, frozenset(names - {"step", "attempt", "time"}), {"steps": last, **counted})

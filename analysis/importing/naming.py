@@ -1,4 +1,4 @@
-"""Which group, seed and factors an imported run has: from its configuration, its name, or a file that says so."""
+"""The group, seed and factors of an imported run: from its configuration, its name, or a map file."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class Named:
         return f"group {self.group}, seed {self.seed}{more}"
 
 
-def name(found: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]]:
-    """The runs with their places, and those that a map leaves out.
+def name(runs: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]]:
+    """The runs with their places in the experiment, and the names that a map leaves out.
 
-    Raises BadImport with every run that has none, or the place of another.
+    Raises BadImport with every run that has no place, or the place of another.
     """
     mapped = _read_map(naming.map) if naming.map else None
     pattern = _pattern(naming.match) if naming.match else None
     problems: list[str] = []
     named, left_out = [], []
-    for run in found:
+    for run in runs:
         if mapped is not None and run.name not in mapped:
             left_out.append(run.name)
             continue
@@ -61,10 +61,10 @@ def name(found: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]
         if values is not None:
             named.append(values)
     if mapped is not None:
-        there = {run.name for run in found}
-        for one in sorted(set(mapped) - there):
+        there = {run.name for run in runs}
+        for missing in sorted(set(mapped) - there):
             listed = ", ".join(sorted(there)[:_LISTED])
-            problems.append(f"{naming.map}: run = {one!r}: there is no such run; there are {listed}")
+            problems.append(f"{naming.map}: run = {missing!r}: there is no such run; there are {listed}")
     problems += _doubled(named)
     if problems:
         raise BadImport("\n".join(problems))
@@ -78,18 +78,18 @@ def _values(
     pattern: re.Pattern[str] | None,
     problems: list[str],
 ) -> Named | None:
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if mapped is not None:
-        said = dict(mapped[run.name])
+        fields = dict(mapped[run.name])
     elif pattern is not None:
-        found = pattern.search(run.name)
-        if found is None:
+        match = pattern.search(run.name)
+        if match is None:
             problems.append(f"run {run.name}: --match {naming.match!r} does not match its name; fix: widen it")
             return None
-        said = {key: value for key, value in found.groupdict().items() if value is not None}
+        fields = {key: value for key, value in match.groupdict().items() if value is not None}
     before = len(problems)
     for word, key in (("group", naming.group), ("seed", naming.seed)):
-        if word in said:
+        if word in fields:
             continue
         if key is None:
             problems.append(
@@ -99,8 +99,8 @@ def _values(
         elif key not in run.about:
             problems.append(_unknown(run, f"--{word}", key))
         else:
-            said[word] = run.about[key]
-    factors: dict[str, Any] = {k: _said(v) for k, v in said.items() if k not in ("group", "seed")}
+            fields[word] = run.about[key]
+    factors: dict[str, Any] = {k: _said(v) for k, v in fields.items() if k not in ("group", "seed")}
     for key in naming.factors:
         if key in run.about:
             factors[key] = _level(run.about[key])
@@ -108,12 +108,12 @@ def _values(
             problems.append(_unknown(run, "--factor", key))
     if len(problems) > before:
         return None
-    seed = _whole(said["seed"])
-    group = str(said["group"]).strip()
+    seed = _whole(fields["seed"])
+    group = str(fields["group"]).strip()
     if seed is None:
-        problems.append(f"run {run.name}: seed = {said['seed']!r}: a whole number is needed; fix: name another key")
+        problems.append(f"run {run.name}: seed = {fields['seed']!r}: a whole number is needed; fix: name another key")
     if not group:
-        problems.append(f"run {run.name}: group = {said['group']!r}: a name is needed; fix: name another key")
+        problems.append(f"run {run.name}: group = {fields['group']!r}: a name is needed; fix: name another key")
     return None if seed is None or not group else Named(run, group, seed, factors)
 
 
@@ -130,18 +130,18 @@ def _listed(run: Found) -> str:
 
 
 def _doubled(named: Sequence[Named]) -> list[str]:
-    """Runs of one place, with the keys that tell them apart."""
+    """Runs with the same place, and the keys that tell them apart."""
     first: dict[tuple[str, int, str], Named] = {}
     problems = []
-    for one in named:
-        other = first.setdefault((one.group, one.seed, repr(sorted(one.factors.items()))), one)
-        if other is one:
+    for run in named:
+        other = first.setdefault((run.group, run.seed, repr(sorted(run.factors.items()))), run)
+        if other is run:
             continue
-        a, b = other.found.about, one.found.about
+        a, b = other.found.about, run.found.about
         differ = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key) and not key.startswith("wandb.")]
         apart = f"--factor with one of {', '.join(differ[:_LISTED])}, or " if differ else ""
         problems.append(
-            f"runs {other.found.name} and {one.found.name} are both {one.place}; fix: {apart}leave one of them out"
+            f"runs {other.found.name} and {run.found.name} are both {run.place}; fix: {apart}leave one of them out"
         )
     return problems
 
@@ -157,7 +157,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _said(text: str) -> Any:
-    """A level in a file or a name: a number where it is one."""
+    """A level in a file or a name, as a number if it is one."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -196,7 +196,7 @@ def _read_map(path: Path) -> dict[str, dict[str, str]]:
                 f"{'missing' if lacking else 'there'}"
             )
         if row["run"] in mapped:
-            raise BadImport(f"{path}: line {number}: run = {row['run']!r} stands there twice; fix: remove one line")
+            raise BadImport(f"{path}: line {number}: run = {row['run']!r} occurs twice; fix: remove one line")
         mapped[row["run"]] = {key: value for key, value in row.items() if key != "run"}
     if not mapped:
         raise BadImport(f"{path}: it names no run; fix: a first line run,group,seed and a line a run")

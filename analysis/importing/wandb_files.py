@@ -1,8 +1,8 @@
 """W&B's offline runs: offline-run-*/run-ID.wandb, read without a server.
 
-Such a file is a log in LevelDB's form, of records that the package `wandb` itself describes (wandb.proto). The package
-has no reader of the form any more; it is in https://github.com/google/leveldb/blob/main/doc/log_format.md, with a
-header of 7 bytes before the first block and zlib's CRC-32.
+Such a file is a log in LevelDB's format (https://github.com/google/leveldb/blob/main/doc/log_format.md), with a header
+of 7 bytes before the first block and zlib's CRC-32. Its records are described by the package `wandb` (wandb.proto),
+which has no reader of the format any more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find(source: Path) -> list[Path]:
 
 
 def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Found]:
-    """The runs of these files; those of one run id are one run, in the order they began. step: the metric that counts
+    """The runs of these files; files of one run id are one run, in the order they began. step: the metric that counts
     the steps; None: W&B's own.
 
     Raises BadImport with every file that holds no run.
@@ -66,8 +66,8 @@ def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Fo
         of_run.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
     if problems:
         raise BadImport("\n".join(problems))
-    for place, (key, paths) in enumerate(of_run.items()):
-        yield _found(key, [_part(path, step) for _, path in sorted(paths)], stage_in / f"wandb-{place}")
+    for number, (key, paths) in enumerate(of_run.items()):
+        yield _found(key, [_part(path, step) for _, path in sorted(paths)], stage_in / f"wandb-{number}")
 
 
 def _found(key: str, parts: Sequence[_Part], folder: Path) -> Found:
@@ -77,8 +77,7 @@ def _found(key: str, parts: Sequence[_Part], folder: Path) -> Found:
         for line in part.history:
             about = {"step": line["step"], "attempt": attempt}
             rows.append({**about, "time": line["time"], **line["metrics"]})
-            histograms += [{**about, "name": name, **one} for name, one in line["histograms"].items()]
-    staged = stage(folder, rows, histograms)
+            histograms += [{**about, "name": name, **histogram} for name, histogram in line["histograms"].items()]
     config = {key: value for part in parts for key, value in part.config.items()}
     of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
               "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
@@ -94,14 +93,10 @@ def _found(key: str, parts: Sequence[_Part], folder: Path) -> Found:
         place=last.path.parent.name,
         config=config,
         about={**leaves(config), **{f"wandb.{word}": value for word, value in of_run.items() if value}},
-        staged=folder,
+        staged=stage(folder, rows, histograms),
         problem=problem,
         attempts=len(parts),
         started=run.start_time.ToNanoseconds() / 1e9 or None,
-        finished=staged.finished,
-        last_step=staged.last_step,
-        metrics=staged.metrics,
-        summary=staged.summary,
         commit=run.git.commit,
     )
 
@@ -119,13 +114,14 @@ def _part(path: Path, step: str | None) -> _Part:
             part.exit_code = record.exit.exit_code
         elif kind == "history":
             line = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
-            own = line.get(step or _STEP, now)
-            if own is None:
+            counted = line.get(step or _STEP, now)
+            if counted is None:
                 continue  # before the first line that says its step
-            if isinstance(own, bool) or not isinstance(own, (int, float)) or own != int(own) or own < 0:
-                raise BadImport(f"{path}: {step or _STEP} = {own!r}: a whole number from 0 is needed; fix: name "
+            number = isinstance(counted, (int, float)) and not isinstance(counted, bool)
+            if not number or counted != int(counted) or counted < 0:
+                raise BadImport(f"{path}: {step or _STEP} = {counted!r}: a whole number from 0 is needed; fix: name "
                                 f"another metric with --step, or none for W&B's own steps")  # fmt: skip
-            now = int(own)
+            now = int(counted)
             part.history.append({"step": now, "time": line.get(_TIME), **_sorted(line)})
     if step is not None and not part.history:
         raise BadImport(f"{path}: no line has the metric --step {step}; fix: name one that it has")
@@ -137,14 +133,14 @@ def _update(config: dict[str, Any], record: Any) -> None:
         *outer, last = list(item.nested_key) or [item.key]
         if (outer or [last])[0] == "_wandb":
             continue
-        place = config
+        level = config
         for key in outer:
-            place = place.setdefault(key, {})
-        place[last] = json.loads(item.value_json)
+            level = level.setdefault(key, {})
+        level[last] = json.loads(item.value_json)
 
 
 def _sorted(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers and histograms of a line of W&B's history; texts, pictures and tables are left out."""
+    """The numbers and histograms of a line of W&B's history; texts, images and tables are left out."""
     histograms = {}
     for key in [key.removesuffix("._type") for key, value in line.items() if key.endswith("._type")]:
         if line[f"{key}._type"] == "histogram" and f"{key}.bins" in line:
@@ -152,31 +148,31 @@ def _sorted(line: Mapping[str, Any]) -> dict[str, Any]:
     metrics = {}
     for key in sorted(line):
         value = _NUMBERS.get(line[key], line[key]) if isinstance(line[key], str) else line[key]
-        own = not key.startswith("_") and not any(key.startswith(f"{name}.") for name in histograms)
-        if own and isinstance(value, (int, float)):
+        kept = not key.startswith("_") and not any(key.startswith(f"{name}.") for name in histograms)
+        if kept and isinstance(value, (int, float)):
             metrics[key] = float(value)
     return {"metrics": metrics, "histograms": histograms}
 
 
 def _records(path: Path) -> Iterator[tuple[str | None, Any]]:
-    """The whole records of a file with their kinds; it ends with the first that is torn, as a crash leaves it."""
+    """The complete records of a file with their kinds, up to the first torn one, which a crash leaves."""
     from wandb.proto import wandb_internal_pb2
 
     messages: Any = wandb_internal_pb2  # generated, and without types
     data = path.read_bytes()
     if not data.startswith(_IDENT):
         raise BadImport(f"{path}: it does not begin as a file of W&B does; fix: give run-*.wandb, or a folder of them")
-    place, whole = 7, b""
-    while place + _HEADER.size <= len(data):
-        left = _BLOCK - place % _BLOCK
+    offset, whole = 7, b""
+    while offset + _HEADER.size <= len(data):
+        left = _BLOCK - offset % _BLOCK
         if left < _HEADER.size:  # a header never crosses a block's end
-            place += left
+            offset += left
             continue
-        crc, length, kind = _HEADER.unpack_from(data, place)
-        body = data[place + _HEADER.size : place + _HEADER.size + length]
+        crc, length, kind = _HEADER.unpack_from(data, offset)
+        body = data[offset + _HEADER.size : offset + _HEADER.size + length]
         if len(body) < length or zlib.crc32(body, zlib.crc32(bytes([kind]))) != crc:
             return
-        place += _HEADER.size + length
+        offset += _HEADER.size + length
         whole = body if kind in (_FULL, _FIRST) else whole + body
         if kind in (_FULL, _LAST):
             record = messages.Record()

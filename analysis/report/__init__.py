@@ -1,47 +1,33 @@
-"""The report of an experiment: one page that says what was found and how surely, with tables, figures and data beside
+"""The report of an experiment: one page with the findings and their certainty, and tables, figures and data beside
 it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import Figure, colours
 from analysis.figures.figures import figures
 from analysis.findings.parquet import results
 from analysis.findings.preregistration import declared
-from analysis.findings.responses import Responses
-from analysis.findings.responses import responses as responses_of
-from analysis.findings.study import Study, study
-from analysis.findings.verdicts import Verdict, judge
+from analysis.findings.responses import responses
+from analysis.findings.study import Block, Comparison, Estimate, study
+from analysis.findings.verdicts import judge
+from analysis.report.content import Report as Report
 from analysis.report.files import FORMATS, files_of, plain, write_all
-from analysis.report.headline import Answer, answer
+from analysis.report.headline import answer
 from analysis.report.missing import missing
 from analysis.report.page import page
-from analysis.report.responses import spoken, to_csv
+from analysis.report.response_examples import to_csv
 from analysis.sections import sections
 from analysis.spec.settings import settings
-from analysis.tables.comparison import Table, tables
+from analysis.tables import wording
+from analysis.tables.comparison import tables
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was written: index is the page, `answer` its first lines, tables and figures as shown, verdicts on the
-    hypotheses."""
-
-    index: Path
-    study: Study
-    answer: Answer
-    tables: tuple[Table, ...]
-    verdicts: tuple[Verdict, ...]
-    figures: tuple[Figure, ...] = ()
 
 
 def write(folder: Path) -> Report:
@@ -51,77 +37,80 @@ def write(folder: Path) -> Report:
     """
     sweep = read_sweep(folder)
     asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
-    found = study(sweep, asked)
+    compared = study(sweep, asked)
     when = declared(folder, (sweep.plan.get("analysis") or {}).get("hypotheses") or {})
-    judged = tuple(replace(judge(one, found), declared=when[one.id]) for one in asked.hypotheses)
-    parts = sections(found)
-    drawn = [*figures(found), *(figure for part in parts for figure in part.figures)]
-    lacking = missing(found)
-    shown = [*tables(found, judged), *(table for part in parts for table in part.tables)]
-    shown += [lacking] if lacking else []
-    said = answer(found)
-    answered = responses_of(sweep)
+    verdicts = tuple(replace(judge(h, compared), declared=when.get(h.id)) for h in asked.hypotheses)
+    parts = tuple(sections(compared))
+    drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
+    shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]
     out = folder / "report"
-    summaries = results(found)  # while the figures are rendered
-    files = files_of(shown, drawn) | {"results.parquet": summaries}
-    files["report.json"] = to_json(found, said, judged, shown, drawn, answered)
-    heard = spoken(answered, sweep) if answered else None
-    files["index.html"] = page(found, said, shown, drawn, parts, colours(sweep.groups), heard).encode()
-    if answered:
-        files[_RESPONSES] = to_csv(answered).encode()
+    report = Report(
+        index=out / "index.html",
+        study=compared,
+        answer=answer(compared),
+        tables=tuple(table for table in shown if table is not None),
+        verdicts=verdicts,
+        figures=tuple(drawn),
+        sections=parts,
+        responses=responses(sweep),
+    )
+    summaries = results(compared)  # while the figures are rendered
+    files = files_of(report.tables, report.figures) | {"results.parquet": summaries}
+    files["report.json"] = to_json(report)
+    files["index.html"] = page(report).encode()
+    if report.responses:
+        files[_RESPONSES] = to_csv(report.responses).encode()
     former = written(out) | {_RESPONSES}
     write_all(out, files)
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)
-    return Report(out / "index.html", found, said, tuple(shown), judged, tuple(drawn))
+    return report
 
 
-def to_json(
-    found: Study,
-    said: Answer,
-    judged: Sequence[Verdict],
-    shown: Sequence[Table],
-    drawn: Sequence[Figure],
-    answered: Responses | None,
-) -> bytes:
+def to_json(report: Report) -> bytes:
     """Everything in the report, for machines; a number that does not exist is null."""
-    plan = found.sweep.plan
+    compared, plan = report.study, report.study.sweep.plan
+    answered, runs = report.responses, {run.id: run for run in compared.sweep.runs}.values()
+
+    def gaps(of: Estimate | Comparison) -> dict[str, object]:
+        return {"gaps": [wording.gap(gap) for gap in of.gaps]}
+
+    def comparison(block: Block) -> dict[str, object]:
+        measure = block.measure
+        words = [wording.outcome(pair, measure, compared.sweep, compared.settings.alpha) for pair in block.comparisons]
+        return {
+            "metric": measure.metric,
+            "summary": measure.summary,
+            "direction": measure.better,
+            "threshold": measure.threshold,
+            "start": block.start,
+            "stop": block.stop,
+            "primary": block is compared.primary,
+            "family": plain(block.family),
+            "groups": [plain(e) | gaps(e) for e in block.estimates],
+            "pairs": [plain(p) | gaps(p) | {"verdict": w} for p, w in zip(block.comparisons, words, strict=True)],
+            "runs": {run_id: plain(value) for run_id, value in sorted(block.values.items())},
+        }
+
     content = {
         "format": FORMAT,
         "experiment": plan.get("experiment"),
         "command": plan.get("command"),
-        "answer": plain(said),
-        "settings": plain(found.settings),
-        "comparisons": [
-            {
-                "metric": block.measure.metric,
-                "summary": block.measure.summary,
-                "direction": block.measure.better,
-                "threshold": block.measure.threshold,
-                "start": block.start,
-                "stop": block.stop,
-                "primary": block is found.primary,
-                "family": plain(block.family),
-                "groups": plain(block.estimates),
-                "pairs": plain(block.comparisons),
-                "runs": {run_id: plain(value) for run_id, value in sorted(block.values.items())},
-            }
-            for block in found.blocks
-        ],
-        "hypotheses": plain(judged),
-        "tables": {table.name: plain(table.records) for table in shown},
-        "notes": {table.name: plain(table.notes) for table in shown if table.notes},
-        "figures": {figure.name: {"title": figure.title, "caption": figure.caption} for figure in drawn},
+        "answer": plain(report.answer),
+        "settings": plain(compared.settings),
+        "comparisons": [comparison(block) for block in compared.blocks],
+        "hypotheses": plain(wording.verdicts_of(report.verdicts, compared.sweep, compared.settings)),
+        "tables": {table.name: plain(table.records) for table in report.tables},
+        "notes": {table.name: plain(table.notes) for table in report.tables if table.notes},
+        "figures": {figure.name: {"title": figure.title, "caption": figure.caption} for figure in report.figures},
         "responses": {"step": answered.step, "contrasts": plain(answered.contrasts)} if answered else None,
-        "bad_lines": [
-            plain(bad) for run in {run.id: run for run in found.sweep.runs}.values() for bad in run.curves.bad
-        ],
+        "bad_lines": [plain(bad) for run in runs for bad in run.curves.bad],
     }
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def written(out: Path) -> set[str]:
-    """The tables and figures of the report that stands in a folder, by their paths; none where there is no report."""
+    """The tables and figures of the report in a folder, by their paths; empty where there is no report."""
     try:
         content = orjson.loads((out / "report.json").read_bytes())
         names = [(kind, Path(name).name, formats) for kind, formats in FORMATS.items() for name in content[kind]]

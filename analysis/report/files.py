@@ -1,4 +1,4 @@
-"""The files of a report: what stands in them, and how they are put in place."""
+"""The files of a report: their content, and how they are written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from analysis.figures.canvas import Figure
 from analysis.tables import formats
-from analysis.tables.comparison import Table
+from analysis.tables.table import Table
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "pdf", "png", "csv")}
 
@@ -30,22 +32,22 @@ def files_of(shown: Sequence[Table], drawn: Sequence[Figure]) -> dict[str, bytes
 
 
 def write_all(out: Path, files: Mapping[str, bytes]) -> None:
-    """Write aside and rename, so that a reader never sees half a file; leave a file alone that is the same already."""
+    """Write each file aside and rename it, so that a reader never sees half a file. A file with this content is not
+    touched."""
     for name, content in files.items():
-        _replace(out / name, content)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    if path.is_file() and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    aside.write_bytes(content)
-    os.replace(aside, path)
+        path = out / name
+        if path.is_file() and path.read_bytes() == content:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+        aside.write_bytes(content)
+        os.replace(aside, path)
 
 
 def plain(value: Any) -> Any:
-    """For JSON: dataclasses as mappings, and null for a number that does not exist."""
+    """For JSON: records as mappings, and null for a number that does not exist."""
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""The page: the report as one HTML file that needs nothing else, neither network nor neighbours.
+"""The page: the report as one HTML file that needs no network and no other file.
 
-Without JavaScript everything is shown; the script adds what hides, sorts, searches and points.
+Without JavaScript everything is shown; the script adds hiding, sorting, searching and the values under the pointer.
 """
 
 from __future__ import annotations
@@ -11,69 +11,68 @@ from typing import Any
 
 import orjson
 
-from analysis.figures.canvas import Figure
+from analysis.figures.canvas import Figure, colours
 from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
-from analysis.report.headline import Answer
-from analysis.sections import Section
-from analysis.tables.comparison import Table
+from analysis.numbers import format_level
+from analysis.report.content import Report
+from analysis.report.response_examples import examples
+from analysis.tables.table import Table, table
 
 _HERE = Path(__file__).parent
 
 
-def page(
-    study: Study,
-    said: Answer,
-    shown: Sequence[Table],
-    drawn: Sequence[Figure],
-    parts: Sequence[Section],
-    look: Mapping[str, tuple[str, Any]],
-    heard: Mapping[str, Any] | None,
-) -> str:
-    """Render the template; all text is escaped but the figures' own SVG, the style and the script. heard: the
-    responses."""
-    plan = study.sweep.plan
-    groups = [{"name": g, "label": study.sweep.label(g), "colour": page_colour(look[g][0])} for g in study.sweep.groups]
-    recorded = {metric for run in study.sweep.runs for metric in run.curves.values}
+def page(report: Report) -> str:
+    """The page. All text is escaped except the SVG of figures, the style and the script."""
+    study, drawn, answer = report.study, report.figures, report.answer
+    sweep = study.sweep
+    recorded = {metric for run in sweep.runs for metric in run.curves.values}
     names = {figure.name for figure in drawn}
     absent = [
         metric for asked in study.settings.drawn for metric in asked.metrics
         if (asked.name not in names if asked.kind == "histogram" else metric not in recorded)
     ]  # fmt: skip
-    courses = [figure for figure in drawn if figure.name.startswith(("curve_", "band_"))]
-    seeds = sorted({run.seed for run in study.sweep.runs})
-    tables = {table.name: table for table in shown}
-    beside = "efficiency" in tables  # the table that the curves of times stand with
-    times = [figure for figure in drawn if beside and figure.name.startswith("reach_")]
-    elsewhere = [*courses, *times, *(figure for part in parts for figure in part.figures)]
-    relations = [figure for figure in drawn if figure not in elsewhere and figure.name != "differences"]
-    command = plan.get("command")
+    tables = {table.name: table for table in report.tables}
+    curves = [figure for figure in drawn if figure.kind in ("curves", "band")]
+    times = [figure for figure in drawn if figure.kind == "times" and "efficiency" in tables]  # beside that table
+    elsewhere = [*curves, *times, *(figure for part in report.sections for figure in part.figures)]
+    relations = [figure for figure in drawn if figure not in elsewhere and figure.kind != "differences"]
+    responses = examples(report.responses, sweep) if report.responses else None
     return render(
         "page.html.j2",
         study=study,
-        contents=_contents(tables, parts, bool(relations), bool(said.gaps), heard is not None),
-        heard=heard,
-        health=_health(study, said),
+        contents=_contents(report, tables, bool(relations)),
+        responses=responses,
+        health=_health(report),
         data=data_of(study, drawn),
         values=values_of(study, drawn),
-        name=str(plan.get("experiment") or study.sweep.folder.name),
-        command=command if command is None or isinstance(command, str) else " ".join(map(str, command)),
-        answer=said,
+        name=report.name,
+        command=report.command,
+        answer=answer,
         tables=tables,
         figures=drawn,
-        courses=courses,
+        curves=curves,
         relations=relations,
-        parts=parts,
+        parts=report.sections,
         times=times,
         unrecorded=list(dict.fromkeys(absent)) if recorded else [],
         passing=AXES[study.settings.axis],
-        groups=groups,
-        seeds=seeds,
+        groups=choices(study, sweep.labels),
+        seeds=sorted({run.seed for run in sweep.runs}),
     )
 
 
+def choices(study: Study, labels: Mapping[str, str]) -> list[dict[str, str]]:
+    """The methods that the page can hide, with their colours; black becomes the page's ink."""
+    look = colours(study.sweep.groups)
+    return [
+        {"name": group, "label": label, "colour": look[group][0].replace("#000000", "currentColor")}
+        for group, label in labels.items()
+    ]
+
+
 def render(template: str, **content: Any) -> str:
-    """A template of this folder with the style and the script."""
+    """Render a template of this folder, with the style and the script."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -84,40 +83,41 @@ def render(template: str, **content: Any) -> str:
     return environment.get_template(template).render(style=style, script=script, **content)
 
 
-def _contents(
-    tables: Mapping[str, Table], parts: Sequence[Section], relations: bool, gaps: bool, heard: bool
-) -> list[tuple[str, str]]:
+def _contents(report: Report, tables: Mapping[str, Table], relations: bool) -> list[tuple[str, str]]:
     """The page's headings, as (id, title)."""
-    found = [("answer", "Answer"), *([("gaps", "Missing")] if gaps else []), ("main", tables["main"].title)]
-    found += [(name, tables[name].title) for name in ("hypotheses", "efficiency") if name in tables]
-    found += [(part.id, part.title) for part in parts]
-    found += [("curves", "Learning curves"), *([("relations", "Trade-offs and distributions")] if relations else [])]
-    found += [("responses", "Responses")] if heard else []
-    found += [("metrics", tables["metrics"].title), ("cost", tables["cost"].title), ("health", "Health")]
-    return [*found, ("runs", tables["runs"].title), ("again", "Make it again"), ("method", "How it was computed")]
+    headings = [
+        ("answer", "Answer"),
+        ("gaps", "Missing" if report.answer.gaps else ""),
+        *((name, tables[name].title) for name in ("main", "hypotheses", "efficiency") if name in tables),
+        *((part.id, part.title) for part in report.sections),
+        ("curves", "Learning curves"),
+        ("relations", "Trade-offs and distributions" if relations else ""),
+        ("responses", "Responses" if report.responses else ""),
+        ("metrics", tables["metrics"].title),
+        ("cost", tables["cost"].title),
+        ("health", "Health"),
+        ("runs", tables["runs"].title),
+        ("again", "Make it again"),
+        ("method", "How it was computed"),
+    ]
+    return [(name, title) for name, title in headings if title]
 
 
-def _health(study: Study, said: Answer) -> Table:
-    records = tuple({"seed": seed} for _, seed, _, _ in said.warnings)
-    named = {study.sweep.label(group): group for group in study.sweep.groups}
-    groups = tuple(named[row[0]] for row in said.warnings)
-    return Table("health", "Health", ("method", "seed", "warning", "seen"), said.warnings, records, (), groups)
+def _health(report: Report) -> Table:
+    named = {label: group for group, label in report.study.sweep.labels.items()}
+    entries = [(named[row[0]], row, {"seed": row[1]}) for row in report.answer.warnings]
+    return table("health", "Health", ("method", "seed", "warning", "seen"), entries)
 
 
 def data_of(study: Study, drawn: Sequence[Figure]) -> str:
-    """What the script shows under the pointer, as JSON that cannot end its element."""
-    labels = {group: study.sweep.label(group) for group in study.sweep.groups}
+    """The values that the script shows under the pointer, as JSON that cannot end its HTML element."""
+    labels = study.sweep.labels
     figures = {figure.name: to_json(figure.traces, labels) for figure in drawn}
-    level = f"{100 * (1 - study.settings.alpha):g}%"
+    level = format_level(study.settings.alpha)
     return orjson.dumps({"level": level, "figures": figures}).decode().replace("<", "\\u003c")
 
 
 def values_of(study: Study, drawn: Sequence[Figure]) -> dict[str, dict[str, Any]]:
-    """For each figure by name, the columns and rows that say what is drawn to who does not see it."""
-    labels = {group: study.sweep.label(group) for group in study.sweep.groups}
+    """For each figure, the columns and rows that describe it to a reader who cannot see it."""
+    labels = study.sweep.labels
     return {figure.name: {"columns": SUMMARY, "rows": summary(figure.traces, labels)} for figure in drawn}
-
-
-def page_colour(colour: str) -> str:
-    """The baseline's black in the page's ink."""
-    return "currentColor" if colour == "#000000" else colour

@@ -1,4 +1,4 @@
-"""The report for a paper: a folder with its tables, its figures, and a LaTeX file that compiles as it is."""
+"""The report for a paper: a folder with tables, figures, and a LaTeX file that compiles unchanged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from analysis.report import Report
 from analysis.report.files import write_all
-from analysis.tables.comparison import Table
 from analysis.tables.formats import latex_escape, to_latex
+from analysis.tables.table import Table
 
 _ROWS = 30  # of one table on a page
 _FLOATS = 8  # that LaTeX is asked to keep before it must place them
@@ -29,9 +29,9 @@ _HEAD = r"""% pdflatex main.tex, twice: needs booktabs, geometry and graphicx
 
 
 def write_paper(written: Report) -> Path:
-    """Write report/paper of a report: main.tex with tables/*.tex and figures/*.pdf beside it; the path of main.tex.
+    """Write report/paper: main.tex with tables/*.tex and figures/*.pdf; returns the path of main.tex.
 
-    Same input, same bytes. What an earlier report had and this one has not is taken away.
+    Same input, same bytes. Files of an earlier report that this one does not have are removed.
     """
     out = written.index.parent / "paper"
     pages = [page for table in written.tables for page in _pages(table)]
@@ -46,7 +46,7 @@ def write_paper(written: Report) -> Path:
 
 
 def _pages(table: Table) -> Iterator[Table]:
-    """A table in parts of which each fits on a page."""
+    """The table in parts that fit on a page each."""
     for start in range(0, len(table.rows), _ROWS):
         end, number = start + _ROWS, start // _ROWS + 1
         name = table.name if number == 1 else f"{table.name}-{number}"
@@ -56,24 +56,21 @@ def _pages(table: Table) -> Iterator[Table]:
 
 
 def _lines(written: Report, pages: list[Table]) -> Iterator[str]:
-    plan, said = written.study.sweep.plan, written.answer
-    name = str(plan.get("experiment") or written.study.sweep.folder.name)
-    yield f"{_HEAD}\\title{{{latex_escape(name)}}}\n\\author{{}}\\date{{}}\n\\maketitle\n\n"
-    for text in (said.question, said.result, *said.limits, said.certainty):
+    answer = written.answer
+    yield f"{_HEAD}\\title{{{latex_escape(written.name)}}}\n\\author{{}}\\date{{}}\n\\maketitle\n\n"
+    for text in (answer.question, answer.result, *answer.limits, answer.certainty):
         yield f"{latex_escape(text)}\n\n"
-    points = [said.cost, *(f"Missing: {gap}" for gap in said.gaps)]
+    points = [answer.cost, *(f"Missing: {gap}" for gap in answer.gaps)]
     yield "\\begin{itemize}\n"
     for text in filter(None, points):
         yield f"\\item {latex_escape(text)}\n"
-    command = plan.get("command")
-    if command:
-        text = command if isinstance(command, str) else " ".join(map(str, command))
-        yield f"\\item Made by \\texttt{{{latex_escape(text)}}}\n"
+    if written.command:
+        yield f"\\item Made by \\texttt{{{latex_escape(written.command)}}}\n"
     yield "\\end{itemize}\n\n"
     floats = [_table(page) for page in pages]
     floats += [_figure(figure.name, figure.title, figure.caption) for figure in written.figures]
-    for place, text in enumerate(floats):
-        yield ("\\clearpage\n" if place % _FLOATS == 0 else "") + text
+    for number, text in enumerate(floats):
+        yield ("\\clearpage\n" if number % _FLOATS == 0 else "") + text
     yield "\\end{document}\n"
 
 

@@ -1,8 +1,13 @@
-"""What a finished report says on a terminal: the question, its answer, and the table of its measure, on one screen."""
+"""A finished report on a terminal or in a pipe: the question, its answer, and the main table."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from analysis.tables.formats import to_text
+from analysis.tables.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,33 +21,49 @@ _GAP = 2  # columns between columns
 _LEFT_OUT = ("p sign-flip", "seeds", "p paired t", "better in", "p adjusted", "value")
 
 
+def text(written: Report) -> str:
+    """The answer and the whole main table, each measure named once."""
+    main = written.tables[0]
+    titles = ["", *(row[0] for row in main.rows)]
+    rows = tuple(("" if row[0] == before else row[0], *row[1:]) for row, before in zip(main.rows, titles, strict=False))
+    table = to_text(dataclasses.replace(main, rows=rows))
+    gaps = [f"* Missing: {gap}" for gap in written.answer.gaps]
+    return "\n".join([*_answer(written), *gaps, "", table, *_verdicts(written), f"\nReport: {written.index}"])
+
+
 def show(written: Report, console: Console) -> None:
     """Print the answer and the primary measure's rows, as many columns of them as the console is wide for."""
     from rich.text import Text
 
-    said = written.answer
-    console.print(Text(said.question))
-    console.print(Text(said.result))
-    for line in said.limits:
-        console.print(Text(f"* {line}"))
-    console.print(Text(said.certainty))
-    gaps = [f"Missing: {gap}" for gap in said.gaps[:_GAPS]]
-    if len(said.gaps) > _GAPS:
-        gaps.append(f"Missing, too: {len(said.gaps) - _GAPS} more; the report lists them")
-    for line in gaps:
-        console.print(Text(f"* {line}"))
+    gaps = [f"* Missing: {gap}" for gap in written.answer.gaps[:_GAPS]]
+    if (more := len(written.answer.gaps) - _GAPS) > 0:
+        gaps.append(f"* Missing, too: {more} more; the report lists them")
+    for line in (*_answer(written), *gaps):
+        console.print(Text(line))
     console.print()
     _measure(written, console)
-    for verdict in written.verdicts:
-        console.print(Text(f"{verdict.id} {verdict.verdict}: {verdict.claim}"))
+    for line in _verdicts(written):
+        console.print(Text(line))
     others = len({row[0] for table in written.tables for row in table.rows if table.columns[0] == "measure"}) - 1
-    also = f"{others} more {'measure' if others == 1 else 'measures'}, " if others else ""
+    also = f"{counted(others, 'more measure')}, " if others else ""
     console.print(f"\nReport ({also}curves, costs, runs):")
     console.print(str(written.index), soft_wrap=True)
 
 
+def _answer(written: Report) -> Iterator[str]:
+    answer = written.answer
+    yield from (answer.question, answer.result)
+    yield from (f"* {line}" for line in answer.limits)  # to be read before any p
+    yield answer.certainty
+
+
+def _verdicts(written: Report) -> Iterator[str]:
+    for verdict in written.verdicts:
+        yield f"{verdict.hypothesis.id} {verdict.verdict}: {verdict.hypothesis.claim}"
+
+
 def _measure(written: Report, console: Console) -> None:
-    """The rows of the primary measure; a verdict that all share stands once, below."""
+    """The rows of the primary measure; a verdict that all rows share is printed once, below."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -54,9 +75,9 @@ def _measure(written: Report, console: Console) -> None:
     columns = [column for column in main.columns if column not in ("measure", "verdict")]
     alike = len(verdicts) < 2
     room = console.width - (0 if alike else _VERDICT + _GAP)
-    widths = {column: max(cell_len(text) for text in (column, *(row[column] for row in rows))) for column in columns}
+    widths = {column: max(cell_len(cell) for cell in (column, *(row[column] for row in rows))) for column in columns}
     for column in _LEFT_OUT:
-        if sum(widths[one] + _GAP for one in columns) - _GAP > room:
+        if sum(widths[kept] + _GAP for kept in columns) - _GAP > room:
             columns.remove(column)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for column in columns:

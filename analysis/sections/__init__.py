@@ -13,7 +13,7 @@ from analysis.sections.grid_tables import grid_tables
 from analysis.sections.many_cells import many, many_figure, many_table
 from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
 from analysis.sections.unpaired import unpaired_table
-from analysis.tables.comparison import Table
+from analysis.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -22,39 +22,32 @@ class Section:
 
     id: str
     title: str
-    figures: tuple[Figure, ...]
-    tables: tuple[Table, ...]
+    figures: list[Figure]
+    tables: list[Table]
 
 
 def sections(study: Study) -> list[Section]:
-    """Those that this experiment has, in the page's order."""
-    return [
-        found
-        for found in (_unpaired(study), _many(study), _grid(study), _sizes(study))
-        if found.tables or found.figures
-    ]
-
-
-def _unpaired(study: Study) -> Section:
-    table = unpaired_table(study)
-    return Section("unpaired", table.title, (), (table,) if table.rows else ())
-
-
-def _grid(study: Study) -> Section:
-    found = grids(study)
-    tables = grid_tables(study, found, cell_results(study))
-    drawn = saved(lambda: main_effects(study, found), lambda: heat_maps(study, found))
-    return Section("grid", "The grid", tuple(drawn), tuple(tables))
-
-
-def _sizes(study: Study) -> Section:
-    found = sizes(study)
-    drawn = saved(lambda: sizes_figure(study, found) if found else None)
-    table = [sizes_table(study, found)] if found and found.trends else []
-    return Section("sizes", "Model sizes", tuple(drawn), tuple(table))
-
-
-def _many(study: Study) -> Section:
-    found = many(study)
-    drawn = saved(lambda: many_figure(study, found) if found else None)
-    return Section("many", "Many cells", tuple(drawn), (many_table(study, found),) if found else ())
+    """The sections that this experiment has, in the page's order."""
+    unpaired, benchmark, factors, models = unpaired_table(study), many(study), grids(study), sizes(study)
+    every = (
+        Section("unpaired", unpaired.title, [], [unpaired] if unpaired.rows else []),
+        Section(
+            "many",
+            "Many cells",
+            saved(lambda: many_figure(study, benchmark) if benchmark else None),
+            [many_table(study, benchmark)] if benchmark else [],
+        ),
+        Section(
+            "grid",
+            "The grid",
+            saved(lambda: main_effects(study, factors), lambda: heat_maps(study, factors)),
+            grid_tables(study, factors, cell_results(study)),
+        ),
+        Section(
+            "sizes",
+            "Model sizes",
+            saved(lambda: sizes_figure(study, models) if models else None),
+            [sizes_table(study, models)] if models and models.trends else [],
+        ),
+    )
+    return [section for section in every if section.tables or section.figures]

@@ -1,5 +1,5 @@
-"""The grids of an experiment: what each factor does to the primary measure in each group, and every cell against the
-baseline, for exploration."""
+"""The grids of an experiment: the effect of each factor on the primary measure in each group, and, for exploration,
+every cell against the baseline."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Seeds = dict[int, dict[Cell, float]]
 class Grid:
     """A group over its factors on the primary measure.
 
-    seeds: that the fit rests on, in its order. effects: of the fit. less: the same cells less the baseline of their
-    seed, None where that has no counterpart of a cell. notes: what is left out, and what has no interval. censored:
-    whether the group or the baseline has times cut at the budget, of which no t interval is right.
+    seeds: of the fit, in its order. less: the same cells minus the baseline of their seed, None where it lacks one of
+    them. notes: what is left out, and what has no interval. censored: whether the group or the baseline has times cut
+    at the budget, for which no t interval is right.
     """
 
     group: str
@@ -37,20 +37,21 @@ class Grid:
 
     @property
     def shown(self) -> Fit:
-        """Less the baseline, where it has every cell."""
+        """Relative to the baseline if it has every cell."""
         return self.fit if self.less is None else self.less
 
     @property
     def turn(self) -> float:
-        """What is neither good nor bad: no difference to the baseline, or the mean of the grid."""
+        """The neutral value: no difference to the baseline, or the mean of the grid."""
         return 0.0 if self.less is not None else float(self.fit.centre.mean())
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """One cell of a group: its mean over seeds, and less the baseline of the same seeds, with its t interval.
+    """One cell of a group: its mean over seeds, and the difference to the baseline of the same seeds, with its t
+    interval.
 
-    p: of the analysis' test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what it lacks.
+    p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks.
     """
 
     group: str
@@ -67,8 +68,8 @@ class CellResult:
 
 
 def grids(study: Study) -> list[Grid]:
-    """Every group that some factor multiplies, and of which a seed has a result."""
-    return [found for group in study.sweep.groups if (found := _grid(study, group)) is not None]
+    """A grid for each group that has factors and a seed with a result."""
+    return [grid for group in study.sweep.groups if (grid := _grid(study, group)) is not None]
 
 
 def _grid(study: Study, group: str) -> Grid | None:
@@ -79,7 +80,7 @@ def _grid(study: Study, group: str) -> Grid | None:
     levels = factorial.levels_of(at)
     if not levels:
         return None
-    values = {seed: {cell: own[cell] for cell in at} for seed, own in kept.seeds.items()}
+    values = {seed: {cell: by_cell[cell] for cell in at} for seed, by_cell in kept.seeds.items()}
     notes = [f"seed {seed} is left out: {why}" for seed, why in kept.lost.items()]
     if kept.dropped:
         used = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells are used"
@@ -87,7 +88,7 @@ def _grid(study: Study, group: str) -> Grid | None:
     if out:
         named = " and ".join(f"{name} = {level}" for name, level in out)
         notes.append(f"{named} left out too: the cells that remain there do not tell its effect from others")
-    if len(at) < np.prod([len(own) for own in levels.values()]):
+    if len(at) < np.prod([len(by_cell) for by_cell in levels.values()]):
         notes.append("with cells missing, means are compared as if no three factors interacted (least squares)")
     if len(values) == 1:
         notes.append("one seed: effects have no interval, and its luck is not told from them")
@@ -107,7 +108,7 @@ def _cut(study: Study, *groups: str | None) -> bool:
 
 
 def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
-    """What became of the runs of these cells that have no result, each state with its count."""
+    """The states of the runs of these cells that have no result, with their counts."""
     order = _labels(study)
     lacking = [
         run.state if run.problem else "no value"
@@ -118,8 +119,8 @@ def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
 
 
 def _kept(study: Study, group: str) -> cells.Kept:
-    """A group's cells that every seed has, with their factors in the plan's order."""
-    runs = [run for run in study.sweep.runs if run.group == group]
+    """The cells of a group that every seed has, with their factors in the plan's order."""
+    runs = study.sweep.of(group)
     order = _labels(study)
     return cells.keep({(run.seed, _arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
 
@@ -142,19 +143,19 @@ def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
 
 
 def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, float]]) -> Seeds:
-    """The values less the baseline's of the same seed, on the levels of factors that both have; empty where some cell
-    has no counterpart there."""
+    """The values minus the baseline's of the same seed, on the levels of common factors; empty where it lacks a
+    cell."""
     baseline = study.sweep.baseline
     if baseline is None or baseline == group:
         return {}
     base = _kept(study, baseline)
-    found: Seeds = {}
+    less: Seeds = {}
     for cell in next(iter(values.values())):
-        pairs = _pairs({seed: own[cell] for seed, own in values.items()}, cell, base)
+        pairs = _pairs({seed: by_cell[cell] for seed, by_cell in values.items()}, cell, base)
         for seed, a, b in zip(pairs.seeds, pairs.a, pairs.b, strict=True):
-            found.setdefault(seed, {})[cell] = a - b
+            less.setdefault(seed, {})[cell] = a - b
     count = len(next(iter(values.values())))
-    return found if all(len(own) == count for own in found.values()) else {}
+    return less if all(len(by_cell) == count for by_cell in less.values()) else {}
 
 
 def _pairs(values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.Pairs:
@@ -163,12 +164,12 @@ def _pairs(values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.P
 
 
 def cell_results(study: Study) -> list[CellResult]:
-    """Every cell of every group that some factor multiplies, the baseline's among them."""
+    """Every cell of every group that has factors, the baseline included."""
     sweep, settings = study.sweep, study.settings
     test = "signflip" if study.primary.measure.summary == "time_to" else settings.test
     order, baseline = _labels(study), sweep.baseline
     base = _kept(study, baseline) if baseline is not None else None
-    found: list[CellResult] = []
+    results: list[CellResult] = []
     for group in sweep.groups:
         by_cell: dict[Cell, list[Run]] = {}
         for run in sweep.runs:
@@ -177,29 +178,29 @@ def cell_results(study: Study) -> list[CellResult]:
         if factorial.levels_of(by_cell):
             against = base if group != baseline else None
             cut = _cut(study, group, baseline)
-            found += [_cell(study, cell, runs, against, test, cut) for cell, runs in by_cell.items()]
-    compared = [place for place, one in enumerate(found) if one.pairs]
-    adjusted = multiplicity.benjamini_hochberg([found[place].p for place in compared])
-    for place, q in zip(compared, adjusted, strict=True):
-        found[place] = replace(found[place], q=q)
-    return found
+            results += [_cell(study, cell, runs, against, test, cut) for cell, runs in by_cell.items()]
+    compared = [index for index, result in enumerate(results) if result.pairs]
+    adjusted = multiplicity.benjamini_hochberg([results[index].p for index in compared])
+    for index, q in zip(compared, adjusted, strict=True):
+        results[index] = replace(results[index], q=q)
+    return results
 
 
 def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None, test: str, cut: bool) -> CellResult:
     group = runs[0].group
-    own = {run.seed: study.primary.values[run.id] for run in runs}
-    values = {seed: value.value for seed, value in own.items() if value.value is not None}
+    by_seed = {run.seed: study.primary.values[run.id] for run in runs}
+    values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
     lacking: dict[str, list[str]] = {}
-    for seed, value in own.items():
+    for seed, value in by_seed.items():
         if value.value is None:
             lacking.setdefault(value.reason or "no result", []).append(str(seed))
     remark = "; ".join(f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items())
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(values, cell, base) if base is not None and values else None
     if pairs is None or not pairs.seeds:
-        return CellResult(group, cell, len(values), len(own), mean, 0, None, None, None, None, remark)
+        return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark)
     d, size = t_test.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
     spread = None if cut else t_test.mean(d, size)  # of times cut at the budget no t interval is right
     interval = spread.interval(study.settings.alpha) if spread is not None else None
     p = multiplicity.single(d, test, study.settings.seed)
-    return CellResult(group, cell, len(values), len(own), mean, d.size, float(d.mean()), interval, p, None, remark)
+    return CellResult(group, cell, len(values), len(by_seed), mean, d.size, float(d.mean()), interval, p, None, remark)

@@ -1,4 +1,4 @@
-"""Figures of grids: what each level of each factor does, and the mean over every pair of factors."""
+"""Figures of grids: the effect of each level of each factor, and the mean over every pair of factors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.canvas import INK, Sketch, canvas_of, colours, legend, panels_of
+from analysis.figures.canvas import DOT, INK, Intervals, Sketch, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
+from analysis.numbers import format_level
 from analysis.sections.grid import Grid
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
@@ -28,85 +29,77 @@ _GAP = 0.2  # between blocks of a heat map, in levels
 _DARK, _LIGHT = "#111113", "#fdfdfd"  # numbers on a colour: the same on white and on black paper
 
 
-def main_effects(study: Study, found: Sequence[Grid]) -> Sketch | None:
-    """A panel a factor: each group's effect of each level, with its interval and seeds; None if there is no grid."""
-    levels = _union(found)
+def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
+    """A panel for each factor with every group's effect of each level, its interval and seeds; None without a grid."""
+    levels = _union(drawn_grids)
     if not levels:
         return None
     measure = study.primary.measure
     rows = -(-len(levels) // _ACROSS)
     across = -(-len(levels) // rows)
     canvas, panels = panels_of(max(3.8, min(7.0, 1.6 * across + 0.6)), 2.4 * rows, across, rows, common=False)
-    label = f"effect on {measure.title}" + (f" ({measure.unit})" if measure.unit else "")
-    intervals: dict[str, tuple[Array, Array]] = {}
-    for number, (axes, (factor, own)) in enumerate(zip(panels, levels.items(), strict=False)):
+    label = f"effect on {measure.with_unit}"
+    intervals: Intervals = {}
+    for number, (axes, (factor, factor_levels)) in enumerate(zip(panels, levels.items(), strict=False)):
         axes.axhline(0, color=INK, linewidth=0.9)
-        for place, grid in enumerate(found):
+        for index, grid in enumerate(drawn_grids):
             if factor in grid.fit.levels:
-                aside = _APART * (place - (len(found) - 1) / 2)
-                at = [own.index(level) + aside for level in grid.fit.levels[factor]]
+                aside = _APART * (index - (len(drawn_grids) - 1) / 2)
+                at = [factor_levels.index(level) + aside for level in grid.fit.levels[factor]]
                 intervals |= _levels(axes, study, grid, factor, at, number)
         axes.set_title(textwrap.fill(factor, 20), fontsize=9)
-        axes.set_xticks(range(len(own)), [textwrap.fill(str(level), _LETTERS) for level in own])
-        axes.set_xlim(-0.5, len(own) - 0.5)
+        axes.set_xticks(range(len(factor_levels)), [textwrap.fill(str(level), _LETTERS) for level in factor_levels])
+        axes.set_xlim(-0.5, len(factor_levels) - 0.5)
         axes.grid(False, axis="x")
     shown = panels[: len(levels)]
     low, high = min(axes.get_ylim()[0] for axes in shown), max(axes.get_ylim()[1] for axes in shown)
-    for place, axes in enumerate(panels):
-        axes.set_visible(place < len(levels))
+    for index, axes in enumerate(panels):
+        axes.set_visible(index < len(levels))
         axes.set_ylim(low, high)
-        axes.tick_params(labelleft=place % across == 0)
-        axes.set_ylabel(textwrap.fill(label, 34), visible=place % across == 0)
+        axes.tick_params(labelleft=index % across == 0)
+        axes.set_ylabel(textwrap.fill(label, 34), visible=index % across == 0)
     look = colours(study.sweep.groups)
     entries = [
         (study.sweep.label(grid.group), {"color": look[grid.group][0], "marker": "D", "linestyle": "none"})
-        for grid in found
+        for grid in drawn_grids
     ]
     canvas.set_figheight(canvas.get_figheight() + 0.2 * legend(canvas, "upper", entries))
-    level = f"{100 * (1 - study.settings.alpha):g}%"
+    level = format_level(study.settings.alpha)
     caption = (
         f"Main effects on the {measure.title}: the mean at each level less the mean of the group's grid, over seeds "
         f"(diamond) with its {level} t interval, each seed as a dot. The intervals are not adjusted for the number of "
-        f"effects.{_gaps(study, found)}"
+        f"effects.{_gaps(study, drawn_grids)}"
     )
     return Sketch("effects", "Main effects of the factors", caption, canvas, intervals)
 
 
-def _union(found: Sequence[Grid]) -> dict[str, list[Any]]:
+def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
     levels: dict[str, list[Any]] = {}
-    for grid in found:
-        for factor, own in grid.fit.levels.items():
+    for grid in drawn_grids:
+        for factor, factor_levels in grid.fit.levels.items():
             known = levels.setdefault(factor, [])
-            known += [level for level in own if level not in known]
+            known += [level for level in factor_levels if level not in known]
     return levels
 
 
-def _levels(
-    axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int
-) -> dict[str, tuple[Array, Array]]:
-    """Draw a group's effects of one factor; the interval of each."""
+def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> Intervals:
+    """Draw a group's effects of one factor; returns the intervals."""
     colour = colours(study.sweep.groups)[grid.group][0]
-    own = [effect for effect in grid.effects if effect.factors == (factor,)]
-    axes.plot(at, [e.value for e in own], color=colour, linewidth=1.0, alpha=0.6, gid=f"join{number}--{grid.group}")
-    intervals = {}
-    dots: dict[str, Any] = {"color": colour, "markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
-    for place, (x, effect) in enumerate(zip(at, own, strict=True)):
-        of, which = f"{number * 100 + place}", f"{factor} = {effect.levels[0]}"
-        for seed, value in zip(grid.seeds, grid.fit.mains[factor][place], strict=True):
+    effects = [effect for effect in grid.effects if effect.factors == (factor,)]
+    axes.plot(at, [e.value for e in effects], color=colour, linewidth=1.0, alpha=0.6, gid=f"join{number}--{grid.group}")
+    intervals: Intervals = {}
+    for index, (x, effect) in enumerate(zip(at, effects, strict=True)):
+        of, which = f"{number * 100 + index}", f"{factor} = {effect.levels[0]}"
+        for seed, value in zip(grid.seeds, grid.fit.mains[factor][index], strict=True):
             gid = f"seed{of}.{seed}--{grid.group}"
-            axes.plot([x + _ASIDE], [value], "o", gid=gid, label=f"{which}, seed {seed}", **dots)
-        if effect.interval is not None:
-            axes.plot((x, x), effect.interval, color=colour, linewidth=1.6, gid=f"span{of}--{grid.group}")
-            low, high = effect.interval
-            intervals[f"mean{of}--{grid.group}"] = np.array([low]), np.array([high])
-        named: dict[str, Any] = {"gid": f"mean{of}--{grid.group}", "label": f"{which}, mean over seeds"}
-        axes.plot([x], [effect.value], "D", color=colour, markersize=4.5, **named)
+            axes.plot([x + _ASIDE], [value], "o", gid=gid, label=f"{which}, seed {seed}", color=colour, **DOT)
+        intervals |= diamond(axes, x, effect.value, effect.interval, colour, f"{of}--{grid.group}", which)
     return intervals
 
 
-def heat_maps(study: Study, found: Sequence[Grid]) -> list[Sketch]:
-    """For each group with two factors or more, its mean over every pair of them, on one scale of colours."""
-    drawn = [grid for grid in found if len(grid.shown.levels) > 1]
+def heat_maps(study: Study, every: Sequence[Grid]) -> list[Sketch]:
+    """For each group with two or more factors, its mean over every pair of them, all with one colour scale."""
+    drawn = [grid for grid in every if len(grid.shown.levels) > 1]
     far: dict[bool, float] = {}
     for grid in drawn:
         against = grid.less is not None
@@ -117,7 +110,7 @@ def heat_maps(study: Study, found: Sequence[Grid]) -> list[Sketch]:
 
 
 def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
-    """A block a pair of factors in one pair of axes: panels of their own take seconds to lay out."""
+    """A block for each pair of factors, all in one pair of axes: laying out separate panels takes seconds."""
     from matplotlib import colormaps
 
     fit, measure, sweep = grid.shown, study.primary.measure, study.sweep
@@ -132,25 +125,20 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
     against = f", difference to {sweep.label(str(sweep.baseline))}" if grid.less is not None else ""
     name = f"{measure.title}{against}" + (f" ({measure.unit})" if measure.unit else "")
     sign, decimals = "+" if against else "", max(0, 1 - int(np.floor(np.log10(far))))
-    intervals: dict[str, tuple[Array, Array]] = {}
+    intervals: Intervals = {}
     values: dict[str, Array] = {}
     names: dict[str, str] = {}
-    for place, (x, y) in enumerate(fit.pairs):
+    for number, (x, y) in enumerate(fit.pairs):
         over = fit.mean_of(x, y)
         shown = over.mean(axis=-1)
         edges = [start + np.arange(count + 1) for start, count in zip((left[x], bottom[y]), shown.shape, strict=True)]
-        block: dict[str, Any] = {
-            "cmap": palette,
-            "vmin": turn - far,
-            "vmax": turn + far,
-            "gid": f"heat{place}--{grid.group}",
-        }
-        axes.pcolormesh(*edges, shown.T, **block)
+        gid = f"heat{number}--{grid.group}"
+        axes.pcolormesh(*edges, shown.T, cmap=palette, vmin=turn - far, vmax=turn + far, gid=gid)
         for i, j in product(range(shown.shape[0]), range(shown.shape[1])):
-            role = f"{place * 10000 + i * 100 + j}"
+            role = f"{number * 10000 + i * 100 + j}"
             gid, at = f"cell{role}--{grid.group}", (left[x] + i + 0.5, bottom[y] + j + 0.5)
-            named: dict[str, Any] = {"gid": gid, "label": f"{x} = {fit.levels[x][i]}, {y} = {fit.levels[y][j]}"}
-            axes.plot(at[:1], at[1:], "o", alpha=0.0, **named)
+            label = f"{x} = {fit.levels[x][i]}, {y} = {fit.levels[y][j]}"
+            axes.plot(at[:1], at[1:], "o", alpha=0.0, gid=gid, label=label)
             values[gid], names[f"cell{role}"] = shown[i, j : j + 1], name
             spread = None if grid.censored else t_test.mean(over[i, j], fit.size)
             if spread is not None:
@@ -177,7 +165,7 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
 
 
 def _starts(fit: Fit, factors: Sequence[str]) -> tuple[dict[str, float], float]:
-    """Where the block of each factor begins, a level a unit, and where the last one ends."""
+    """Where the block of each factor begins, in levels, and where the last one ends."""
     starts, end = {}, 0.0
     for factor in factors:
         starts[factor] = end
@@ -198,16 +186,15 @@ def _name_levels(axes: Axes, fit: Fit, left: Mapping[str, float], bottom: Mappin
         letters = max(len(line) for text in texts.values() for line in text.split("\n"))
         for factor, start in starts.items():
             middle = start + len(fit.levels[factor]) / 2
-            where: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9}
+            centred: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9}
             if across:
-                coordinates = ("data", "axes fraction")
-                axes.annotate(factor, (middle, 0), (0, -12 - 10 * lines), xycoords=coordinates, **where)
+                below = (0, -12 - 10 * lines)
+                axes.annotate(factor, (middle, 0), below, xycoords=("data", "axes fraction"), **centred)
             else:
-                coordinates = ("axes fraction", "data")
-                aside = -12 - 5.5 * letters
-                axes.annotate(factor, (0, middle), (aside, 0), xycoords=coordinates, rotation=90, **where)
+                beside, turned = (-12 - 5.5 * letters, 0), {**centred, "rotation": 90}
+                axes.annotate(factor, (0, middle), beside, xycoords=("axes fraction", "data"), **turned)
 
 
-def _gaps(study: Study, found: Sequence[Grid]) -> str:
-    noted = [f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in found if grid.notes]
+def _gaps(study: Study, noted_grids: Sequence[Grid]) -> str:
+    noted = [f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in noted_grids if grid.notes]
     return "".join(f" {text}" for text in noted)

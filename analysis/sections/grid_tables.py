@@ -4,119 +4,96 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.data.sweep import Cell
 from analysis.findings.study import Study
-from analysis.numbers import format_estimate, format_number, format_p
+from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.sections.grid import CellResult, Grid
 from analysis.spec.metric_catalog import capital
 from analysis.stats.factorial import Effect
-from analysis.tables.comparison import Record, Table
+from analysis.tables.table import Entry, Table, ends, share, table
 
 TESTS = {"paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon"}
 
 
-def grid_tables(study: Study, found: Sequence[Grid], results: Sequence[CellResult]) -> list[Table]:
-    """Those that have a row."""
+def grid_tables(study: Study, every: Sequence[Grid], results: Sequence[CellResult]) -> list[Table]:
+    """The tables that have a row."""
     made = [
-        _effects(study, found, 1, "effects", "What each factor does"),
-        _effects(study, found, 2, "interactions", "What two factors do together"),
-        _cells(study, results if any(one.n for one in results) else ()),
+        _effects(study, every, 1, "effects", "What each factor does"),
+        _effects(study, every, 2, "interactions", "What two factors do together"),
+        _cells(study, results if any(result.n for result in results) else ()),
     ]
     return [table for table in made if table.rows]
 
 
-def _effects(study: Study, found: Sequence[Grid], count: int, name: str, title: str) -> Table:
-    """The effects of so many factors together."""
-    rows, records, groups = [], [], []
-    for grid in found:
+def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: str) -> Table:
+    """The effects of `count` factors together."""
+    measure, entries = study.primary.measure, []
+    for grid in every:
         for effect in grid.effects:
             if len(effect.factors) == count and (count == 1 or not _mirrored(grid, effect)):
-                rows.append(_row(study, grid, effect))
-                records.append(_record(study, grid, effect))
-                groups.append(grid.group)
-    level = f"{100 * (1 - study.settings.alpha):g}%"
-    of = study.primary.measure.title
+                entries.append(_entry(study, grid, effect))
+    level, of = format_level(study.settings.alpha), measure.title
     meaning = {
         1: f"Effect on the {of}: the mean at this level less the mean of the group's grid, within each seed.",
         2: f"Effect on the {of}: what a pair of levels adds to the sum of their two main effects, within each seed. "
-        "Of a factor with two levels the second stands here: the first has the same number with the other sign.",
+        "Of a factor with two levels the second is shown: the first has the same number with the other sign.",
     }[count]
     notes = [
         f"{meaning} The mean over seeds with its {level} t interval, which is not adjusted for the number of effects: "
         "to find where to look, not to conclude.",
         "d: effect over its standard deviation over seeds, with Hedges' correction; three seeds are needed.",
-        *(f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in found if grid.notes),
+        *(f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in every if grid.notes),
     ]
     factor, levels = ("factor", "level") if count == 1 else ("factors", "levels")
-    columns = ("method", factor, levels, "seeds", "effect", "d")
-    return Table(name, title, columns, tuple(rows), tuple(records), tuple(notes), tuple(groups))
+    return table(name, title, ("method", factor, levels, "seeds", "effect", "d"), entries, notes)
 
 
 def _mirrored(grid: Grid, effect: Effect) -> bool:
-    """Whether a level is the first of two."""
-    own = [grid.fit.levels[factor] for factor in effect.factors]
-    return any(len(levels) == 2 and level == levels[0] for levels, level in zip(own, effect.levels, strict=True))
+    """Whether the effect is of the first of two levels, which only mirrors the second."""
+    levels_of = [grid.fit.levels[factor] for factor in effect.factors]
+    return any(len(levels) == 2 and level == levels[0] for levels, level in zip(levels_of, effect.levels, strict=True))
 
 
-def _row(study: Study, grid: Grid, effect: Effect) -> tuple[str, ...]:
-    return (
-        study.sweep.label(grid.group),
-        " × ".join(effect.factors),
-        ", ".join(map(str, effect.levels)),
-        str(effect.n),
-        format_estimate(effect.value, effect.interval, signed=True),
-        format_number(effect.d, 2) or "-",
-    )
-
-
-def _record(study: Study, grid: Grid, effect: Effect) -> Record:
-    low, high = effect.interval or (None, None)
-    measure = study.primary.measure
-    return {
+def _entry(study: Study, grid: Grid, effect: Effect) -> Entry:
+    levels, measure = ", ".join(map(str, effect.levels)), study.primary.measure
+    row = (
+        study.sweep.label(grid.group), " × ".join(effect.factors), levels, str(effect.n),
+        format_estimate(effect.value, effect.interval, signed=True), format_number(effect.d, 2) or "-",
+    )  # fmt: skip
+    record = {
         "metric": measure.metric, "summary": measure.summary, "group": grid.group,
-        "factors": ", ".join(effect.factors), "levels": ", ".join(map(str, effect.levels)), "seeds": effect.n,
-        "effect": effect.value, "low": low, "high": high, "d": effect.d,
+        "factors": ", ".join(effect.factors), "levels": levels, "seeds": effect.n, "effect": effect.value,
+        **ends(effect.interval), "d": effect.d,
     }  # fmt: skip
+    return grid.group, row, record
 
 
 def _cells(study: Study, results: Sequence[CellResult]) -> Table:
-    labels = list(dict.fromkeys(label for one in results for label, _ in one.cell))
+    labels = list(dict.fromkeys(label for result in results for label, _ in result.cell))
     alpha, measure = study.settings.alpha, study.primary.measure
-    rows = [
-        (
-            study.sweep.label(one.group),
-            *_levels(one.cell, labels),
-            str(one.n) if one.n == one.planned else f"{one.n} of {one.planned}",
-            format_number(one.mean) or "-",
-            format_estimate(one.difference, one.interval, signed=True) or "-",
-            format_p(one.p, alpha) or "-",
-            format_p(one.q, alpha) or "-",
-            one.remark,
-        )
-        for one in results
-    ]
-    records = []
-    for one in results:
-        low, high = one.interval or (None, None)
-        records.append(
-            {"metric": measure.metric, "summary": measure.summary, "group": one.group, **dict(one.cell),
-             "seeds": one.n, "seeds_planned": one.planned, "mean": one.mean, "pairs": one.pairs,
-             "difference": one.difference, "low": low, "high": high, "p": one.p, "q": one.q, "remark": one.remark}
+    entries: list[Entry] = []
+    for result in results:
+        of = dict(result.cell)
+        row = (
+            study.sweep.label(result.group), *(str(of.get(label, "-")) for label in labels),
+            share(result.n, result.planned),
+            format_number(result.mean) or "-", format_estimate(result.difference, result.interval, signed=True) or "-",
+            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", result.remark,
         )  # fmt: skip
+        record = {
+            "metric": measure.metric, "summary": measure.summary, "group": result.group, **of, "seeds": result.n,
+            "seeds_planned": result.planned, "mean": result.mean, "pairs": result.pairs,
+            "difference": result.difference,
+            **ends(result.interval), "p": result.p, "q": result.q, "remark": result.remark,
+        }  # fmt: skip
+        entries.append((result.group, row, record))
     test = "signflip" if measure.summary == "time_to" else study.settings.test
-    compared = sum(one.pairs > 0 for one in results)
+    compared = sum(result.pairs > 0 for result in results)
     notes = (
         f"EXPLORATORY: the cells of one seed share its luck, and the best of {compared} is best by luck in part. A "
         "cell that stands out here is a question for new seeds.",
         f"{capital(measure.title)}: mean over seeds, and less the baseline's of the same seeds with the "
-        f"{100 * (1 - alpha):g}% t interval of this cell alone. q: Benjamini and Hochberg's adjustment of p over all "
+        f"{format_level(alpha)} t interval of this cell alone. q: Benjamini and Hochberg's adjustment of p over all "
         f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
     )
     columns = ("method", *labels, "seeds", "value", "difference", TESTS[test], "q", "remark")
-    groups = tuple(one.group for one in results)
-    return Table("cells", "Every cell (exploratory)", columns, tuple(rows), tuple(records), notes, groups)
-
-
-def _levels(cell: Cell, labels: Sequence[str]) -> list[str]:
-    of = dict(cell)
-    return [str(of[label]) if label in of else "-" for label in labels]
+    return table("cells", "Every cell (exploratory)", columns, entries, notes)

@@ -12,12 +12,12 @@ from analysis.data import cells
 from analysis.figures.canvas import Sketch, canvas_of, legend, look_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
-from analysis.numbers import format_estimate
+from analysis.numbers import format_estimate, format_level
 from analysis.spec.metric_catalog import capital
 from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval
-from analysis.tables.comparison import Table
+from analysis.tables.table import Entry, Table, ends, table
 
 FEWEST = 8  # cells, below which a percentile interval of so few runs does not hold
 _THRESHOLDS = 101
@@ -35,25 +35,23 @@ class Many:
 
 
 def many(study: Study) -> Many | None:
-    """None where the groups do not share so many cells."""
+    """The scores of all cells together; None where the groups share too few cells."""
     sweep, block = study.sweep, study.primary
     if block.measure.better is None:
         return None
-    kept = {}
-    for group in sweep.groups:
-        runs = [run for run in sweep.runs if run.group == group]
-        kept[group] = cells.keep({(run.seed, run.cell): block.values[run.id].value for run in runs})
+    kept = {group: cells.keep_runs(sweep.of(group), block.values) for group in sweep.groups}
     usable = {group: one for group, one in kept.items() if one.seeds}
     shared = set.intersection(*(cells.labels_of(one) for one in usable.values())) if usable else set()
     levels = {
-        group: {seed: cells.by_level(own, shared) for seed, own in one.seeds.items()} for group, one in usable.items()
+        group: {seed: cells.by_level(by_cell, shared) for seed, by_cell in one.seeds.items()}
+        for group, one in usable.items()
     }
     common = [set(next(iter(by_seed.values()))) for by_seed in levels.values()]
     tasks = sorted(set.intersection(*common), key=repr) if common else []
     if len(tasks) < FEWEST:
         return None
     scores = {
-        group: np.array([[own[task] for task in tasks] for own in by_seed.values()])
+        group: np.array([[by_cell[task] for task in tasks] for by_cell in by_seed.values()])
         for group, by_seed in levels.items()
     }
     every = len(set.union(*common))
@@ -64,17 +62,17 @@ def many(study: Study) -> Many | None:
     return Many(scores, block.measure.better == "lower", tuple(sorted(shared)), tuple(notes))
 
 
-def many_table(study: Study, found: Many) -> Table:
-    """A row a group: its statistics over all cells, and the chance that it is better than the baseline."""
+def many_table(study: Study, scored: Many) -> Table:
+    """A row for each group: statistics over all cells, and the probability of being better than the baseline."""
     sweep, settings = study.sweep, study.settings
-    base = found.scores.get(str(sweep.baseline))
+    base = scored.scores.get(str(sweep.baseline))
     # A gap to 1 has a meaning where 1 is the best that there is.
-    bounded = not found.turned and all(own.min() >= 0 and own.max() <= 1 for own in found.scores.values())
+    bounded = not scored.turned and all(s.min() >= 0 and s.max() <= 1 for s in scored.scores.values())
     statistics = {"IQM": resample.iqm, "median": resample.median, "mean": resample.mean}
     statistics |= {"optimality gap": resample.optimality_gap} if bounded else {}
-    sign = -1.0 if found.turned else 1.0
-    rows, records = [], []
-    for group, scores in found.scores.items():
+    sign = -1.0 if scored.turned else 1.0
+    entries: list[Entry] = []
+    for group, scores in scored.scores.items():
         results: dict[str, Resampled | None] = {
             name: resample.stratified(scores, statistic, settings.alpha, seed=settings.seed)
             for name, statistic in statistics.items()
@@ -84,19 +82,17 @@ def many_table(study: Study, found: Many) -> Table:
             over = resample.probability_of_improvement
             results["improvement"] = over(sign * scores, sign * base, settings.alpha, seed=settings.seed)
         seeds, tasks = scores.shape
-        shown = [format_estimate(*_numbers(one)) if one is not None else "" for one in results.values()]
-        rows.append((sweep.label(group), str(seeds), str(tasks), *shown))
+        shown = [format_estimate(*_numbers(result)) if result is not None else "" for result in results.values()]
         measure = study.primary.measure
         record: dict[str, Any] = {"metric": measure.metric, "summary": measure.summary, "group": group}
         record |= {"seeds": seeds, "cells": tasks}
-        for name, one in results.items():
-            value, interval = _numbers(one) if one is not None else (None, None)
-            low, high = interval or (None, None)
-            record |= {name: value, f"{name} low": low, f"{name} high": high}
-        records.append(record)
-    level = f"{100 * (1 - settings.alpha):g}%"
+        for name, result in results.items():
+            value, interval = _numbers(result) if result is not None else (None, None)
+            record |= {name: value, **ends(interval, f"{name} low", f"{name} high")}
+        entries.append((group, (sweep.label(group), str(seeds), str(tasks), *shown), record))
+    level = format_level(settings.alpha)
     notes = [
-        f"{capital(study.primary.measure.title)} of every run at every level of {', '.join(found.factors)}, with "
+        f"{capital(study.primary.measure.title)} of every run at every level of {', '.join(scored.factors)}, with "
         f"{level} intervals of the stratified bootstrap (runs redrawn within each cell, n - 1 of n). They speak of "
         "these cells, not of others.",
         "IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs.",
@@ -106,50 +102,48 @@ def many_table(study: Study, found: Many) -> Table:
     heads = list(statistics)
     if sweep.baseline is not None:
         notes.append("Better than the baseline: chance that a run is better than one of the baseline in the same cell.")
-    notes += [f"{capital(note)}." for note in found.notes]
+    notes += [f"{capital(note)}." for note in scored.notes]
     baseline = f"better than {sweep.label(sweep.baseline)}" if sweep.baseline is not None else "improvement"
     columns = ("method", "seeds", "cells", *heads, baseline)
-    title, groups = "All cells together", tuple(found.scores)
-    return Table("many", title, columns, tuple(rows), tuple(records), tuple(notes), groups)
+    return table("many", "All cells together", columns, entries, notes)
 
 
-def _numbers(one: Resampled) -> tuple[float | None, Interval | None]:
-    if one.value is None:
+def _numbers(result: Resampled) -> tuple[float | None, Interval | None]:
+    if result.value is None:
         return None, None
-    ends = None if one.low is None or one.high is None else (float(one.low), float(one.high))
-    return float(one.value), ends
+    ends = None if result.low is None or result.high is None else (float(result.low), float(result.high))
+    return float(result.value), ends
 
 
-def many_figure(study: Study, found: Many) -> Sketch:
-    """Performance profiles: of each group the share of runs and cells that are better than each threshold."""
+def many_figure(study: Study, scored: Many) -> Sketch:
+    """Performance profiles: the share of runs and cells of each group that are better than each threshold."""
     sweep, settings, measure = study.sweep, study.settings, study.primary.measure
-    sign = -1.0 if found.turned else 1.0
-    low, high = min(own.min() for own in found.scores.values()), max(own.max() for own in found.scores.values())
+    sign = -1.0 if scored.turned else 1.0
+    low, high = min(s.min() for s in scored.scores.values()), max(s.max() for s in scored.scores.values())
     margin = 0.03 * (high - low) or 1.0
     thresholds = np.linspace(low - margin, high + margin, _THRESHOLDS)
     canvas, axes = canvas_of(7.0, 3.4)
     entries = []
     intervals: dict[str, tuple[Array, Array]] = {}
-    for group, scores in found.scores.items():
+    for group, scores in scored.scores.items():
         look = look_of(sweep.groups, group, markers=False)
         share = resample.performance_profile(sign * scores, sign * thresholds, settings.alpha, seed=settings.seed)
-        named: dict[str, Any] = {**look, "gid": f"mean--{group}", "label": "share of runs and cells"}
-        axes.plot(thresholds, np.asarray(share.value), linewidth=1.9, **named)
+        gid, colour = f"mean--{group}", look["color"]
+        axes.plot(thresholds, np.asarray(share.value), linewidth=1.9, gid=gid, label="share of runs and cells", **look)
         if share.low is not None and share.high is not None:
-            band: dict[str, Any] = {"color": look["color"], "alpha": 0.13, "linewidth": 0, "gid": f"band--{group}"}
-            axes.fill_between(thresholds, share.low, share.high, **band)
-            intervals[f"mean--{group}"] = share.low, share.high
+            ends_of = thresholds, share.low, share.high
+            axes.fill_between(*ends_of, color=colour, alpha=0.13, linewidth=0, gid=f"band--{group}")
+            intervals[gid] = share.low, share.high
         entries.append((sweep.label(group), {**look, "linewidth": 1.9}))
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlim(thresholds[0], thresholds[-1])
-    unit = f" ({measure.unit})" if measure.unit else ""
-    axes.set_xlabel(f"{measure.title}{unit}")
-    axes.set_ylabel(f"share of runs and cells {'below' if found.turned else 'above'}")
+    axes.set_xlabel(measure.with_unit)
+    axes.set_ylabel(f"share of runs and cells {'below' if scored.turned else 'above'}")
     canvas.set_figheight(3.3 + 0.2 * legend(canvas, "upper", entries))
-    count = next(iter(found.scores.values())).shape[1]
+    count = next(iter(scored.scores.values())).shape[1]
     caption = (
         f"Performance profile over {count} cells: the share of runs and cells whose {measure.title} is "
-        f"{'below' if found.turned else 'above'} each value, with {100 * (1 - settings.alpha):g}% intervals of each "
+        f"{'below' if scored.turned else 'above'} each value, with {format_level(settings.alpha)} intervals of each "
         "point (stratified bootstrap). A curve that is higher everywhere is better everywhere."
     )
     return Sketch("profile", "Performance profile", caption, canvas, intervals)

@@ -1,24 +1,27 @@
-"""Model sizes: what each group reaches at every size, and how its difference to the baseline changes with the size."""
+"""Model sizes: the results of each group at every size, and how its difference to the baseline changes with the
+size."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
-from analysis.figures.canvas import INK, Sketch, colours, legend, panels_of
+from analysis.figures.canvas import DOT, INK, Intervals, Sketch, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
-from analysis.numbers import format_estimate, format_p
+from analysis.numbers import format_estimate, format_level, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats import scaling, t_test
+from analysis.stats.compare import PairedResult
 from analysis.stats.scaling import SizeTrend
-from analysis.tables.comparison import Table, better
+from analysis.tables.comparison import better
+from analysis.tables.table import Entry, Table, ends, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,9 +37,9 @@ PARAMETERS = "parameters"  # of the policy, in a run's summary
 class Sizes:
     """An experiment over model sizes, on the primary measure.
 
-    models[size]: what the plan calls the model, "" where it does not. values[group][size]: a number a seed. trends and
-    differences[group][size]: of each group that shares two sizes or more with the baseline; lost: the seeds that have
-    none there, with the reason. censored: whether some values are times cut at the budget, of which no t interval is
+    models[size]: the model's name in the plan, or "". values[group][size]: one number per seed. trends and
+    differences[group][size]: of each group that shares two or more sizes with the baseline; lost: its seeds without a
+    difference, with the reason. censored: whether some values are times cut at the budget, for which no t interval is
     right. notes: sizes without a pair.
     """
 
@@ -50,36 +53,36 @@ class Sizes:
 
 
 def sizes(study: Study) -> Sizes | None:
-    """None where the runs do not tell two sizes of their models."""
+    """None where the runs do not report at least two model sizes."""
     sweep, settings, measure = study.sweep, study.settings, study.primary.measure
     known, models = _known(study)
     if len(models) < 2:
         return None
     kept = {group: _kept(study, group, known) for group in sweep.groups}
     values = {
-        group: {size: np.array(list(cells.means(one).values())) for size, one in own.items() if one.seeds}
-        for group, own in kept.items()
+        group: {size: np.array([*cells.means(k).values()]) for size, k in by_size.items() if k.seeds}
+        for group, by_size in kept.items()
     }
     base = kept.get(str(sweep.baseline), {})
     trends, differences, lost = {}, {}, {}
     notes = []
-    for group, own in kept.items():
-        shared = [size for size in models if group != sweep.baseline and size in own and size in base]
-        pairs = {size: cells.pair(own[size], base[size], (group, str(sweep.baseline))) for size in shared}
+    for group, by_size in kept.items():
+        shared = [size for size in models if group != sweep.baseline and size in by_size and size in base]
+        pairs = {size: cells.pair(by_size[size], base[size], (group, str(sweep.baseline))) for size in shared}
         for size in [size for size in shared if not pairs[size].seeds]:
             why = "; ".join(f"seed {seed}: {reason}" for seed, reason in pairs.pop(size).lost.items())
             notes.append(f"{sweep.label(group)}, {short(size)} {models[size]}: no pair ({why})")
         if len(pairs) > 1:
-            seeds = sorted({seed for found in pairs.values() for seed in found.seeds})
+            seeds = sorted({seed for pair in pairs.values() for seed in pair.seeds})
             a, b = np.full((2, len(seeds), len(pairs)), np.nan)
-            for place, found in enumerate(pairs.values()):
-                rows = [seeds.index(seed) for seed in found.seeds]
-                a[rows, place], b[rows, place] = found.a, found.b
+            for column, pair in enumerate(pairs.values()):
+                rows = [seeds.index(seed) for seed in pair.seeds]
+                a[rows, column], b[rows, column] = pair.a, pair.b
             lost[group] = {
-                size: "; ".join(f"seed {seed}: {why}" for seed, why in found.lost.items())
-                for size, found in pairs.items()
+                size: "; ".join(f"seed {seed}: {why}" for seed, why in pair.lost.items())
+                for size, pair in pairs.items()
             }
-            differences[group] = {size: np.subtract(found.a, found.b) for size, found in pairs.items()}
+            differences[group] = {size: np.subtract(pair.a, pair.b) for size, pair in pairs.items()}
             direction = measure.better or "higher"
             trends[group] = scaling.size_trend(
                 list(pairs), a, b, settings.alpha, direction=direction, seed=settings.seed
@@ -89,10 +92,10 @@ def sizes(study: Study) -> Sizes | None:
 
 
 def _known(study: Study) -> tuple[dict[tuple[str, Cell], float], dict[float, str]]:
-    """The size of each group's cells, and what the plan calls the model of each size, increasing.
+    """The model size of each group's cells, and the name of the model of each size, increasing.
 
-    Sizes within a tenth are one: another task has another vocabulary. A cell of which no run tells its size has that of
-    its model's name.
+    Sizes within a tenth count as one, because another task has another vocabulary. A cell whose runs do not report a
+    size gets that of the model of the same name.
     """
     told: dict[tuple[str, Cell], float] = {}
     for run in study.sweep.runs:
@@ -103,7 +106,7 @@ def _known(study: Study) -> tuple[dict[tuple[str, Cell], float], dict[float, str
     for size in sorted(told.values()):
         if not classes or size > _ALIKE * classes[-1]:
             classes.append(size)
-    known = {key: max(one for one in classes if one <= size) for key, size in told.items()}
+    known = {key: max(limit for limit in classes if limit <= size) for key, size in told.items()}
     named = {model: size for (_, cell), size in known.items() if (model := dict(cell).get("model")) is not None}
     for run in study.sweep.runs:
         model = dict(run.cell).get("model")
@@ -114,85 +117,72 @@ def _known(study: Study) -> tuple[dict[tuple[str, Cell], float], dict[float, str
 
 
 def _kept(study: Study, group: str, known: Mapping[tuple[str, Cell], float]) -> dict[float, cells.Kept]:
-    """A group's cells by the size of their model; a run without result has that of its cell."""
+    """A group's cells by model size."""
     of: dict[float, list[Run]] = {}
     for run in study.sweep.runs:
         if run.group == group and (group, run.cell) in known:
             of.setdefault(known[group, run.cell], []).append(run)
-    values = study.primary.values
-    return {
-        size: cells.keep({(run.seed, run.cell): values[run.id].value for run in runs})
-        for size, runs in sorted(of.items())
-    }
+    return {size: cells.keep_runs(runs, study.primary.values) for size, runs in sorted(of.items())}
 
 
-def sizes_table(study: Study, found: Sizes) -> Table:
-    """A row a group and size, then one for the slope."""
-    sweep, alpha, measure = study.sweep, study.settings.alpha, study.primary.measure
-    rows, records, groups = [], [], []
-    for group, trend in found.trends.items():
+def sizes_table(study: Study, compared: Sizes) -> Table:
+    """A row for each group and size, then one for the slope."""
+    alpha, measure = study.settings.alpha, study.primary.measure
+    entries: list[Entry] = []
+
+    def add(group: str, size: float | None, result: PairedResult | SizeTrend, remark: str) -> None:
+        paired = isinstance(result, PairedResult)
+        value = result.mean_difference if isinstance(result, PairedResult) else result.slope
+        interval, p_t = (None, None) if compared.censored else (result.interval, result.p_t)
+        name = "slope, a tenfold" if size is None else " ".join(filter(None, (short(size), compared.models[size])))
+        row = (
+            study.sweep.label(group), name, str(result.n), format_estimate(value, interval, signed=True) or "-",
+            better(result, measure) if isinstance(result, PairedResult) else "", format_p(p_t, alpha) or "-",
+            format_p(result.p_signflip, alpha) or "-", remark,
+        )  # fmt: skip
+        record = {
+            "metric": measure.metric, "summary": measure.summary, "group": group, "parameters": size,
+            "pairs": result.n, "quantity": "difference" if paired else "slope", "value": value, **ends(interval),
+            "p_t": p_t, "p_signflip": result.p_signflip,
+        }  # fmt: skip
+        entries.append((group, row, record))
+
+    for group, trend in compared.trends.items():
         for size, result in zip(trend.sizes, trend.at, strict=True):
-            interval = None if found.censored else result.interval
-            p = None if found.censored else result.p_t
-            name = " ".join(filter(None, (short(size), found.models[size])))
-            row = (sweep.label(group), name, str(result.n))
-            estimate = format_estimate(result.mean_difference, interval, signed=True) or "-"
-            tests = (format_p(p, alpha) or "-", format_p(result.p_signflip, alpha) or "-")
-            rows.append((*row, estimate, better(result, measure), *tests, found.lost[group][size]))
-            record = (size, result.n, result.mean_difference, interval, p, result.p_signflip)
-            records.append(_record(study, group, *record))
-            groups.append(group)
-        interval, p = (None, None) if found.censored else (trend.interval, trend.p_t)
-        estimate = format_estimate(trend.slope, interval, signed=True) or "-"
-        tests = (format_p(p, alpha) or "-", format_p(trend.p_signflip, alpha) or "-")
-        row = (sweep.label(group), "slope, a tenfold", str(trend.n))
-        rows.append((*row, estimate, "", *tests, trend.reason or ""))
-        records.append(_record(study, group, None, trend.n, trend.slope, interval, p, trend.p_signflip))
-        groups.append(group)
-    baseline = sweep.label(str(sweep.baseline))
+            add(group, size, result, compared.lost[group][size])
+        add(group, None, trend, trend.reason or "")
+    baseline = study.sweep.label(str(study.sweep.baseline))
     notes = [
         f"{capital(measure.title)}: difference to {baseline} over the same seeds at each size, with its "
-        f"{100 * (1 - alpha):g}% t interval. Sizes are the policy's parameters, as its runs counted them.",
+        f"{format_level(alpha)} t interval. Sizes are the policy's parameters, as its runs counted them.",
         "Slope: of the difference on the logarithm of the parameters, a least-squares line within each seed, then the "
         "mean over seeds: how much the difference grows with ten times the parameters. Neither is adjusted for the "
         "number of comparisons.",
     ]
-    notes += [f"{note}." for note in found.notes]
-    if found.censored:
+    notes += [f"{note}." for note in compared.notes]
+    if compared.censored:
         notes.append("Some times are cut at the budget: no t interval would hold.")
     columns = ("method", "size", "pairs", "difference", "better in", "p paired t", "p sign-flip", "remark")
-    return Table("sizes", "Model sizes", columns, tuple(rows), tuple(records), tuple(notes), tuple(groups))
+    return table("sizes", "Model sizes", columns, entries, notes)
 
 
-def _record(
-    study: Study, group: str, size: float | None, n: int, value: float | None, interval: Any, p_t: Any, p_signflip: Any
-) -> dict[str, Any]:
-    low, high = interval or (None, None)
-    measure = study.primary.measure
-    return {
-        "metric": measure.metric, "summary": measure.summary, "group": group, "parameters": size, "pairs": n,
-        "quantity": "slope" if size is None else "difference", "value": value, "low": low, "high": high, "p_t": p_t,
-        "p_signflip": p_signflip,
-    }  # fmt: skip
-
-
-def sizes_figure(study: Study, found: Sizes) -> Sketch:
-    """What each group reaches at each size, and where it can be told its difference to the baseline."""
+def sizes_figure(study: Study, compared: Sizes) -> Sketch:
+    """The results of each group at each size and, where known, the difference to the baseline."""
     sweep, measure = study.sweep, study.primary.measure
-    groups = [group for group in sweep.groups if found.values[group]]
+    groups = [group for group in sweep.groups if compared.values[group]]
     unit = f" ({measure.unit})" if measure.unit else ""
     baseline = sweep.label(str(sweep.baseline))
-    panels: list[tuple[str, Mapping[str, Mapping[float, Array]]]] = [(f"{measure.title}{unit}", found.values)]
-    if found.differences:
-        panels.append((f"difference to {baseline}{unit}", found.differences))
+    panels: list[tuple[str, Mapping[str, Mapping[float, Array]]]] = [(measure.with_unit, compared.values)]
+    if compared.differences:
+        panels.append((f"difference to {baseline}{unit}", compared.differences))
     canvas, drawn = panels_of(7.0, 3.1, len(panels), common=False)
-    intervals: dict[str, tuple[Array, Array]] = {}
+    intervals: Intervals = {}
     for number, (axes, (label, values)) in enumerate(zip(drawn, panels, strict=True)):
-        for place, group in enumerate(groups):
-            aside = _APART ** (place - (len(groups) - 1) / 2)
-            intervals |= _points(axes, study, found, group, values.get(group, {}), (number, aside))
+        for index, group in enumerate(groups):
+            aside = _APART ** (index - (len(groups) - 1) / 2)
+            intervals |= _points(axes, study, compared, group, values.get(group, {}), (number, aside))
         axes.set_xscale("log")
-        axes.set_xticks(list(found.models), [short(size) for size in found.models])
+        axes.set_xticks(list(compared.models), [short(size) for size in compared.models])
         axes.minorticks_off()
         axes.margins(x=0.08)
         axes.set_ylabel(textwrap.fill(label, _LETTERS))
@@ -202,41 +192,32 @@ def sizes_figure(study: Study, found: Sizes) -> Sketch:
     look = colours(sweep.groups)
     entries = [(sweep.label(g), {"color": look[g][0], "marker": "D", "linestyle": "none"}) for g in groups]
     canvas.set_figheight(3.0 + 0.2 * legend(canvas, "upper", entries))
-    also = f" On the right, the difference to {baseline} over the same seeds." if found.differences else ""
+    also = f" On the right, the difference to {baseline} over the same seeds." if compared.differences else ""
     caption = (
         f"{capital(measure.title)} against the size of the model, on a logarithmic scale: mean over seeds (diamond) "
-        f"with its {100 * (1 - study.settings.alpha):g}% t interval, each seed as a dot; methods stand side by side at "
+        f"with its {format_level(study.settings.alpha)} t interval, each seed as a dot; methods stand side by side at "
         f"one size.{also}"
     )
     return Sketch("sizes", "Model sizes", caption, canvas, intervals)
 
 
 def _points(
-    axes: Axes, study: Study, found: Sizes, group: str, values: Mapping[float, Array], where: tuple[int, float]
-) -> dict[str, tuple[Array, Array]]:
-    """Draw a group's numbers at each size in one panel; the interval of each mean."""
+    axes: Axes, study: Study, compared: Sizes, group: str, values: Mapping[float, Array], where: tuple[int, float]
+) -> Intervals:
+    """Draw a group's numbers at each size in one panel; returns the intervals of the means."""
     panel, aside = where
     colour = colours(study.sweep.groups)[group][0]
-    means = {size * aside: float(own.mean()) for size, own in values.items()}
-    line: dict[str, Any] = {"color": colour, "linewidth": 1.0, "alpha": 0.6, "gid": f"join{panel}--{group}"}
-    axes.plot(list(means), list(means.values()), **line)
-    intervals = {}
-    for number, ((size, own), (x, mean)) in enumerate(zip(values.items(), means.items(), strict=True)):
+    means = {size * aside: float(numbers.mean()) for size, numbers in values.items()}
+    joined = list(means), list(means.values())
+    axes.plot(*joined, color=colour, linewidth=1.0, alpha=0.6, gid=f"join{panel}--{group}")
+    intervals: Intervals = {}
+    for number, ((size, numbers), (x, mean)) in enumerate(zip(values.items(), means.items(), strict=True)):
         role = f"{panel * 100 + number}--{group}"
-        dots: dict[str, Any] = {
-            "color": colour,
-            "markersize": 3,
-            "markeredgewidth": 0,
-            "alpha": 0.5,
-            "gid": f"dots{role}",
-        }
-        axes.plot([x * _ASIDE] * own.size, own, "o", **dots)
-        interval = None if found.censored else t_test.t_interval(own, study.settings.alpha)
-        if interval is not None:
-            axes.plot((x, x), interval, color=colour, linewidth=1.6, gid=f"span{role}")
-            intervals[f"mean{role}"] = np.array(interval[:1]), np.array(interval[1:])
-        what = " ".join(filter(None, (short(size), "parameters", found.models[size])))
-        axes.plot([x], [mean], "D", color=colour, markersize=4.5, gid=f"mean{role}", label=f"{what}, mean over seeds")
+        beside, look = [x * _ASIDE] * numbers.size, {"color": colour, **DOT}
+        axes.plot(beside, numbers, "o", gid=f"dots{role}", **look)
+        interval = None if compared.censored else t_test.t_interval(numbers, study.settings.alpha)
+        what = " ".join(filter(None, (short(size), "parameters", compared.models[size])))
+        intervals |= diamond(axes, x, mean, interval, colour, role, what)
     return intervals
 
 

@@ -1,56 +1,57 @@
-"""Groups that share no seed with what they are compared with: two samples, compared as such and marked so."""
+"""Groups that share no seed with the baseline: compared as two samples, and marked so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from analysis.findings.study import Block, Estimate, Study, strangers
-from analysis.numbers import format_estimate, format_number, format_p
+from analysis.findings.outcomes import Reason
+from analysis.findings.study import Block, Estimate, Study
+from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats import compare
-from analysis.tables.comparison import Table, chosen
+from analysis.tables.comparison import chosen
+from analysis.tables.table import Entry, Table, ends, table
 
 
 def unpaired_table(study: Study) -> Table:
-    """A row a group without a common seed and a measure of the main table; no row where there is no such group."""
+    """A row for each group without a common seed and each measure of the main table; empty if there is no such
+    group."""
     sweep, alpha = study.sweep, study.settings.alpha
-    rows, records, groups = [], [], []
-    for block, group, own, base in _pairs(study):
-        found = compare.unpaired(own.values, base.values, alpha)
-        cut = any(e.reached is not None and e.reached[0] < e.reached[1] for e in (own, base))
-        interval, p_t = (None, None) if cut else (found.interval, found.p_t)
-        reason = "; ".join(
-            filter(None, (found.reason, "times are cut at the budget: ranks alone count" if cut else ""))
-        )
-        rows.append(
-            (capital(block.measure.title), sweep.label(group), f"{found.n} and {found.m}",
-             format_estimate(found.mean_difference, interval, signed=True) or "-",
-             format_number(found.superiority, 2) or "-", format_p(p_t, alpha) or "-",
-             format_p(found.p_mann_whitney, alpha) or "-", reason)
+    entries: list[Entry] = []
+    for block, group, estimate, base in _pairs(study):
+        result, measure = compare.unpaired(estimate.values, base.values, alpha), block.measure
+        cut = estimate.cut or base.cut
+        interval, p_t = (None, None) if cut else (result.interval, result.p_t)
+        remarks = (result.reason, "times are cut at the budget: ranks alone count" if cut else "")
+        row = (
+            capital(measure.title), sweep.label(group), f"{result.n} and {result.m}",
+            format_estimate(result.mean_difference, interval, signed=True) or "-",
+            format_number(result.superiority, 2) or "-", format_p(p_t, alpha) or "-",
+            format_p(result.p_mann_whitney, alpha) or "-", "; ".join(filter(None, remarks)),
         )  # fmt: skip
-        low, high = interval or (None, None)
-        record: dict[str, Any] = {"metric": block.measure.metric, "summary": block.measure.summary, "group": group}
-        record |= {"threshold": block.measure.threshold, "paired": False, "seeds": found.n, "baseline_seeds": found.m}
-        record |= {"difference": found.mean_difference, "low": low, "high": high, "superiority": found.superiority}
-        records.append({**record, "p_welch": p_t, "p_mann_whitney": found.p_mann_whitney, "reason": found.reason})
-        groups.append(group)
+        record = {
+            "metric": measure.metric, "summary": measure.summary, "group": group, "threshold": measure.threshold,
+            "paired": False, "seeds": result.n, "baseline_seeds": result.m, "difference": result.mean_difference,
+            **ends(interval), "superiority": result.superiority, "p_welch": p_t,
+            "p_mann_whitney": result.p_mann_whitney, "reason": result.reason,
+        }  # fmt: skip
+        entries.append((group, row, record))
     notes = (
         "UNPAIRED: these methods share no seed with what they are compared with. What the seeds "
         "do to both cannot be taken out, so that it takes more of them to see the same difference; run both on the "
         "same seeds where that is possible.",
-        f"Difference of the means with Welch's {100 * (1 - alpha):g}% t interval. Higher: share of all pairs of runs "
+        f"Difference of the means with Welch's {format_level(alpha)} t interval. Higher: share of all pairs of runs "
         "in which the method's is the higher, a tie counting half. p Mann-Whitney: exact. Neither p is adjusted for "
         "the number of methods.",
     )
     columns = ("measure", "method", "seeds", "difference", "higher", "p Welch", "p Mann-Whitney", "remark")
-    return Table("unpaired", "Unpaired seeds", columns, tuple(rows), tuple(records), notes, tuple(groups))
+    return table("unpaired", "Unpaired seeds", columns, entries, notes)
 
 
 def _pairs(study: Study) -> Iterator[tuple[Block, str, Estimate, Estimate]]:
     for block in chosen(study):
-        by_group = {estimate.group: estimate for estimate in block.estimates}
-        for compared in block.comparisons:
-            own, base = by_group[compared.group], by_group[compared.baseline]
-            if strangers(study.sweep, compared.group, compared.baseline) and own.values and base.values:
-                yield block, compared.group, own, base
+        for comparison in block.comparisons:
+            estimate, base = block.estimate(comparison.group), block.estimate(comparison.baseline)
+            apart = comparison.ground is not None and comparison.ground.reason is Reason.NO_COMMON_SEED
+            if apart and estimate.values and base.values:
+                yield block, estimate.group, estimate, base

@@ -6,9 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from analysis.spec.validation import METRIC
-
-_KEY = METRIC.pattern
+_KEY = r"[^\s|]+"
 _FORM = re.compile(rf"\|(?P<one>{_KEY})\||(?P<left>{_KEY}) (?P<sign>[+-]) (?P<right>{_KEY})")
 
 
@@ -21,7 +19,7 @@ class Derived:
 
 
 def parse(text: str) -> Derived | None:
-    """What the text makes of which metrics; None: it is not of this form."""
+    """How a metric is derived; None: it is a recorded one."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None
@@ -31,5 +29,5 @@ def parse(text: str) -> Derived | None:
 
 def keys(text: str) -> tuple[str, ...]:
     """The recorded metrics that a metric, derived or not, is made of."""
-    made = parse(text)
-    return (text,) if made is None else made.keys
+    derived = parse(text)
+    return (text,) if derived is None else derived.keys

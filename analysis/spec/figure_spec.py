@@ -4,86 +4,120 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from analysis.spec import validation
+from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validator, model_serializer, model_validator
+from pydantic_core import CoreSchema
+
+from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
-from analysis.spec.validation import BadValue
+from analysis.spec.validation import METRIC_SCHEMA, Distinct, Listed, Metric, Pair, Section, refusal
 
-MOST = 6  # metrics of one figure of curves: beyond that no line style is told from another
-KINDS = {"band": (), "histogram": (), "pareto": ("directions",), "scatter": ("diagonal",)}
-_NAME = re.compile(r"[a-z_]+")
+_MOST = 6  # metrics of one figure of curves: a seventh line style could not be told from the others
+_KINDS = {"band": (), "histogram": (), "pareto": ("directions",), "scatter": ("diagonal",)}
+_FORMS = f"a metric's key, a list of 2 to {_MOST} of them, or a mapping such as {{scatter: [x, y]}}"
+
+Direction = Literal["higher", "lower"]
+Directions = Annotated[
+    Listed[Direction],
+    Field(description="a list such as [higher, lower]", json_schema_extra={"minItems": 2, "maxItems": 2}),
+]
+_Metrics = Annotated[Pair[Metric] | None, Field(description="a list of two metrics' keys")]
 
 
-@dataclass(frozen=True)
-class Picture:
-    """kind: curves, or one of KINDS. metrics: of a histogram its name alone. directions: which ways are better, of a
-    pareto. diagonal: whether a scatter has the line y = x."""
+class Picture(Section):
+    """One item of analysis.figures: a metric, a list of them, or a mapping of a kind to its metrics.
 
-    kind: str
-    metrics: tuple[str, ...]
-    diagonal: bool = False
-    directions: tuple[str, ...] = ()
+    directions: for each metric of a pareto whether higher or lower is better; diagonal: whether a scatter has the line
+    y = x.
+    """
+
+    curves: Distinct[Metric] | None = None
+    band: _Metrics = None
+    histogram: str | None = Field(None, pattern="^[a-z_]+$", description="the name of a histogram, such as entropy")
+    pareto: _Metrics = None
+    scatter: _Metrics = None
+    registered: str | None = None  # another kind, with its metrics
+    of: Distinct[Metric] | None = None
+    diagonal: bool | None = Field(None, description="true or false")
+    directions: Directions = Field((), validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, item: Any) -> Any:
+        if isinstance(item, str):
+            return {"curves": [item]}
+        if isinstance(item, (list, tuple)):
+            if not 2 <= len(item) <= _MOST:
+                raise refusal(f"must be {_FORMS}", f"name 2 to {_MOST} metrics")
+            return {"curves": item}
+        if isinstance(item, Mapping) and "curves" not in item:
+            kinds = [kind for kind in _KINDS if kind in item]
+            if not kinds and len(item) == 1 and registry.figure_of(kind := str(next(iter(item)))) is not None:
+                return {"registered": kind, "of": item[kind]}
+            if len(kinds) != 1:
+                raise refusal(f"must have one of the keys {', '.join(_KINDS)}")
+            for option in ("diagonal", "directions"):
+                if option in item and option not in _KINDS[kinds[0]]:
+                    raise refusal(f"{kinds[0]} has no {option}", f"remove {option}")
+        return item
+
+    @field_validator("directions")
+    @classmethod
+    def _known(cls, given: tuple[Direction, ...], info: ValidationInfo) -> tuple[Direction, ...]:
+        return known_directions(info.data.get("pareto"), given)
+
+    @model_validator(mode="after")
+    def _has_metrics(self) -> Self:
+        if not self.metrics:
+            raise refusal(f"must be {_FORMS}")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        mapping = handler.resolve_ref_schema(handler(core))
+        for key in ("curves", "registered", "of"):
+            del mapping["properties"][key]
+        several = {"type": "array", "items": METRIC_SCHEMA, "minItems": 2, "maxItems": _MOST, "uniqueItems": True}
+        return {"anyOf": [METRIC_SCHEMA, several, mapping], "description": _FORMS}
+
+    @model_serializer
+    def _record(self) -> dict[str, Any]:
+        own = {"kind": self.kind, "metrics": self.metrics}
+        return {**own, "diagonal": bool(self.diagonal), "directions": self.directions}
+
+    @property
+    def kind(self) -> str:
+        """curves, band, histogram, pareto, scatter, or another registered kind."""
+        return self.registered or next((kind for kind in _KINDS if getattr(self, kind) is not None), "curves")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the figure; of a histogram its name alone."""
+        found = self.of if self.registered else getattr(self, self.kind)
+        return (found,) if isinstance(found, str) else found or ()
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The name of the figure's files."""
         keys = "__".join(re.sub(r"[^A-Za-z0-9]+", "_", key).strip("_") for key in self.metrics)
         return f"{'curve' if self.kind == 'curves' else self.kind}_{keys}"
 
 
 def curves(*metrics: str) -> Picture:
     """The figure of these metrics' curves."""
-    return Picture("curves", metrics)
+    return Picture.model_construct(curves=metrics)
 
 
-def picture(file: str, place: int, item: Any) -> Picture:
-    """Read one item of analysis.figures: a metric, a list of them, or a mapping of a kind to its metrics."""
-    key = f"figures[{place}]"
-    if isinstance(item, Mapping):
-        return _mapping(file, key, dict(item))
-    keys = (item,) if isinstance(item, str) else tuple(item) if isinstance(item, (list, tuple)) else ()
-    several = isinstance(item, str) or 2 <= len(keys) <= MOST
-    if not several or not all(isinstance(name, str) and validation.METRIC.fullmatch(name) for name in keys):
-        needed = f"{validation.KEY}, a list of 2 to {MOST} of them, or a mapping such as {{scatter: [x, y]}},"
-        raise validation.refuse(file, key, item, needed)
-    if len(set(keys)) < len(keys):
-        raise validation.refuse(file, key, item, "a list that names each metric once")
-    return curves(*keys)
-
-
-def _mapping(file: str, key: str, item: dict[str, Any]) -> Picture:
-    kinds = [kind for kind in KINDS if kind in item]
-    if len(kinds) != 1:
-        raise validation.refuse(file, key, item, f"one of the keys {', '.join(KINDS)}")
-    (kind,) = kinds
-    validation.only(file, f"analysis.{key}", item, (kind, *KINDS[kind]))
-    if kind == "histogram":
-        name = item[kind]
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise validation.refuse(file, f"{key}.{kind}", name, "the name of a histogram such as entropy")
-        return Picture(kind, (name,))
-    metrics = validation.distinct(file, f"{key}.{kind}", item[kind], "a list of two metrics' keys", 2, 2)
-    for metric in metrics:
-        validation.metric(file, f"{key}.{kind}", metric)
-    diagonal = item.get("diagonal", False)
-    if not isinstance(diagonal, bool):
-        raise validation.refuse(file, f"{key}.diagonal", diagonal, "true or false")
-    ways = ways_of(file, key, metrics, item.get("directions")) if kind == "pareto" else ()
-    return Picture(kind, metrics, diagonal, ways)
-
-
-def ways_of(file: str, key: str, metrics: tuple[str, ...], given: Any) -> tuple[str, ...]:
-    """Which way is better for each of two metrics: as given, else as is known of them."""
-    if given is not None:
-        ways = tuple(given) if isinstance(given, (list, tuple)) else ()
-        if len(ways) != len(metrics) or any(way not in ("higher", "lower") for way in ways):
-            raise validation.refuse(file, f"{key}.directions", given, "a list such as [higher, lower]")
-        return ways
-    known = [describe(metric).direction for metric in metrics]
-    for metric, way in zip(metrics, known, strict=True):
-        if way is None:
+def known_directions(metrics: tuple[str, ...] | None, given: tuple[Direction, ...]) -> tuple[Direction, ...]:
+    """Which way is better for each of two metrics: as given, else as the catalog says. Raises a refusal."""
+    if metrics is None or len(given) == len(metrics):
+        return given
+    if given:
+        raise refusal("must be a list such as [higher, lower]", "give one for each metric")
+    known = [(metric, describe(metric).direction) for metric in metrics]
+    for metric, direction in known:
+        if direction is None:
             rule = f"needs directions, such as [higher, lower]: which way is better is not known of {metric}"
-            raise BadValue(file, f"analysis.{key}", None, rule)
-    return tuple(way for way in known if way is not None)
+            raise refusal(rule, "add directions")
+    return tuple(direction for _, direction in known if direction is not None)

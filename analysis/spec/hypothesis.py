@@ -1,37 +1,33 @@
-"""A claim that an experiment declares before its runs exist, in a form that numbers can decide."""
+"""A claim that an experiment declares before its runs exist, in a form that numbers can decide.
+
+A declaration in YAML has a model for each kind of claim, which holds the keys of that kind; `Hypothesis` is the one
+form that all kinds are brought to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from analysis.spec import derived_metric, validation
-from analysis.spec.figure_spec import ways_of
-from analysis.spec.threshold import Target, threshold
-from analysis.spec.validation import BadValue
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-WORST = ("lowest_relative", "largest_change")  # summaries that speak of every step, and so of every seed
-_SUMMARIES = ("final", "auc", "best", "mean", "early", "early_variance", "slope", "trend", *WORST)
-_TIMES = {"ratio": ("time_to", "efficiency"), "greater": ("time_to",), "less": ("time_to",)}
-_ONE = ("group", "metric", "summary")
-_THRESHOLD = ("at", "baseline_final")
-_KEYS = {
-    "range": (*_ONE, "low", "high"),
-    "ratio": (*_ONE, "against", "at_least", "at_most", *_THRESHOLD),
-    "extreme": (*_ONE, "which"),
-    "between": (*_ONE, "groups"),
-    "pareto": ("group", "metrics", "summary", "directions"),
-    "greater": (*_ONE, "against", "margin", *_THRESHOLD),
-    "less": (*_ONE, "against", "margin", *_THRESHOLD),
-    "spread": (*_ONE, "against", "at_most"),
-    "variation": (*_ONE, "at_most"),
-    "count": ("of", "at_least"),
-    "all": ("of",),
-    "any": ("of",),
-}
-_JOINT = ("count", "all", "any")
-_WAYS = {"least": ("lower",), "greatest": ("higher",)}
+from analysis.spec import derived_metric, registry
+from analysis.spec.figure_spec import Direction, Directions, known_directions
+from analysis.spec.threshold import Target
+from analysis.spec.validation import (
+    METRIC_SCHEMA,
+    Distinct,
+    Pair,
+    Section,
+    check_metric,
+    closest,
+    context_of,
+    refusal,
+    refusals,
+)
+
+_TIMES = ("time_to", "efficiency")
 
 
 @dataclass(frozen=True)
@@ -44,10 +40,9 @@ class Hypothesis:
               as much as those of `against`; variation: standard deviation over mean of its seeds is at most `high`;
               count, all, any: at least `low` of the hypotheses `of` hold
     metrics   recorded ones, or derived from them (derived_metric.py)
-    summary   final, auc, best, mean, early, early_variance, slope, trend, lowest_relative, largest_change, time_to, or
-              efficiency: the time of `against` over that of the group
+    summary   a registered one, time_to, or efficiency: the time of `against` over that of the group
     target    the threshold of time_to and efficiency
-    margin    of greater and less: a difference surely smaller than this is none that matters, in the summary's unit
+    margin    of greater and less: a smaller difference does not matter, in the summary's unit
     """
 
     id: str
@@ -65,153 +60,227 @@ class Hypothesis:
     margin: float | None = None
 
 
-def hypotheses(
-    file: str, given: Any, groups: Collection[str] | None = None, baseline: str | None = None
-) -> tuple[Hypothesis, ...]:
-    """Read analysis.hypotheses, id -> claim, kind and what the kind needs; groups: those of the plan, None: not known.
-
-    Raises BadValue with file, key, value and what is needed.
-    """
-    if given is None:
-        return ()
-    if not isinstance(given, Mapping):
-        raise validation.refuse(file, "hypotheses", given, "a mapping such as {H1: {claim: ..., kind: range, ...}}")
-    found = tuple(_Section(file, str(name), item, groups, baseline).read() for name, item in given.items())
-    known = [hypothesis.id for hypothesis in found if hypothesis.kind not in _JOINT]
-    for hypothesis in found:
-        for name in hypothesis.of:
-            if name not in known:
-                rule = f"those that it may name are {', '.join(known) or 'none'}"
-                raise BadValue(file, f"analysis.hypotheses.{hypothesis.id}.of", repr(name), rule)
-        if hypothesis.kind in _JOINT:
-            known.append(hypothesis.id)  # after its own: none can name itself, or be named in a circle
-    return found
+# ---------------------------------------------------------------- types of values
 
 
-class _Section:
-    """One hypothesis as written in the plan."""
+def _known_group(name: str, info: ValidationInfo) -> str:
+    groups = context_of(info).groups
+    if groups is not None and name not in groups:
+        raise refusal(f"the groups are {', '.join(groups)}", closest(name, list(groups), otherwise="name one of them"))
+    return name
 
-    def __init__(self, file: str, name: str, given: Any, groups: Collection[str] | None, baseline: str | None) -> None:
-        self._file, self._name, self._key = file, name, f"hypotheses.{name}"
-        if not isinstance(given, Mapping):
-            raise validation.refuse(file, self._key, given, "a mapping of claim, kind and what the kind needs")
-        self._given, self._groups, self._baseline = given, groups, baseline
 
-    def read(self) -> Hypothesis:
-        kind = validation.choice(self._file, f"{self._key}.kind", self._given.get("kind"), tuple(_KEYS))
-        validation.only(self._file, f"analysis.{self._key}", self._given, ("claim", "kind", *_KEYS[kind]))
-        claim = self._needed("claim", kind)
-        if not isinstance(claim, str) or not claim.strip():
-            raise validation.refuse(self._file, f"{self._key}.claim", claim, "the claim in words")
-        if kind in _JOINT:
-            return self._joint(claim, kind)
-        group = self._group("group", self._needed("group", kind))
-        if kind == "pareto":
-            metrics = validation.distinct(
-                self._file, f"{self._key}.metrics", self._needed("metrics", kind), "a list of two metrics' keys", 2, 2
-            )
-            for metric in metrics:
-                self._metric("metrics", metric)
-        else:
-            metrics = (self._metric("metric", self._needed("metric", kind)),)
-        allowed = (*_SUMMARIES, *_TIMES.get(kind, ()))
-        summary = validation.choice(self._file, f"{self._key}.summary", self._given.get("summary", "final"), allowed)
-        low, high = self._bounds(kind)
-        against = self._against(kind)
-        if group in against:
-            raise validation.refuse(
-                self._file, f"{self._key}.group", group, "a group other than those it is held against"
-            )
-        return Hypothesis(
-            self._name, claim, kind, group, metrics, summary, against, low, high, self._ways(kind, metrics),
-            self._target(summary, metrics[0]), margin=self._margin(),
-        )  # fmt: skip
+def _recorded(text: str, info: ValidationInfo) -> str:
+    for key in derived_metric.keys(text):
+        check_metric(key, info)
+    return text
 
-    def _joint(self, claim: str, kind: str) -> Hypothesis:
-        of = self._needed("of", kind)
-        names = validation.distinct(self._file, f"{self._key}.of", of, "a list of hypotheses such as [H1, H2]", 1, 99)
-        least = {"all": len(names), "any": 1}.get(kind)
-        if least is None:
-            least = validation.whole(self._file, f"{self._key}.at_least", self._needed("at_least", kind), 1)
-        if least > len(names):
-            raise validation.refuse(
-                self._file, f"{self._key}.at_least", least, f"at most {len(names)}, as many as `of`,"
-            )
-        return Hypothesis(self._name, claim, kind, low=float(least), of=names)
 
-    def _metric(self, key: str, value: Any) -> str:
-        if isinstance(value, str) and derived_metric.parse(value) is not None:
-            return value
-        return validation.metric(self._file, f"{self._key}.{key}", value)
+def _other_group(name: str | None, info: ValidationInfo) -> tuple[str, ...]:
+    context = context_of(info)
+    if name is None and context.baseline is None and context.groups is not None:
+        raise refusal("a group is needed here, for the plan has no baseline", "name the group to compare with")
+    other = name or context.baseline or ""
+    if other == info.data.get("group"):
+        raise refusal("must be another group than `group`", "name another group")
+    return (other,)
 
-    def _needed(self, key: str, kind: str) -> Any:
-        if key not in self._given:
-            raise self._lacks(f"the key {key!r}, which {kind} needs")
-        return self._given[key]
 
-    def _lacks(self, what: str) -> BadValue:
-        return BadValue(self._file, f"analysis.{self._key}", None, f"lacks {what}")
+_DERIVED = {"type": "string", "description": f"{METRIC_SCHEMA['description']}, |KEY|, KEY - KEY or KEY + KEY"}
+_Group = Annotated[str, AfterValidator(_known_group), Field(description="the name of a group")]
+_Metric = Annotated[str, AfterValidator(_recorded), WithJsonSchema(_DERIVED)]
+_OneMetric = Annotated[_Metric, AfterValidator(lambda metric: (metric,))]
+_Against = Annotated[_Group | None, AfterValidator(_other_group), Field(validate_default=True)]
+_Positive = Annotated[float, Field(gt=0)]
+_Hypotheses = Annotated[Distinct[str], Field(min_length=1, description="a list of hypotheses such as [H1, H2]")]
 
-    def _group(self, key: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise validation.refuse(self._file, f"{self._key}.{key}", value, "the name of a group")
-        if self._groups is not None and value not in self._groups:
-            rule = f"the groups are {', '.join(self._groups)}"
-            raise BadValue(self._file, f"analysis.{self._key}.{key}", repr(value), rule)
-        return value
 
-    def _against(self, kind: str) -> tuple[str, ...]:
-        if kind == "between":
-            names = self._needed("groups", kind)
-            pair = validation.distinct(self._file, f"{self._key}.groups", names, "a list of two groups", 2, 2)
-            return tuple(self._group("groups", name) for name in pair)
-        if "against" not in _KEYS[kind]:
-            return ()
-        if "against" in self._given:
-            return (self._group("against", self._given["against"]),)
-        if self._baseline is None and self._groups is not None:
-            raise self._lacks("the key 'against': the plan has no baseline")
-        return (self._baseline or "",)
+def _known_summary(*times: str) -> AfterValidator:
+    """Accepts a registered summary, or one of these times."""
 
-    def _bounds(self, kind: str) -> tuple[float | None, float | None]:
-        if kind in ("spread", "variation"):
-            most = validation.number(self._file, f"{self._key}.at_most", self._needed("at_most", kind))
-            if most <= 0:
-                raise validation.refuse(self._file, f"{self._key}.at_most", most, "a number above 0")
-            return None, most
-        names = {"range": ("low", "high"), "ratio": ("at_least", "at_most")}.get(kind)
-        if names is None:
-            return None, None
-        low, high = (
-            validation.number(self._file, f"{self._key}.{name}", self._given[name]) if name in self._given else None
-            for name in names
-        )
-        if low is None and high is None:
-            raise self._lacks(f"{names[0]!r}, {names[1]!r} or both")
-        if low is not None and high is not None and low > high:
-            raise validation.refuse(self._file, f"{self._key}.{names[0]}", low, f"a number up to {names[1]}, {high:g},")
-        return low, high
+    def known(name: str) -> str:
+        if name not in times and registry.summary_of(name) is None:
+            names = [*registry.summary_names(), *times]
+            raise refusal(f"must be one of {', '.join(names)}", closest(name, names, otherwise="name one of them"))
+        return name
 
-    def _margin(self) -> float | None:
-        if "margin" not in self._given:
-            return None
-        margin = validation.number(self._file, f"{self._key}.margin", self._given["margin"])
-        if margin <= 0:
-            raise validation.refuse(self._file, f"{self._key}.margin", margin, "a number above 0")
-        return margin
+    return AfterValidator(known)
 
-    def _ways(self, kind: str, metrics: Sequence[str]) -> tuple[str, ...]:
-        if kind == "extreme":
-            which = self._needed("which", kind)
-            return _WAYS[validation.choice(self._file, f"{self._key}.which", which, tuple(_WAYS))]
-        if kind == "pareto":
-            return ways_of(self._file, self._key, tuple(metrics), self._given.get("directions"))
-        return ()
 
-    def _target(self, summary: str, metric: str) -> Target | None:
-        if summary in ("time_to", "efficiency"):
-            return threshold(self._file, self._key, self._given, metric)
-        for key in _THRESHOLD:
-            if key in self._given:
-                raise validation.refuse(self._file, f"{self._key}.{key}", self._given[key], "a summary that is a time")
-        return None
+def _summary_schema(*times: str) -> WithJsonSchema:
+    """The summaries of this package, and these times."""
+    return WithJsonSchema({"enum": [*registry.registered_summaries(), *times], "type": "string"})
+
+
+_AnySummary = Annotated[str, _known_summary(), _summary_schema()]
+_SummaryOrTime = Annotated[str, _known_summary("time_to"), _summary_schema("time_to")]
+_TimeOrEfficiency = Annotated[str, _known_summary(*_TIMES), _summary_schema(*_TIMES)]
+
+
+# ---------------------------------------------------------------- one model for each kind
+# Attributes have the names of `Hypothesis`, and the validators bring values to its form; aliases are the keys in YAML.
+
+
+class _Declaration(Section):
+    claim: str = Field(pattern=r"\S", description="the claim in words")
+
+
+class _OfMetric(_Declaration):
+    group: _Group
+    metrics: _OneMetric = Field(alias="metric")
+
+
+class _Summarized(_OfMetric):
+    summary: _AnySummary = "final"
+
+
+class _Bounded(_OfMetric):
+    """Within bounds, of which one is enough."""
+
+    low: float | None
+    high: float | None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = (type(self).model_fields[name].alias or name for name in ("low", "high"))
+        if self.low is None and self.high is None:
+            raise refusal(f"needs {low}, {high} or both")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise refusal(f"{low} must not be above {high}")
+        return self
+
+
+class _Timed(Section):
+    """A claim whose summary may be a time, which a threshold goes with."""
+
+    summary: str
+    at: float | None = None
+    baseline_final: float | None = None
+
+    @model_validator(mode="after")
+    def _has_threshold(self) -> Self:
+        given = (self.at is not None) + (self.baseline_final is not None)
+        if self.summary in _TIMES and given != 1:
+            raise refusal(f"{self.summary} needs either `at` or `baseline_final`", "write baseline_final: 1.0")
+        if self.summary not in _TIMES and given:
+            raise refusal("`at` and `baseline_final` need a summary that is a time", "remove them")
+        return self
+
+
+class _Range(_Bounded, _Summarized):
+    kind: Literal["range"]
+    low: float | None = None
+    high: float | None = None
+
+
+class _Ratio(_Bounded, _Timed):
+    kind: Literal["ratio"]
+    summary: _TimeOrEfficiency = "final"
+    against: _Against = None
+    low: float | None = Field(None, alias="at_least")
+    high: float | None = Field(None, alias="at_most")
+
+
+class _Difference(_OfMetric, _Timed):
+    kind: Literal["greater", "less"]
+    summary: _SummaryOrTime = "final"
+    against: _Against = None
+    margin: _Positive | None = None
+
+
+class _Spread(_Summarized):
+    kind: Literal["spread"]
+    against: _Against = None
+    high: _Positive = Field(alias="at_most")
+
+
+class _Variation(_Summarized):
+    kind: Literal["variation"]
+    high: _Positive = Field(alias="at_most")
+
+
+class _Extreme(_Summarized):
+    kind: Literal["extreme"]
+    ways: Annotated[
+        Literal["least", "greatest"], AfterValidator(lambda which: ("lower" if which == "least" else "higher",))
+    ] = Field(alias="which")
+
+
+class _Between(_Summarized):
+    kind: Literal["between"]
+    against: Pair[_Group] = Field(alias="groups", description="a list of two groups")
+
+    @field_validator("against")
+    @classmethod
+    def _others(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if info.data.get("group") in names:
+            raise refusal("must be two other groups than `group`", "name two others")
+        return names
+
+
+class _Pareto(_Declaration):
+    kind: Literal["pareto"]
+    group: _Group
+    metrics: Pair[_Metric] = Field(description="a list of two metrics' keys")
+    summary: _AnySummary = "final"
+    directions: Directions = Field((), validate_default=True)
+
+    @field_validator("directions")
+    @classmethod
+    def _known(cls, given: tuple[Direction, ...], info: ValidationInfo) -> tuple[Direction, ...]:
+        return known_directions(info.data.get("metrics"), given)
+
+
+class _Count(_Declaration):
+    kind: Literal["count"]
+    of: _Hypotheses
+    low: int = Field(alias="at_least", ge=1)
+
+    @field_validator("low")
+    @classmethod
+    def _reachable(cls, least: int, info: ValidationInfo) -> int:
+        most = len(info.data.get("of", ()))
+        if least > most and "of" in info.data:
+            raise refusal(f"must be at most {most}, as many as `of` names")
+        return least
+
+
+class _AllOrAny(_Declaration):
+    kind: Literal["all", "any"]
+    of: _Hypotheses
+
+
+Declared = Annotated[
+    _Range | _Ratio | _Difference | _Spread | _Variation | _Extreme | _Between | _Pareto | _Count | _AllOrAny,
+    Field(discriminator="kind", description="a mapping of claim, kind and what the kind needs"),
+]
+
+
+def check_references(declared: Mapping[str, Declared] | None) -> Mapping[str, Declared] | None:
+    """A joint hypothesis names those that are not joint, and joint ones above it: no circle is possible."""
+    declared = declared or {}
+    known = [name for name, own in declared.items() if not isinstance(own, _Count | _AllOrAny)]
+    unknown = []
+    for name, own in declared.items():
+        if isinstance(own, _Count | _AllOrAny):
+            rule = f"the hypotheses that it may name are {', '.join(known) or 'none'}"
+            unknown += [((name, own.kind, "of"), other, refusal(rule)) for other in own.of if other not in known]
+            known.append(name)
+    if unknown:
+        raise refusals(unknown)
+    return declared
+
+
+def hypothesis(name: str, declared: Declared) -> Hypothesis:
+    """A declaration in the form that all kinds have."""
+    values: dict[str, Any] = dict(declared)
+    at, baseline_final = values.pop("at", None), values.pop("baseline_final", None)
+    if at is not None or baseline_final is not None:
+        values["target"] = Target.model_construct(metric=values["metrics"][0], at=at, baseline_final=baseline_final)
+    if isinstance(declared, _Pareto):
+        values["ways"] = values.pop("directions")
+    if isinstance(declared, _AllOrAny):
+        values["low"] = len(declared.of) if declared.kind == "all" else 1
+    if "of" in values:
+        values["low"] = float(values["low"])
+    return Hypothesis(id=name, **values)

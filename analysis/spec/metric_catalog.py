@@ -1,9 +1,10 @@
-"""How a metric is called on paper: label, unit, and what a reader must know where it is shown."""
+"""How a report names a metric: label, unit, and what a reader must know where it is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from analysis.spec import derived_metric
 
@@ -27,7 +28,7 @@ class Metric:
     key: str
     label: str
     unit: str = ""
-    direction: str | None = None
+    direction: Literal["higher", "lower"] | None = None
     caveat: str | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
 
@@ -145,24 +146,22 @@ def capital(text: str) -> str:
 
 
 def describe(key: str) -> Metric:
-    """The metric of that key, of which neither way is better if it is derived; one that is not in the vocabulary is
-    shown under its key."""
-    made = None if key in _KNOWN else derived_metric.parse(key)
-    if made is None:
+    """The metric of that key. A derived one has no better direction; an unknown one is shown under its key."""
+    derived = None if key in _KNOWN else derived_metric.parse(key)
+    if derived is None:
         return _KNOWN.get(key) or Metric(key, key)
-    first, last = describe(made.keys[0]), describe(made.keys[-1])
-    label = f"magnitude of {first.label}" if made.sign == "|" else f"({first.label} {made.sign} {last.label})"
+    first, last = describe(derived.keys[0]), describe(derived.keys[-1])
+    label = f"magnitude of {first.label}" if derived.sign == "|" else f"({first.label} {derived.sign} {last.label})"
     return Metric(key, label, first.unit, None, first.caveat)
 
 
 def distribution(name: str, imported: bool = False) -> Metric:
-    """What a histogram of that name is of; one from another tool's runs is not known, whatever it is called there."""
+    """What a histogram of that name shows. The names of imported histograms mean nothing to this catalog."""
     return Metric(name, name) if imported else _TOKENS.get(name, Metric(name, name))
 
 
 def caveats(keys: Sequence[str]) -> list[str]:
-    """What a reader must know where these metrics are shown together, a sentence each; what holds for several of them
-    is said once."""
+    """What a reader must know where these metrics are shown together: one sentence for each caveat."""
     named: dict[str, list[str]] = {}
     for metric in map(describe, keys):
         for caveat in filter(None, (metric.caveat, *map(metric.beside.get, keys))):

@@ -1,55 +1,118 @@
-"""What an experiment asks of its analysis: the `analysis` section of plan.json, checked, with its defaults."""
+"""What an experiment asks of its report: the section `analysis` of a configuration and of plan.json."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from analysis.spec import derived_metric, validation
-from analysis.spec.figure_spec import Picture, curves, picture
-from analysis.spec.hypothesis import Hypothesis, hypotheses
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_serializer
+
+from analysis.spec import derived_metric
+from analysis.spec.figure_spec import Direction, Picture, curves
+from analysis.spec.hypothesis import Declared, Hypothesis, check_references, hypothesis
 from analysis.spec.metric_catalog import describe
-from analysis.spec.threshold import Target, target
+from analysis.spec.threshold import Target
+from analysis.spec.validation import BadPlan, Context, Listed, Metric, Section, explain, refusal
 
 REWARD = "analysis/reward_sum_mean"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How the runs are summarised and compared. direction is that of the primary metric.
+class Primary(Section):
+    """The question: which summary of which metric is compared. direction: None is what is known of the metric."""
 
-    metrics are compared and drawn; figures are only drawn. axis: what curves and times are over.
+    metric: Metric = REWARD
+    summary: Literal["final", "auc", "best", "time_to"] = "final"
+    direction: Direction | None = Field(default=None, description="higher, lower or null")
+
+
+class Settings(Section):
+    """How the runs are summarised and compared.
+
+    metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
+    window: in steps.
     """
 
-    metric: str
-    summary: str
-    direction: str
-    metrics: tuple[str, ...]
-    figures: tuple[Picture, ...]
-    time_to: tuple[Target, ...]
-    hypotheses: tuple[Hypothesis, ...]
-    alpha: float
-    test: str
-    family: str
-    incomplete: str
-    axis: str
-    window: int
-    seed: int
+    primary: Primary = Primary()
+    metrics: Listed[Metric] = Field((), validate_default=True, description="a list of metrics' keys")
+    figures: Listed[Picture] = Field(
+        (), description="a list such as [actor/lr, [critic/lr, actor/kl_init], {scatter: [actor/lr, actor/kl_init]}]"
+    )
+    time_to: Listed[Target] = Field(
+        (), validate_default=True, description="a list of thresholds, such as [{at: 0.8}, {baseline_final: 0.9}]"
+    )
+    declared: Annotated[dict[str, Declared] | None, AfterValidator(check_references)] = Field(
+        {}, alias="hypotheses", description="a mapping such as {H1: {claim: ..., kind: range, ...}}"
+    )
+    axis: Literal["steps", "samples"] = "steps"
+    alpha: float = Field(0.05, gt=0, lt=1)
+    test: Literal["paired_t", "signflip", "wilcoxon"] = "paired_t"
+    family: Literal["max_t", "holm", "bh"] = "max_t"
+    incomplete: Literal["exclude", "carry"] = "exclude"
+    window: int = Field(20, ge=1)
+    seed: int = Field(0, ge=0)
 
-    def direction_of(self, metric: str) -> str | None:
-        """Which way is better for a metric; None where nobody said."""
+    @field_validator("metrics")
+    @classmethod
+    def _primary_first(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        primary = [info.data["primary"].metric] if "primary" in info.data else []
+        return tuple(dict.fromkeys([*primary, *metrics]))
+
+    @field_validator("time_to")
+    @classmethod
+    def _of_primary(cls, targets: tuple[Target, ...], info: ValidationInfo) -> tuple[Target, ...]:
+        primary: Primary | None = info.data.get("primary")
+        if primary is None:
+            return targets
+        filled = tuple(target.model_copy(update={"metric": target.metric or primary.metric}) for target in targets)
+        if primary.summary == "time_to" and not any(target.metric == primary.metric for target in filled):
+            rule = f"needs a threshold for {primary.metric}, because its primary summary is time_to"
+            raise refusal(rule, "write [{baseline_final: 0.9}]")
+        return filled
+
+    @model_serializer
+    def _record(self) -> dict[str, Any]:
+        """The settings as a report keeps them: what was asked for, with every default."""
+        primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
+        lists = ("metrics", "figures", "time_to", "hypotheses")
+        rest = ("alpha", "test", "family", "incomplete", "axis", "window", "seed")
+        return {**primary, **{name: getattr(self, name) for name in (*lists, *rest)}}
+
+    @property
+    def metric(self) -> str:
+        """The primary metric."""
+        return self.primary.metric
+
+    @property
+    def summary(self) -> str:
+        """The summary of the primary metric."""
+        return self.primary.summary
+
+    @property
+    def direction(self) -> Direction:
+        """Which way is better for the primary metric."""
+        return self.primary.direction or describe(self.metric).direction or "higher"
+
+    @functools.cached_property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """The declared hypotheses, in the order of their declaration."""
+        return tuple(hypothesis(name, declared) for name, declared in (self.declared or {}).items())
+
+    def direction_of(self, metric: str) -> Direction | None:
+        """Which way is better for a metric; None where it is not known."""
         return self.direction if metric == self.metric else describe(metric).direction
 
     @property
     def drawn(self) -> tuple[Picture, ...]:
-        """Each figure but that of the differences: the curves of `metrics`, in the place of one that begins combined
-        figures these, then the other `figures`; none twice."""
-        wanted: list[Picture] = []
+        """Each figure but that of the differences, once: the curves of `metrics`, then the other `figures`.
+
+        A combined figure that begins with a metric takes the place of that metric's own.
+        """
+        drawn: list[Picture] = []
         for metric in self.metrics:
             combined = [f for f in self.figures if f.kind == "curves" and len(f.metrics) > 1 and f.metrics[0] == metric]
-            wanted += combined or [curves(metric)]
-        return tuple(dict.fromkeys([*wanted, *self.figures]))
+            drawn += combined or [curves(metric)]
+        return tuple(dict.fromkeys([*drawn, *self.figures]))
 
     def keys(self) -> tuple[str, ...]:
         """The recorded metrics that anything here is about, each once."""
@@ -60,15 +123,6 @@ class Settings:
         return tuple(dict.fromkeys(key for metric in every for key in derived_metric.keys(metric)))
 
 
-_CHOICES = {
-    "test": ("paired_t", "signflip", "wilcoxon"),
-    "family": ("max_t", "holm", "bh"),
-    "incomplete": ("exclude", "carry"),
-    "axis": ("steps", "samples"),
-}
-_KEYS = ("primary", "metrics", "figures", "time_to", "hypotheses", "alpha", "window", "seed", *_CHOICES)
-
-
 def settings(
     section: Mapping[str, Any] | None,
     file: str = "plan.json",
@@ -77,52 +131,9 @@ def settings(
 ) -> Settings:
     """Read the section; groups and baseline are the plan's, None where they are not known.
 
-    Raises BadPlan with file, key, value and what is allowed.
+    Raises BadPlan with everything that is wrong: file, key, value, what is allowed, and the fix.
     """
-    given = dict(section or {})
-    validation.only(file, "analysis", given, _KEYS)
-    primary = given.get("primary") or {}
-    if not isinstance(primary, Mapping):
-        raise validation.refuse(file, "primary", primary, "a mapping of metric, summary, direction")
-    validation.only(file, "analysis.primary", primary, ("metric", "summary", "direction"))
-    metric = str(primary.get("metric", REWARD))
-    allowed = ("final", "auc", "best", "time_to")
-    summary = validation.choice(file, "primary.summary", primary.get("summary", "final"), allowed)
-    default = describe(metric).direction or "higher"
-    direction = validation.choice(file, "primary.direction", primary.get("direction") or default, ("higher", "lower"))
-    chosen = {key: validation.choice(file, key, given.get(key, words[0]), words) for key, words in _CHOICES.items()}
-    alpha = given.get("alpha", 0.05)
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < 1:
-        raise validation.refuse(file, "alpha", alpha, "a number between 0 and 1")
-    metrics = given.get("metrics", [])
-    if not isinstance(metrics, (list, tuple)):
-        raise validation.refuse(file, "metrics", metrics, "a list of metric names")
-    figures = given.get("figures", [])
-    if not isinstance(figures, (list, tuple)):
-        raise validation.refuse(
-            file, "figures", figures, "a list such as [[dual_game/lambda, dual_game/beta], actor/lr]"
-        )
-    targets = given.get("time_to", [])
-    if not isinstance(targets, (list, tuple)):
-        raise validation.refuse(file, "time_to", targets, "a list such as [{baseline_final: 0.9}]")
-    time_to = tuple(target(file, place, item, metric) for place, item in enumerate(targets))
-    if summary == "time_to" and not any(item.metric == metric for item in time_to):
-        raise validation.refuse(
-            file, "time_to", targets, f"a threshold for {metric}, because it is the primary summary"
-        )
-    return Settings(
-        metric=metric,
-        summary=summary,
-        direction=direction,
-        metrics=tuple(dict.fromkeys([metric, *map(str, metrics)])),
-        figures=tuple(picture(file, place, item) for place, item in enumerate(figures)),
-        time_to=time_to,
-        hypotheses=hypotheses(file, given.get("hypotheses"), groups, baseline),
-        alpha=float(alpha),
-        test=chosen["test"],
-        family=chosen["family"],
-        incomplete=chosen["incomplete"],
-        axis=chosen["axis"],
-        window=validation.whole(file, "window", given.get("window", 20), 1),
-        seed=validation.whole(file, "seed", given.get("seed", 0), 0),
-    )
+    try:
+        return Settings.model_validate(section or {}, context=Context(groups, baseline))
+    except ValidationError as error:
+        raise BadPlan("\n".join(f"{file}: {breach}" for breach in explain(error, Settings, "analysis"))) from error

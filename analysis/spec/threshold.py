@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
-from analysis.spec import validation
+from pydantic import Field, model_validator
 
-
-@dataclass(frozen=True)
-class Target:
-    """`at` in the metric's unit, or `baseline_final` times the baseline's final value."""
-
-    metric: str
-    at: float | None
-    baseline_final: float | None
+from analysis.spec.validation import Metric, Section, refusal
 
 
-def target(file: str, place: int, given: Any, metric: str) -> Target:
-    """Read one item of analysis.time_to."""
-    key = f"time_to[{place}]"
-    if not isinstance(given, Mapping):
-        raise validation.refuse(file, key, given, "a mapping such as {baseline_final: 0.9}")
-    validation.only(file, f"analysis.{key}", given, ("metric", "at", "baseline_final"))
-    return threshold(file, key, given, validation.metric(file, f"{key}.metric", given.get("metric", metric)))
+class Target(Section):
+    """One item of analysis.time_to: `at` in the metric's unit, or `baseline_final` times the baseline's final value.
 
+    metric: the primary one where the item names none.
+    """
 
-def threshold(file: str, key: str, given: Mapping[str, Any], metric: str) -> Target:
-    """The threshold of a mapping that has either `at` or `baseline_final`."""
-    if ("at" in given) == ("baseline_final" in given):
-        raise validation.refuse(file, key, dict(given), "either at or baseline_final")
-    name = "at" if "at" in given else "baseline_final"
-    value = validation.number(file, f"{key}.{name}", given[name])
-    return Target(metric, value, None) if name == "at" else Target(metric, None, value)
+    metric: Metric = ""
+    at: float | None = Field(None, description="a number")
+    baseline_final: float | None = Field(None, description="a number")
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if (self.at is None) == (self.baseline_final is None):
+            raise refusal("either `at` or `baseline_final` is needed", "write {at: 0.8} or {baseline_final: 0.9}")
+        return self

@@ -1,79 +1,250 @@
-"""What a plan's analysis section asks for, checked value by value; a refusal names file, key, value and what is
-needed."""
+"""What all sections of a configuration have in common as pydantic models, and what is wrong with one, as records.
+
+`explain` turns pydantic's errors into records of one format: key, value, the rule that holds there, and a fix. It reads
+the rule from the model's JSON Schema, which docs/schemas publishes.
+"""
 
 from __future__ import annotations
 
-import math
+import difflib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
-METRIC = re.compile(r"[^\s|]+")  # whatever another tool calls it
-OWN_METRIC = re.compile(r"[a-z_]+/[A-Za-z0-9_@]+")  # as the trainer calls its own, and conf/config.yaml has it
-KEY = "a metric's key such as actor/grad_norm"
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+NO_SUCH_KEY = "no such key"
+_ANY_METRIC = re.compile(r"[^\s|]+")  # whatever another tool calls it
+_OWN_METRIC = "[a-z_]+/[A-Za-z0-9_@]+"  # the keys that the trainer writes
+_BOUNDS = {
+    "exclusiveMinimum": "above {}",
+    "minimum": "{} or more",
+    "exclusiveMaximum": "below {}",
+    "maximum": "{} or less",
+    "multipleOf": "a multiple of {}",
+    "minLength": "of {} characters or more",
+    "pattern": "matching {}",
+}
+_TYPES = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a string",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+
+Item = TypeVar("Item")
+#: A list in YAML, a tuple in the model.
+Listed = Annotated[tuple[Item, ...], Strict(False)]
 
 
 class BadPlan(ValueError):
-    """A folder that holds no plan to report on, or one that asks for something unknown; the message names the file and
+    """A folder without a plan to report on, or a plan that asks for something unknown; the message names the file and
     the fix."""
 
 
-class BadValue(BadPlan):
-    """One key of a plan's analysis section that asks for something unknown.
+class Section(BaseModel):
+    """A section of a configuration. It refuses unknown keys and converts no value: "3" is not a number, and 3.0 is not
+    an integer."""
 
-    key: from `analysis` on; value: as it was given, None where the key itself is the matter; rule: what holds.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_by_name=True)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a validation knows beside the section.
+
+    groups: those of the plan, None where they are not known; own_metrics: whether each metric must be one that the
+    trainer writes, and not one of an imported run.
     """
 
-    def __init__(self, file: str, key: str, value: str | None, rule: str) -> None:
-        self.key, self.value, self.rule = key, value, rule
-        super().__init__(f"{file}: {key}{'' if value is None else f' = {value}'}: {rule}")
+    groups: Collection[str] | None = None
+    baseline: str | None = None
+    own_metrics: bool = False
 
 
-def refuse(file: str, key: str, value: Any, needed: str) -> BadValue:
-    """The error for a value, to be raised."""
-    return BadValue(file, f"analysis.{key}", repr(value), f"{needed} is needed")
+def context_of(info: ValidationInfo) -> Context:
+    """The context that a section is validated with."""
+    return info.context if isinstance(info.context, Context) else Context()
 
 
-def only(file: str, place: str, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    """Refuse a key that is not among those allowed."""
-    for key in given:
-        if key not in allowed:
-            raise BadValue(file, f"{place}.{key}", repr(given[key]), f"no such key; allowed are {', '.join(allowed)}")
+# ---------------------------------------------------------------- types of values
 
 
-def choice(file: str, key: str, value: Any, allowed: Sequence[str]) -> str:
-    """One of a few words."""
-    if not isinstance(value, str) or value not in allowed:
-        raise refuse(file, key, value, " or ".join(map(repr, allowed)))
-    return value
+def check_metric(key: str, info: ValidationInfo) -> str:
+    if not (re.fullmatch(_OWN_METRIC, key) if context_of(info).own_metrics else _ANY_METRIC.fullmatch(key)):
+        raise PydanticCustomError("metric", "not a metric's key")
+    return key
 
 
-def whole(file: str, key: str, value: Any, lowest: int) -> int:
-    """A whole number from `lowest`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise refuse(file, key, value, f"a whole number from {lowest}")
-    return value
+METRIC_SCHEMA = {
+    "type": "string",
+    "pattern": f"^{_OWN_METRIC}$",
+    "description": "a metric's key, such as actor/grad_norm",
+}
+Metric = Annotated[str, AfterValidator(check_metric), WithJsonSchema(METRIC_SCHEMA)]
 
 
-def number(file: str, key: str, value: Any) -> float:
-    """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise refuse(file, key, value, "a number")
-    return float(value)
+def _each_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    twice = next((item for number, item in enumerate(items) if item in items[:number]), None)
+    if twice is not None:
+        raise refusal(f"{twice} is named twice", "name each once")
+    return items
 
 
-def metric(file: str, key: str, value: Any) -> str:
-    """A metric's key."""
-    if not isinstance(value, str) or not METRIC.fullmatch(value):
-        raise refuse(file, key, value, KEY)
-    return value
+#: A list that names nothing twice.
+Distinct = Annotated[Listed[Item], AfterValidator(_each_once), Field(json_schema_extra={"uniqueItems": True})]
+Pair = Annotated[Distinct[Item], Field(min_length=2, max_length=2)]
 
 
-def distinct(file: str, key: str, value: Any, needed: str, lowest: int, highest: int) -> tuple[str, ...]:
-    """A list of so many words, none of them twice."""
-    words = tuple(value) if isinstance(value, (list, tuple)) else ()
-    if not lowest <= len(words) <= highest or not all(isinstance(word, str) for word in words):
-        raise refuse(file, key, value, needed)
-    if len(set(words)) < len(words):
-        raise refuse(file, key, value, f"{needed}, each once,")
-    return words
+# ---------------------------------------------------------------- what is wrong
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A value that is not allowed: its dotted key, the rule, and the fix. `shown`: whether the value is the matter, and
+    not the key itself."""
+
+    key: str
+    value: Any
+    rule: str
+    fix: str
+    shown: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.key}{f' = {self.value!r}' if self.shown else ''}: {self.rule}. Fix: {self.fix}"
+
+
+def refusal(rule: str, fix: str = "correct it", shown: bool = True) -> PydanticCustomError:
+    """The error that a validator raises for its value; rule, fix and shown are those of the Breach."""
+    return PydanticCustomError("refusal", "{rule}", {"rule": rule, "fix": fix, "shown": shown})
+
+
+def refusals(errors: Iterable[tuple[tuple[str, ...], Any, PydanticCustomError]]) -> ValidationError:
+    """The error that a validator raises for several values below its own: (location below it, value, error) of each."""
+    return ValidationError.from_exception_data(
+        "refusals", [InitErrorDetails(type=error, loc=location, input=value) for location, value, error in errors]
+    )
+
+
+def closest(name: str, names: Sequence[str], at: str = "", otherwise: str = "remove it") -> str:
+    """The fix for a name that is not among those allowed."""
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"write {at}{close[0]}" if close else otherwise
+
+
+def words(schema: Mapping[str, Any]) -> str:
+    """A fragment of JSON Schema in words: a number above 0."""
+    if "properties" in schema:
+        return f"a mapping of {', '.join(schema['properties'])}"
+    if "description" in schema:
+        return str(schema["description"])
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(map(str, schema['enum']))}"
+    if "anyOf" in schema:
+        return " or ".join(map(words, schema["anyOf"]))
+    kind = _TYPES.get(str(schema.get("type")), str(schema.get("type", "a value")))
+    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
+    return " ".join([kind, " and ".join(bounds)]).strip()
+
+
+def breaches(model: type[BaseModel], section: Any, at: str, context: Context | None = None) -> list[Breach]:
+    """Everything that is wrong with a section; at: its key."""
+    try:
+        model.model_validate(section, context=context)
+    except ValidationError as error:
+        return explain(error, model, at)
+    return []
+
+
+def explain(error: ValidationError, model: type[BaseModel], at: str) -> list[Breach]:
+    """Every breach that a validation of the model found."""
+    whole, errors = model.model_json_schema(), error.errors()
+    by_text = {}  # each alternative of a value has its own error, with one text
+    for detail in errors:
+        kind, location = detail["type"], detail["loc"]
+        below = [other for other in errors if other is not detail and other["loc"][: len(location)] == location]
+        if kind != "too_short" or not below:  # else it has enough items, and some are refused
+            breach = _breach(whole, at, kind, location, detail["input"], detail.get("ctx") or {})
+            by_text[str(breach)] = breach
+    return list(by_text.values())
+
+
+def _breach(
+    whole: Mapping[str, Any], at: str, kind: str, location: Sequence[str | int], given: Any, context: Mapping[str, Any]
+) -> Breach:
+    key, fragment = at, _resolved(whole, whole)
+    above = fragment
+    for number, step in enumerate(location):
+        unknown = kind == "extra_forbidden" and number == len(location) - 1
+        if step == "[key]":
+            fragment = above
+        elif "discriminator" in fragment:  # pydantic names the chosen alternative in the location
+            fragment = _resolved(whole, {"$ref": fragment["discriminator"]["mapping"][step]})
+        elif "anyOf" in fragment and isinstance(step, str) and not unknown and not _below(fragment, step):
+            continue  # so it does here, where the value is refused as a whole
+        else:
+            key += f"[{step}]" if isinstance(step, int) else f".{step}"
+            above, fragment = fragment, _resolved(whole, _below(fragment, step))
+    needed = words(fragment)
+    if kind == "refusal":
+        return Breach(key, given, context["rule"], context["fix"], shown=context["shown"] and given not in (None, ()))
+    if kind == "extra_forbidden":
+        names = [name for option in (above, *above.get("anyOf", ())) for name in option.get("properties", ())]
+        otherwise = f"remove it, or use one of {', '.join(names)}"
+        return Breach(
+            key, given, NO_SUCH_KEY, closest(str(location[-1]), names, f"{key.rpartition('.')[0]}.", otherwise)
+        )
+    if kind == "missing":
+        return Breach(key, None, "a value is required", f"give {needed}", shown=False)
+    if kind.startswith("union_tag"):
+        name, kinds = fragment["discriminator"]["propertyName"], list(fragment["discriminator"]["mapping"])
+        tag, needed = given.get(name), words({"enum": kinds})
+        return Breach(f"{key}.{name}", tag, f"must be {needed}", closest(str(tag), kinds, otherwise=f"give {needed}"))
+    if "properties" in fragment and not isinstance(given, Mapping):
+        below = ", ".join(f"{key}.{name}" for name in fragment["properties"])
+        return Breach(key, given, "a value where a mapping stands", f"set one of {below}")
+    return Breach(key, given, f"must be {needed}", f"give {needed}", shown="[key]" not in location)
+
+
+def _resolved(whole: Mapping[str, Any], fragment: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fragment that a reference names; of an optional value, the alternative to null where it says more."""
+    while True:
+        described = {"description": fragment["description"]} if "description" in fragment else {}
+        options = [option for option in fragment.get("anyOf", ()) if option.get("type") != "null"]
+        if "$ref" in fragment:
+            fragment = {**whole["$defs"][fragment["$ref"].rpartition("/")[2]], **described}
+        elif len(options) == 1 and {"$ref", "properties", "additionalProperties", "description"} & {
+            *options[0],
+            *described,
+        }:
+            fragment = {**options[0], **described}
+        else:
+            return fragment
+
+
+def _below(fragment: Mapping[str, Any], step: str | int) -> Mapping[str, Any]:
+    """The schema of an entry: of a mapping by its key, of a list by its place."""
+    for option in (fragment, *fragment.get("anyOf", ())):
+        named = option.get("properties", {})
+        entries = (option.get("additionalProperties"), *option.get("patternProperties", {}).values())
+        items = option.get("items") if isinstance(step, int) else None
+        several = next((entry for entry in (items, *entries) if entry), None)
+        if step in named or isinstance(several, Mapping):
+            return dict(named.get(step) or several or {})
+    return {}

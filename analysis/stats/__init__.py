@@ -1,7 +1,7 @@
-"""Statistics: numbers in, numbers out. No file, no clock, no sentence.
+"""Statistics: numbers in, numbers out; no files and no clock.
 
-What others call is offered here by name: `from analysis.stats import paired`. A name's module is imported when the name
-is first asked for, so that a plan, which needs `resolution` alone, does not load SciPy.
+The public names are imported from here: `from analysis.stats import paired`. A module is imported when one of its names
+is first used, so that a plan, which needs only `resolution`, does not load SciPy.
 """
 
 from __future__ import annotations

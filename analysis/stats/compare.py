@@ -1,8 +1,6 @@
 """Two methods compared over seeds: estimates, exact tests, equivalence, and what so few seeds can decide at all.
 
-The unit of evidence is the seed: `a[i]` and `b[i]` are one number each from the same seed under two methods. Everything
-here is a pure function of its arguments: no files, no globals that change, no clock, and no random number without a
-seed.
+The unit of evidence is the seed: `a[i]` and `b[i]` are one number each, of the same seed under two methods.
 """
 
 from __future__ import annotations
@@ -137,20 +135,20 @@ def paired(
     interval: Interval | None = None
     d_z: float | None = None
     p_t: float | None = None
-    found = t_test.mean(d, size)
+    mean = t_test.mean(d, size)
     if n == 1:
         reasons.append(f"{ONE_PAIR}; {_equal(0.0)}" if largest == 0 else ONE_PAIR)
-    elif found is None or found.sd is None:
+    elif mean is None or mean.sd is None:
         sd = 0.0
         reasons.append(_equal(largest))
     else:
-        sd = found.sd * largest
-        interval = found.interval(alpha)
-        p_t = found.p()
+        sd = mean.sd * largest
+        interval = mean.interval(alpha)
+        p_t = mean.p()
         if n == 2:
             reasons.append("two pairs: Hedges' correction of d_z does not exist")
         else:
-            d_z = found.value / found.sd * t_test.hedges(n - 1)
+            d_z = mean.value / mean.sd * t_test.hedges(n - 1)
 
     if ties > 0 and largest > 0:
         reasons.append(f"{ties} of {n} differences are zero: the exact tests rest on the other {n - ties}")
@@ -179,7 +177,7 @@ def paired(
 
 
 def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
-    """Compare two methods that share no seeds: a (n,) and b (m,), one number a run. Pairs, where there are, say more.
+    """Compare two methods that share no seeds: a (n,) and b (m,), one number per run. Pairs are more sensitive.
 
     Raises ValueError when a or b is not a vector, or alpha is not within (0, 1).
     """
@@ -190,8 +188,8 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
     if n == 0 or m == 0:
         reasons.append("no value of " + " and ".join(name for name, size in (("a", n), ("b", m)) if size == 0))
         return UnpairedResult(n, m, None, None, None, None, None, 1.0, "; ".join(reasons))
-    found = t_test.welch(x, y)
-    if found is None:
+    difference = t_test.welch(x, y)
+    if difference is None:
         few = min(n, m) < 2
         reasons.append("one value: its spread cannot be estimated, so neither interval nor t test exists" if few else
                        "no spread in a and b: neither interval nor t test has a meaning")  # fmt: skip
@@ -206,9 +204,9 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
         n=n,
         m=m,
         mean_difference=_mean(x) - _mean(y),
-        interval=None if found is None else found.interval(alpha),
+        interval=None if difference is None else difference.interval(alpha),
         superiority=float((above + 1).mean() / 2),
-        p_t=None if found is None else found.p(),
+        p_t=None if difference is None else difference.p(),
         p_mann_whitney=exact.mann_whitney(x, y),
         floor=lowest,
         reason="; ".join(reasons) or None,
@@ -231,12 +229,12 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
         reasons.append("no pair to compare")
         return EquivalenceResult(0, margin, None, None, None, None, "; ".join(reasons))
     d, size = _differences(left, right, t_test.rounding(a, b))
-    found = t_test.mean(d, size)
-    if found is None:
+    mean = t_test.mean(d, size)
+    if mean is None:
         reasons.append(ONE_PAIR if n == 1 else _equal(float(np.abs(d).max())))
         return EquivalenceResult(n, margin, _mean(d), None, None, None, "; ".join(reasons))
-    p = found.p_inside(margin)
-    inside = found.interval(2 * alpha)
+    p = mean.p_inside(margin)
+    inside = mean.interval(2 * alpha)
     return EquivalenceResult(n, margin, _mean(d), inside, p, p <= alpha, "; ".join(reasons) or None)
 
 
@@ -280,8 +278,7 @@ def _finite(values: ArrayLike, name: str, reasons: list[str]) -> Array:
 
 
 def _differences(left: Array, right: Array, rounding: float) -> tuple[Array, float]:
-    """left - right, zero where only rounding is left of it; and the size of the numbers subtracted, as large as if what
-    is rounding in them were it in doubles."""
+    """left - right, zero where only rounding is left of it; and the largest number, scaled to doubles' rounding."""
     slack = rounding * np.maximum(np.abs(left), np.abs(right))
     return t_test.without_rounding(left - right, slack), float(np.abs((left, right)).max()) * (rounding / ROUNDING)
 

@@ -36,8 +36,7 @@ class TimeTo:
 @dataclass(frozen=True)
 class EarlyPhase:
     """The first tenth of a curve's budget: n points, their mean, and the variance of the change from one point to the
-    next (None with fewer than 3 points, infinite where squares overflow), which is the noise of steps and not the
-    rise."""
+    next, which measures noise and not the rise (None with fewer than 3 points, infinite if squares overflow)."""
 
     n: int
     mean: float
@@ -66,7 +65,7 @@ def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: fl
 
 
 def areas(x: Array, y: Array, low: float, high: float) -> Array:
-    """The same (...) of curves y (..., n) over one axis (n,), all of them as measured() gives them."""
+    """The same for curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
     if x[0] > low + _SLACK:
         raise NotEvaluable(f"begins at {x[0]:g}, after {low:g}")
     if x[-1] < high - _SLACK:
@@ -83,10 +82,10 @@ def areas(x: Array, y: Array, low: float, high: float) -> Array:
 
 
 def _at(x: Array, y: Array, point: float) -> Array:
-    """Curves y (..., n) at a point of their axis, (..., 1), interpolated where it lies between theirs."""
-    place = int(np.searchsorted(x, point))
-    if place < x.size and x[place] == point:
-        return y[..., place : place + 1]
+    """Curves y (..., n) at a point of their axis, interpolated between points; (..., 1)."""
+    index = int(np.searchsorted(x, point))
+    if index < x.size and x[index] == point:
+        return y[..., index : index + 1]
     return np.asarray(np.apply_along_axis(lambda row: np.interp([point], x, row), -1, y))
 
 
@@ -97,7 +96,7 @@ def final(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, frac
 
 
 def finals(x: Array, y: Array, stop: float, *, fraction: float = FINAL) -> Array:
-    """The same (...) of curves y (..., n) over one axis (n,), all of them as measured() gives them."""
+    """The same for curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
     begin, end = np.searchsorted(x, ((1 - fraction) * stop + _SLACK, stop + _SLACK), side="right")
     if begin == end:
         raise NotEvaluable(f"no value in the last {fraction:.0%} of {stop:g}: the last is at {x[-1]:g}")
@@ -142,10 +141,9 @@ def lowest_relative(values: ArrayLike) -> float:
 
 
 def largest_change(axis: ArrayLike, values: ArrayLike, window: float = 20) -> float:
-    """Largest change between two points at most `window` units of the axis apart, over the largest magnitude of all.
+    """Largest change between two points at most `window` apart on the axis, over the largest magnitude: in [0, 2].
 
-    In [0, 2]; 0 for a curve that is zero everywhere. Not over where a change begins: a price that begins at zero would
-    rise without bound.
+    0 for a curve that is zero everywhere. It is not relative to the start of the change, which may be zero.
     """
     x, y = measured(axis, values)
     largest = float(np.abs(y).max())
@@ -234,9 +232,9 @@ def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: flo
 
     With every censored time at the budget it is the plain mean of min(time, budget). Raises as `survival` does.
     """
-    found = survival(times, reached, budget)
-    widths = np.diff(np.concatenate(([0.0], found.times, [budget])))
-    return float((widths * np.concatenate(([1.0], found.share))).sum())
+    curve = survival(times, reached, budget)
+    widths = np.diff(np.concatenate(([0.0], curve.times, [budget])))
+    return float((widths * np.concatenate(([1.0], curve.share))).sum())
 
 
 def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:

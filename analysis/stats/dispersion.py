@@ -1,9 +1,8 @@
 """How much the seeds of a method scatter: against another method's, and against their own mean.
 
-Against another: the paired form of Brown and Forsythe's test (1974), a t test of the distances to each method's own
-median. The F test and Pitman and Morgan's are exact for normal values alone: where luck is log-normal, they find a
-difference in 30 to 40% of experiments with 10 equal pairs, this one in 4%. It is cautious instead: with three seeds it
-decides nothing.
+The former is the paired form of Brown and Forsythe's test (1974): a t test of the distances to each method's median.
+The F test and Pitman and Morgan's are exact only for normal values: with log-normal values they find a difference in 30
+to 40% of experiments with 10 equal pairs, this one in 4%. With three seeds it decides nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ def against(a: ArrayLike, b: ArrayLike, most: float, alpha: float) -> Scatter:
     excess = x - most * y
     ratio = None if t_test.constant(right) else float(x.mean() / y.mean())
     # Two seeds are as far from their median as each other: what their distances differ by is rounding of the values.
-    found = t_test.mean(excess, max(float(np.abs(left).max()), most * float(np.abs(right).max())))
-    return Scatter(ratio, excess, None if found is None else found.interval(alpha))
+    mean = t_test.mean(excess, max(float(np.abs(left).max()), most * float(np.abs(right).max())))
+    return Scatter(ratio, excess, None if mean is None else mean.interval(alpha))
 
 
 def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
-    """Coefficient of variation of values (n,): standard deviation over mean, with the interval that the chi-square
-    distribution gives the former. It rests on normal values, and on a mean far from zero.
+    """Coefficient of variation of values (n,), standard deviation over mean, with the chi-square interval of the
+    former. It assumes normal values, and a mean far from zero.
 
     None with fewer than two values, no spread, or values on both sides of zero.
     """
@@ -70,7 +69,7 @@ def seeds_to_bound(cv: float, most: float, alpha: float) -> int | None:
 
 
 def _factors(n: int, alpha: float) -> Interval:
-    """The true standard deviation lies within these times that of n values, at level 1 - alpha."""
+    """Multiplied by the standard deviation of n values, the interval of the true one at level 1 - alpha."""
     df = n - 1
     low, high = (math.sqrt(df / functions.chi_square_above(df, tail)) for tail in (alpha / 2, 1 - alpha / 2))
     return low, high

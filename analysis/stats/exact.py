@@ -1,7 +1,7 @@
 """Exact tests by counting: sign flips and signed ranks of pairs, rank sums of two samples.
 
-Under the null every sign of a difference, or every split of the values into two samples, is equally likely; a p is the
-share of them that is as extreme as what was observed, which counts itself. So no p is ever zero.
+Under the null hypothesis every sign of a difference, or every split of the values into two samples, is equally likely.
+p is the share of them that is as extreme as the observed one, which is counted too. So p is never zero.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def rank_sum_floor(n: int, m: int) -> float:
 
 
 def above_zero(p: float) -> float:
-    """A p below the smallest double is still a p, so it is not zero."""
+    """p, at least the smallest positive double."""
     return max(p, math.ulp(0.0))
 
 
@@ -151,5 +151,5 @@ def flipped(d: Array, seed: int) -> Iterator[Array]:
 
 
 def share(count: int, n: int) -> float:
-    """p from a count of patterns at least as extreme; drawn patterns do not hold the observed one: it is added."""
+    """p from a count of patterns at least as extreme. Drawn patterns do not include the observed one: it is added."""
     return count / 2.0 ** (n - 1) if n <= EXACT_UP_TO else (count + 1) / (DRAWS + 1)

@@ -67,17 +67,17 @@ def effects(seeds: Mapping[int, Mapping[Cell, float]], alpha: float = 0.05) -> t
     return effects_of(fit(seeds), alpha)
 
 
-def effects_of(found: Fit, alpha: float = 0.05) -> tuple[Effect, ...]:
-    """The same of grids that are taken apart already."""
+def effects_of(effects: Fit, alpha: float = 0.05) -> tuple[Effect, ...]:
+    """The same for fitted grids."""
     check_alpha(alpha)
     made = [
-        _effect((name,), (level,), found.mains[name][k], found.size, alpha)
-        for name, own in found.levels.items()
+        _effect((name,), (level,), effects.mains[name][k], effects.size, alpha)
+        for name, own in effects.levels.items()
         for k, level in enumerate(own)
     ]
-    for (a, b), both in found.pairs.items():
-        for (i, one), (j, other) in product(enumerate(found.levels[a]), enumerate(found.levels[b])):
-            made.append(_effect((a, b), (one, other), both[i, j], found.size, alpha))
+    for (a, b), both in effects.pairs.items():
+        for (i, one), (j, other) in product(enumerate(effects.levels[a]), enumerate(effects.levels[b])):
+            made.append(_effect((a, b), (one, other), both[i, j], effects.size, alpha))
     return tuple(made)
 
 
@@ -105,24 +105,24 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
         raise ValueError(f"{len(cells)} cells do not tell all effects apart: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
-    found = t_test.without_rounding(_least_squares(design, values), 10 * t_test.ROUNDING * size)
+    means = t_test.without_rounding(_least_squares(design, values), 10 * t_test.ROUNDING * size)
     start, mains, pairs = 1, {}, {}
     for name, own in levels.items():
         width = len(own) - 1
-        mains[name] = np.einsum("ia,as->is", _contrast(len(own)), found[start : start + width])
+        mains[name] = np.einsum("ia,as->is", _contrast(len(own)), means[start : start + width])
         start += width
     for a, b in combinations(levels, 2):
         shape = len(levels[a]) - 1, len(levels[b]) - 1
-        coefficients = found[start : start + shape[0] * shape[1]].reshape(*shape, -1)
+        coefficients = means[start : start + shape[0] * shape[1]].reshape(*shape, -1)
         left, right = _contrast(shape[0] + 1), _contrast(shape[1] + 1)
         pairs[a, b] = np.einsum("ia,abs,jb->ijs", left, coefficients, right)
         start += shape[0] * shape[1]
-    return Fit(levels, found[0], mains, pairs, size)
+    return Fit(levels, means[0], mains, pairs, size)
 
 
 def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashable]]]:
-    """The cells that tell all effects apart, and the levels that are left out for that, the one that lacks the largest
-    share of its cells first."""
+    """The cells that determine all effects, and the levels left out for that: first the one that lacks most of its
+    cells."""
     kept, out = list(cells), list[tuple[str, Hashable]]()
     while _entangled(_design(kept, levels := levels_of(kept))):
         whole = {name: np.prod([len(own) for other, own in levels.items() if other != name]) for name in levels}
@@ -140,8 +140,8 @@ def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashab
 
 
 def levels_of(cells: Collection[Cell]) -> dict[str, list[Hashable]]:
-    """The factors with more than one level in the order of the cells, their levels too but for numbers, which go by
-    size. None stands for a cell without the factor."""
+    """The factors with more than one level, in the order of the cells; numbers by size, other levels in the order of
+    the cells. None stands for a cell without the factor."""
     names = dict.fromkeys(name for cell in cells for name, _ in cell)
     found = {name: list(dict.fromkeys(dict(cell).get(name) for cell in cells)) for name in names}
     return {name: _by_size(own) for name, own in found.items() if len(own) > 1}
@@ -153,7 +153,7 @@ def _by_size(levels: list[Hashable]) -> list[Hashable]:
 
 
 def _design(cells: Sequence[Cell], levels: Levels) -> Array:
-    """A row a cell: 1, then each factor's contrasts, then the products of those of every two factors."""
+    """A row for each cell: 1, then each factor's contrasts, then the products of those of every two factors."""
     of = {
         name: _contrast(len(own))[[own.index(dict(cell).get(name)) for cell in cells]] for name, own in levels.items()
     }
@@ -185,15 +185,15 @@ def _least_squares(design: Array, values: Array) -> Array:
         column = left[:, k].copy()
         share[k, k:] = (column[:, None] * left[:, k:]).sum(axis=0) / (column * column).sum()
         left[:, k:] -= column[:, None] * share[k, k:]
-    found = share[:, count:].copy()
+    solution = share[:, count:].copy()
     for k in range(count - 1, -1, -1):
-        found[:k] -= share[:k, k, None] * found[k]
-    return found
+        solution[:k] -= share[:k, k, None] * solution[k]
+    return solution
 
 
 def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, size: float, alpha: float) -> Effect:
-    found = t_test.mean(values, 10 * size)
-    if found is None:
+    mean = t_test.mean(values, 10 * size)
+    if mean is None:
         return Effect(factors, levels, values.size, float(values.mean()), None, None)
-    d = None if values.size < 3 or found.sd is None else found.value / found.sd * t_test.hedges(values.size - 1)
-    return Effect(factors, levels, values.size, found.value * found.unit, found.interval(alpha), d)
+    d = None if values.size < 3 or mean.sd is None else mean.value / mean.sd * t_test.hedges(values.size - 1)
+    return Effect(factors, levels, values.size, mean.value * mean.unit, mean.interval(alpha), d)

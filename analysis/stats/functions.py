@@ -70,5 +70,5 @@ def rounded(value: float) -> float:
 
 def _each(values: ArrayLike, function: Callable[[Decimal], Decimal]) -> Array:
     given = np.asarray(values, dtype=np.float64)
-    found = [float(function(Decimal(value))) for value in given.ravel().tolist()]
-    return np.array(found, dtype=np.float64).reshape(given.shape)
+    results = [float(function(Decimal(value))) for value in given.ravel().tolist()]
+    return np.array(results, dtype=np.float64).reshape(given.shape)

@@ -161,12 +161,12 @@ def median(scores: ArrayLike, counts: Counts | None = None) -> Array:
 
 
 def optimality_gap(scores: ArrayLike, counts: Counts | None = None, target: float = 1.0) -> Array:
-    """By how much the scores fall short of `target` on average; what is above it does not make up for it."""
+    """By how much the scores fall short of `target` on average; scores above it count as the target."""
     return np.asarray(target - mean(np.minimum(_usable(scores, counts), target), counts))
 
 
 def _usable(scores: ArrayLike, counts: Counts | None) -> Array:
-    """The scores as an array: with counts as it is, for `stratified` has looked at it."""
+    """The scores as an array; with counts unchecked, because `stratified` has checked them."""
     if counts is not None:
         return np.asarray(scores, dtype=np.float64)
     s, reason = _scores(scores)
@@ -216,7 +216,7 @@ def _draws(n: int, tasks: int, resamples: int, seed: int | np.random.SeedSequenc
 
 
 def _not_drawn(runs: int) -> str | None:
-    """Why so many runs have no interval."""
+    """Why this number of runs has no interval, or None."""
     if runs == 1:
         return "one run: its spread cannot be estimated, so there is no interval"
     return f"{runs} runs: no more than {MOST_RUNS} are redrawn, so there is no interval" if runs > MOST_RUNS else None

@@ -1,6 +1,6 @@
-"""The smallest p that a test which counts can give with so many seeds; above alpha it can decide nothing.
+"""The smallest p of an exact test with so many seeds. If it is above alpha, the test cannot decide anything.
 
-Standard library only: a plan asks before anything runs.
+Standard library only, because every plan uses it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ DRAWS = 100_000  # sign patterns drawn when there are too many to enumerate
 
 
 def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
-    """The sentence for an exact test whose smallest p is above alpha: it is never "not significant"."""
+    """The sentence for an exact test whose smallest p is above alpha; it never says "not significant"."""
     if n > EXACT_UP_TO and needed + ties <= n:
         return f"cannot decide: above {EXACT_UP_TO} pairs {DRAWS} sign patterns are drawn, too few for this alpha"
     tied = f" of which {ties} tied" if ties else ""

@@ -43,7 +43,7 @@ def size_trend(
 
     The slope is a least-squares line within each seed, so that what a seed shares over sizes cancels.
 
-    Raises ValueError for fewer than two sizes, one that is not positive or stands twice, or shapes that do not fit.
+    Raises ValueError for fewer than two sizes, one that is not positive or occurs twice, or shapes that do not fit.
     """
     sizes = np.asarray(parameters, dtype=np.float64)
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -70,7 +70,7 @@ def size_trend(
     if n == 0:
         reasons.append("no seed has every size")
         return SizeTrend(tuple(sizes.tolist()), at, 0, None, None, None, None, "; ".join(reasons))
-    # A slope below the rounding of the numbers subtracted is none.
+    # A slope below the rounding of the numbers subtracted counts as zero.
     size = float(max(np.abs(left[whole]).max(), np.abs(right[whole]).max())) / float(np.ptp(logs))
     slopes = t_test.without_rounding(slopes, 10 * t_test.ROUNDING * size)
     found = t_test.mean(slopes, size)

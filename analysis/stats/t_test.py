@@ -1,4 +1,4 @@
-"""Student's t: the mean of one sample, the difference of two, and the effect that so few values can show."""
+"""Student's t: the mean of one sample, the difference of two, and the effect that so few values can detect."""
 
 from __future__ import annotations
 
@@ -85,14 +85,8 @@ def welch(a: ArrayLike, b: ArrayLike) -> Mean | None:
 
 def t_interval(values: ArrayLike, alpha: float = 0.05) -> Interval | None:
     """t interval of the mean of values (n,), all finite; None with fewer than two values or no spread."""
-    found = mean(values)
-    return None if found is None else found.interval(alpha)
-
-
-def t_test(values: ArrayLike) -> float | None:
-    """Two-sided p that the mean of values (n,), all finite, is zero; None with fewer than two values or no spread."""
-    found = mean(values)
-    return None if found is None else found.p()
+    estimate = mean(values)
+    return None if estimate is None else estimate.interval(alpha)
 
 
 def difference(a: ArrayLike, b: ArrayLike) -> Array:
@@ -102,7 +96,7 @@ def difference(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def rounding(*numbers: ArrayLike) -> float:
-    """ROUNDING of numbers as they are given: of single precision, some of its last bits."""
+    """ROUNDING of numbers of this type: larger for single precision."""
     kinds = [np.asarray(each).dtype for each in numbers]
     return max([ROUNDING, *(8 * float(np.finfo(kind).eps) for kind in kinds if kind.kind == "f" and kind.itemsize < 8)])
 
@@ -113,7 +107,7 @@ def without_rounding(values: Array, slack: Array | float) -> Array:
 
 
 def constant(values: Array, size: float | None = None) -> bool:
-    """Whether all values are equal but for rounding, relative to `size` (default: the largest of them)."""
+    """Whether all values are equal up to rounding, relative to `size` (default: the largest of them)."""
     with np.errstate(over="ignore"):
         spread = float(np.ptp(values))
     return spread <= ROUNDING * (float(np.abs(values).max()) if size is None else size)
@@ -154,15 +148,15 @@ def detectable(n: int, alpha: float = 0.05, power: float = POWER) -> float | Non
     df = n - 1
     critical = functions.t_quantile(df, 1 - alpha / 2)
 
-    def found(effect: float) -> float:
+    def power_at(effect: float) -> float:
         shift = effect * math.sqrt(n)
         wrong_side = float(special.nctdtr(df, shift, -critical))  # NaN where it is below 1e-11
         return 1 - float(special.nctdtr(df, shift, critical)) + (0.0 if math.isnan(wrong_side) else wrong_side)
 
     low, high = 0.0, 1.0
-    while found(high) < power and high < 1e6:
+    while power_at(high) < power and high < 1e6:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) >= power else (middle, high)
+        low, high = (low, middle) if power_at(middle) >= power else (middle, high)
     return functions.rounded(high)

@@ -1,9 +1,9 @@
-"""Whether a curve rises or falls: Theil and Sen's slope, and Mann and Kendall's test in Hamed and Rao's form.
+"""Whether a curve rises or falls: Theil and Sen's slope, and the Mann-Kendall test in Hamed and Rao's form.
 
-A metric's steps are not independent: what is high now is high at the next step too, and the plain Mann-Kendall test
-then finds a trend in noise. Hamed and Rao (1998) widen its variance by the autocorrelation of the ranks. That helps but
-is not enough: of 100 steps of noise with a lag-one correlation of 0.6, a fifth still have p < .05. So p is a
-description of one run, and that a method has a trend is judged over seeds, each with its slope.
+The steps of a metric are autocorrelated, and the plain Mann-Kendall test then finds trends in noise. Hamed and Rao
+(1998) widen its variance by the autocorrelation of the ranks, which is still not enough: of 100 steps of noise with a
+lag-one correlation of 0.6, a fifth have p < .05. So p describes one run, and claims about a method compare slopes over
+seeds.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def kendall(axis: ArrayLike, values: ArrayLike) -> float:
 
 
 def _score(y: Array) -> tuple[float, float, Array]:
-    """Rises less falls over all pairs of y (n,), what they would be in a strict trend of these ties, and how many
-    values are equal to each other, a number a distinct value."""
+    """Rises minus falls over all pairs of y (n,), their number in a strict trend with these ties, and the sizes of the
+    ties."""
     # A row at a time: all pairs at once are megabytes.
     rises = sum(np.count_nonzero(y[k + 1 :] > y[k]) - np.count_nonzero(y[k + 1 :] < y[k]) for k in range(y.size - 1))
     ties = np.unique(y, return_counts=True)[1].astype(np.float64)

@@ -9,8 +9,9 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from analysis.tables.comparison import Table
+from analysis.tables.table import Record, Table
 
 
 def to_markdown(table: Table) -> str:
@@ -30,17 +31,21 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """The raw numbers, full precision; an empty field where there is none."""
+    """The numbers in full precision; an empty field where there is none."""
+    return csv_of(list(table.records[0]) if table.records else list(table.columns), table.records)
+
+
+def csv_of(fields: Sequence[str], records: Sequence[Record], quoting: Any = csv.QUOTE_MINIMAL) -> str:
+    """Records as CSV, the same bytes on every system."""
     out = io.StringIO()
-    fields = list(table.records[0]) if table.records else list(table.columns)
-    writer = csv.DictWriter(out, fields, lineterminator="\n")
+    writer = csv.DictWriter(out, fields, lineterminator="\n", quoting=quoting)
     writer.writeheader()
-    writer.writerows(table.records)
+    writer.writerows(records)
     return out.getvalue()
 
 
 def to_text(table: Table) -> str:
-    """Aligned columns for a terminal that is none."""
+    """Aligned columns of plain text."""
     widths = [max(len(row[i]) for row in (table.columns, *table.rows)) for i in range(len(table.columns))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in
              (table.columns, tuple("-" * width for width in widths), *table.rows)]  # fmt: skip
@@ -69,10 +74,11 @@ _GREEK = {
 
 
 def latex_escape(text: str) -> str:
-    """Text that LaTeX prints as it is; a character that pdfLaTeX has no font for becomes its code point, U+4E2D."""
+    """Text that LaTeX prints unchanged; a character that pdfLaTeX has no font for becomes its code point, as in
+    U+4E2D."""
     out = []
-    for place, char in enumerate(text):
-        if char == "-" and re.match(r"-\.?\d", text[place:]) and (place == 0 or not text[place - 1].isalnum()):
+    for index, char in enumerate(text):
+        if char == "-" and re.match(r"-\.?\d", text[index:]) and (index == 0 or not text[index - 1].isalnum()):
             out.append("$-$")
         elif char in _LATEX or char in _GREEK:
             out.append(_LATEX.get(char) or _GREEK[char])
@@ -92,7 +98,7 @@ def to_latex(table: Table) -> str:
     """
     first = 1 if table.columns[0] == "measure" else 0
     columns = table.columns[first:]
-    spec = "".join(_kind(column, [row[first + place] for row in table.rows]) for place, column in enumerate(columns))
+    spec = "".join(_kind(column, [row[first + index] for row in table.rows]) for index, column in enumerate(columns))
     lines = [
         f"% {latex_escape(table.title)}; needs \\usepackage{{booktabs}}",
         *(f"% {latex_escape(note)}" for note in table.notes),

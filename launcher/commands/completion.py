@@ -1,10 +1,10 @@
-"""python -m launcher completion: the script that makes a shell complete `rlsweep`.
+"""python -m launcher completion: a script with which a shell completes `rlsweep`.
 
     bash: eval "$(rlsweep completion bash)"     in ~/.bashrc
     zsh:  eval "$(rlsweep completion zsh)"      in ~/.zshrc, after compinit
     fish: rlsweep completion fish | source      in ~/.config/fish/config.fish
 
-A shell completes a word, and `python -m launcher` is three: `rlsweep` is the same command. Exit code: 0.
+A shell completes the arguments of one word, so the command is `rlsweep` instead of `python -m launcher`. Exit code: 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from launcher.project import EXIT_FINE, ROOT
 from launcher.run import catalog
 
-HELP = "print the script that makes a shell complete `rlsweep`"
+HELP = "print a script with which a shell completes `rlsweep`"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -36,14 +36,32 @@ def run(given: argparse.Namespace) -> int:
     return EXIT_FINE
 
 
-# ---------------------------------------------------------------- what a shell may put in for a word: present names
-
-_Completer = Callable[..., Iterable[str]]
+# ---------------------------------------------------------------- arguments that a shell completes with existing names
 
 
-def completes(word: argparse.Action, completer: _Completer) -> None:
-    """Let argcomplete ask `completer` for this argument."""
-    word.completer = completer  # type: ignore[attr-defined]
+def add(
+    parser: argparse.ArgumentParser,
+    name: str,
+    completer: Callable[..., Iterable[str]],
+    metavar: str,
+    help: str,
+    nargs: str | None = None,
+) -> None:
+    """Add a positional argument that argcomplete completes with what `completer` returns."""
+    argument = parser.add_argument(name, nargs=nargs, metavar=metavar, help=help)
+    argument.completer = completer  # type: ignore[attr-defined]
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the argument `run`: one run."""
+    add(parser, "run", runs, "RUN", "a run's id, or its beginning")
+
+
+def add_names(
+    parser: argparse.ArgumentParser, name: str, nargs: str, help: str = "an experiment, or a run's id"
+) -> None:
+    """Add an argument of experiments and runs."""
+    add(parser, name, experiments_and_runs, "EXPERIMENT|RUN", help, nargs)
 
 
 def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
@@ -57,7 +75,7 @@ def runs(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
 
 
 def experiments_and_runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The planned experiments; runs too once a letter of an id is there, for there may be thousands."""
+    """The planned experiments; runs too after the first letter of an id, because there may be thousands."""
     multirun = _multirun(parsed_args)
     return [*catalog.experiments(multirun), *(catalog.run_ids(multirun) if prefix else ())]
 

@@ -1,6 +1,6 @@
-"""python -m launcher logs: why a run failed, and the end of what its attempt wrote.
+"""python -m launcher logs: why a run failed, and the end of its attempt's output.
 
-Of an experiment: the failed runs, the newest first, as many as fit on a screen, with the end of each traceback once.
+For an experiment: the failed runs, the newest first, as many as fit on a screen, with the end of each traceback once.
 Exit codes: 0 fine, 2 no such run or experiment. `--follow` ends when the run has ended, and with Ctrl-C.
 """
 
@@ -16,29 +16,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import text
+from launcher import files, text
 from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run.folder import attempt_folder, find_state, read_state, run_folder
+from launcher.run.lifecycle import RETRYABLE, RunState
+from launcher.run.records import State
 
 HELP = "why a run failed, and the end of its output"
 _EVERY_S = 0.3
 _LINES = 20
-_BLOCK = 4096
+_BYTES_A_LINE = 4096
 _END_LINES = 3
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The run, and which part of what it wrote."""
-    word = parser.add_argument("run", metavar="RUN|EXPERIMENT", help="a run's id, its beginning, or an experiment")
-    completion.completes(word, completion.experiments_and_runs)
+    """The run, and which part of its output."""
+    names = "a run's id, its beginning, or an experiment"
+    completion.add(parser, "run", completion.experiments_and_runs, "RUN|EXPERIMENT", names)
     parser.add_argument("--attempt", type=int, metavar="N", help="default: the last one")
     parser.add_argument("--stdout", action="store_true", help="standard output instead of standard error")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on printing what a running run writes")
-    parser.add_argument("-n", "--lines", type=int, default=_LINES, help=f"the last lines of it; default {_LINES}")
+    parser.add_argument("--follow", "-f", action="store_true", help="continue to print what a running run writes")
+    parser.add_argument("-n", "--lines", type=int, default=_LINES, help=f"how many of the last lines; default {_LINES}")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -49,37 +50,37 @@ def run(given: argparse.Namespace) -> int:
     if named.experiment is not None:
         if given.follow or given.attempt is not None:
             raise Usage(f"--follow and --attempt are for one run, and {given.run} is an experiment; give a run's id")
-        return _of_experiment(given.multirun, named.experiment, named.ids, given)
-    folder = folders.run_folder(given.multirun, named.ids[0])
-    state = folders.read_state(folder)
+        return _print_experiment(given.multirun, named.experiment, named.ids, given)
+    folder = run_folder(given.multirun, named.ids[0])
+    state = read_state(folder)
     attempt = _attempt(folder, state, given.attempt)
-    name = catalog.titles(given.multirun).get(folder.name, "")
+    title = catalog.titles(given.multirun).get(folder.name, "")
     if given.json:
         if given.follow:
-            raise Usage("--follow prints lines as they come, and no object: leave out --json")
-        print(json.dumps({folder.name: _document(folder, name, state, attempt, given)}, indent=1))
+            raise Usage("--follow prints lines as they come, not one object: omit --json")
+        print(json.dumps({folder.name: _document(folder, title, state, attempt, given)}, indent=1))
         return EXIT_FINE
-    for line in _shown(folder, name, state, attempt, given):
+    for line in _shown(folder, title, state, attempt, given):
         print(text.clean(line))
     if given.follow:
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(folder, name, attempt, given.stdout)
+            _follow(folder, title, attempt, given.stdout)
     return EXIT_FINE
 
 
 # ---------------------------------------------------------------- one run
 
 
-def _attempt(folder: Path, state: State, wanted: int | None) -> int:
-    there = attempts(folder)
-    if wanted is not None and wanted not in there:
-        listed = ", ".join(map(str, there)) or "none"
-        raise Usage(f"--attempt = {wanted}: run {folder.name} has no such attempt; there is: {listed}")
-    return state.attempt if wanted is None else wanted
+def _attempt(folder: Path, state: State, chosen: int | None) -> int:
+    existing = attempts(folder)
+    if chosen is not None and chosen not in existing:
+        listed = ", ".join(map(str, existing)) or "none"
+        raise Usage(f"--attempt = {chosen}: run {folder.name} has no such attempt; there is: {listed}")
+    return state.attempt if chosen is None else chosen
 
 
 def attempts(folder: Path) -> list[int]:
-    """The attempts that left a folder, in their order."""
+    """The attempts that have a folder, in order."""
     try:
         names = os.listdir(folder / "attempts")
     except FileNotFoundError:
@@ -88,29 +89,28 @@ def attempts(folder: Path) -> list[int]:
 
 
 def _log(folder: Path, attempt: int, stdout: bool) -> Path:
-    return folders.attempt_folder(folder, attempt) / f"{'stdout' if stdout else 'stderr'}.log"
+    return attempt_folder(folder, attempt) / f"{'stdout' if stdout else 'stderr'}.log"
 
 
-def _document(folder: Path, name: str, state: State, attempt: int, given: argparse.Namespace) -> dict[str, Any]:
+def _document(folder: Path, title: str, state: State, attempt: int, given: argparse.Namespace) -> dict[str, Any]:
     log = _log(folder, attempt, given.stdout)
     return {
-        "name": name,
+        "name": title,
         "state": catalog.true_state(folder, state.state),
         "attempt": attempt,
         "attempts": attempts(folder),
-        "kind": state.kind,
-        "cause": state.cause,
+        "kind": state.failure_kind,
+        "cause": state.message,
         "error": state.error,
         "log": str(log),
         "lines": last_lines(log, given.lines),
     }
 
 
-def _shown(folder: Path, name: str, state: State, attempt: int, given: argparse.Namespace) -> Iterator[str]:
-    """What the run is and why it ended, its traceback, and the end of the log without that traceback again."""
-    yield _title(folder, name, state)
-    error = state.error if attempt == state.attempt else None
-    traceback = _traceback(error)
+def _shown(folder: Path, title: str, state: State, attempt: int, given: argparse.Namespace) -> Iterator[str]:
+    """The run and why it ended, its traceback, and the end of the log without a copy of that traceback."""
+    yield _heading(folder, title, state)
+    traceback = _traceback(state.error if attempt == state.attempt else None)
     yield from traceback
     log = _log(folder, attempt, given.stdout)
     lines = last_lines(log, given.lines + len(traceback))
@@ -119,13 +119,13 @@ def _shown(folder: Path, name: str, state: State, attempt: int, given: argparse.
     yield from kept
 
 
-def _title(folder: Path, name: str, state: State, brief: bool = False) -> str:
-    """The run's id and name, its present state, and why; `brief` leaves out its attempt and host."""
+def _heading(folder: Path, title: str, state: State, brief: bool = False) -> str:
+    """The run's id and title, its present state, and why; `brief` omits its attempt and host."""
     present = catalog.true_state(folder, state.state)
-    kind = f" ({state.kind})" if state.kind and state.kind != present else ""
-    cause = f": {state.cause}" if state.cause else ""
+    kind = f" ({state.failure_kind})" if state.failure_kind and state.failure_kind != present else ""
+    message = f": {state.message}" if state.message else ""
     attempt = "" if brief else f", attempt {state.attempt}{f' on {state.host}' if state.host else ''}"
-    return f"{' '.join(filter(None, [folder.name, name]))}: {present}{kind}{attempt}{cause}"
+    return f"{' '.join(filter(None, [folder.name, title]))}: {present}{kind}{attempt}{message}"
 
 
 def _traceback(error: Mapping[str, str] | None) -> list[str]:
@@ -133,7 +133,7 @@ def _traceback(error: Mapping[str, str] | None) -> list[str]:
 
 
 def _without(lines: Sequence[str], traceback: Sequence[str]) -> list[str]:
-    """The lines less the last place where they repeat the traceback: a worker prints what its state holds."""
+    """The lines without their last copy of the traceback: a worker prints what its state contains."""
     size = len(traceback)
     for start in range(len(lines) - size, -1, -1) if size else ():
         if list(lines[start : start + size]) == list(traceback):
@@ -142,73 +142,50 @@ def _without(lines: Sequence[str], traceback: Sequence[str]) -> list[str]:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines of a text file, without their ends; none of an absent one. What is no UTF-8 is replaced.
+    """The last lines of a text file, without their ends; none of an absent one. Bytes that are not UTF-8 are replaced.
 
-    No more than 4 KiB a line are read: of a line of megabytes, as a progress bar leaves one, there is the end.
+    At most 4 KiB a line are read; of a longer line, such as that of a progress bar, the end is kept.
     """
-    blocks: list[bytes] = []
-    newlines = 0
-    try:
-        with open(path, "rb") as file:
-            position = file.seek(0, os.SEEK_END)
-            while position > 0 and newlines <= count and len(blocks) <= count:
-                size = min(_BLOCK, position)
-                position -= size
-                file.seek(position)
-                blocks.append(file.read(size))
-                newlines += blocks[-1].count(b"\n")
-    except FileNotFoundError:
-        return []
-    tail = b"".join(reversed(blocks))
-    lines = tail.decode("utf-8", errors="replace").rstrip("\n").split("\n")
-    return lines[-count:] if count and tail else []
+    data = files.read_from(path, -(count + 1) * _BYTES_A_LINE)
+    lines = data.decode("utf-8", errors="replace").rstrip("\n").split("\n")
+    return lines[-count:] if count and data else []
 
 
-def _follow(folder: Path, name: str, attempt: int, stdout: bool) -> None:
-    """Print what is appended to the log, of later attempts too, until the run has ended."""
-    position = _size(_log(folder, attempt, stdout))
+def _follow(folder: Path, title: str, attempt: int, stdout: bool) -> None:
+    """Print what is appended to the log, also by later attempts, until the run has ended."""
+    position = files.size_of(_log(folder, attempt, stdout))
     while True:
-        state = folders.read_state(folder)
-        ended = catalog.true_state(folder, state.state) not in (folders.RUNNING, folders.SUBMITTED)
+        state = read_state(folder)
+        ended = catalog.true_state(folder, state.state) not in (RunState.RUNNING, RunState.SUBMITTED)
         log = _log(folder, attempt, stdout)
-        if _size(log) > position:
-            with open(log, "rb") as file:
-                file.seek(position)
-                new = file.read()
-            whole = len(new) if ended else new.rfind(b"\n") + 1
-            position += whole
-            for line in new[:whole].decode("utf-8", errors="replace").splitlines():
-                print(text.clean(line), flush=True)
+        new = files.read_from(log, position)
+        complete = len(new) if ended else new.rfind(b"\n") + 1
+        position += complete
+        for line in new[:complete].decode("utf-8", errors="replace").splitlines():
+            print(text.clean(line), flush=True)
         if state.attempt > attempt:
             attempt, position = state.attempt, 0
             print(f"--- {_log(folder, attempt, stdout)}", flush=True)
         elif ended:
-            print(f"--- {text.clean(_title(folder, name, state))}", flush=True)
+            print(f"--- {text.clean(_heading(folder, title, state))}", flush=True)
             return
         else:
             time.sleep(_EVERY_S)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 # ---------------------------------------------------------------- an experiment
 
 
-def _of_experiment(multirun: Path, name: str, ids: Sequence[str], given: argparse.Namespace) -> int:
-    """The failed runs, the newest first."""
+def _print_experiment(multirun: Path, name: str, ids: Sequence[str], given: argparse.Namespace) -> int:
+    """Print the failed runs, the newest first."""
     entries = catalog.entries(catalog.read_plan(multirun, name))
     failed: list[tuple[Path, State]] = []
     for run_id in ids:
-        folder = folders.run_folder(multirun, run_id)
-        state = folders.find_state(folder)
-        if state is not None and catalog.true_state(folder, state.state) in (*folders.RETRYABLE, folders.LOST):
+        folder = run_folder(multirun, run_id)
+        state = find_state(folder)
+        if state is not None and catalog.true_state(folder, state.state) in (*RETRYABLE, RunState.LOST):
             failed.append((folder, state))
-    failed.sort(key=lambda one: -(one[1].finished or 0.0))
+    failed.sort(key=lambda run: -(run[1].finished or 0.0))
     if given.json:
         documents = {
             folder.name: _document(folder, catalog.title(entries[folder.name]), state, state.attempt, given)
@@ -221,22 +198,22 @@ def _of_experiment(multirun: Path, name: str, ids: Sequence[str], given: argpars
         return EXIT_FINE
     screen = shutil.get_terminal_size().lines - 2
     used = shown = 0
-    said: set[tuple[str, ...]] = set()
+    printed: set[tuple[str, ...]] = set()
     for folder, state in failed:
         end = tuple(_end(folder, state, given.stdout))
-        lines = [_title(folder, catalog.title(entries[folder.name]), state, brief=True)]
-        lines += [f"    {line}" for line in end if end not in said]
+        lines = [_heading(folder, catalog.title(entries[folder.name]), state, brief=True)]
+        lines += [f"    {line}" for line in end if end not in printed]
         if shown and used + len(lines) > screen:
             break
-        said.add(end)
+        printed.add(end)
         shown, used = shown + 1, used + len(lines)
         print("\n".join(map(text.clean, lines)))
     more = f"{len(failed) - shown} more failed; " if shown < len(failed) else ""
-    print(f"{more}all of one: {catalog.command(multirun, 'logs', failed[0][0].name)}")
+    print(f"{more}all about one run: {catalog.command(multirun, 'logs', failed[0][0].name)}")
     return EXIT_FINE
 
 
 def _end(folder: Path, state: State, stdout: bool) -> list[str]:
-    """Where the error was raised and what it says, or the last lines of a run that could not say."""
+    """Where the error was raised and its message, or the last lines of a run whose state has no error."""
     lines = [line for line in _traceback(state.error) if line.strip("^~ ")]
     return lines[-_END_LINES:] or last_lines(_log(folder, state.attempt, stdout), _END_LINES)

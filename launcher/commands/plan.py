@@ -1,4 +1,4 @@
-"""python -m launcher plan: what launch.py would do with these overrides.
+"""python -m launcher plan: the runs that launch.py would execute with these overrides.
 
 Exit codes: 0 fine, 2 an invalid plan, with every problem on standard error.
 """
@@ -15,23 +15,23 @@ from launcher.commands import completion
 from launcher.errors import print_problems
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
-from launcher.run import catalog, folder
-from launcher.status.tables import states_table
+from launcher.run import catalog
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import NEW, RunState
+from launcher.status import tables
 from launcher.text import byte_size, counted, duration
 
 if TYPE_CHECKING:
     from launcher.planning.cost import Estimate, History
     from launcher.planning.plan import Experiment, Plan
 
-HELP = "print the runs that launch.py would do with these overrides; writes nothing"
+HELP = "print the runs that launch.py would execute with these overrides; writes nothing"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Overrides, as launch.py takes them."""
-    words = parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="as for launch.py: experiment=NAME ..."
-    )
-    completion.completes(words, completion.overrides)
+    example = "as for launch.py: experiment=NAME ..."
+    completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", example, nargs="*")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -45,65 +45,68 @@ def run(given: argparse.Namespace) -> int:
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE
-    states = {run_id: catalog.present_state(folder.run_folder(planned.multirun, run_id)) for run_id in planned.runs}
-    done = [run_id for run_id, state in states.items() if state == folder.DONE]
+    states = {run_id: catalog.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
+    done = [run_id for run_id, state in states.items() if state == RunState.DONE]
     cost = _Cost(planned, states, History(planned.multirun, planned.runs, done))
+    whole = document(planned, states, cost)
     if given.json:
-        print(json.dumps(document(planned, states, cost), indent=1))
+        print(json.dumps(whole, indent=1))
     else:
         for experiment in planned.experiments:
-            _print(experiment, states, cost)
-        _print_total(planned, states, cost)
+            _print(experiment, whole["experiments"][experiment.name])
+        _print_total(whole)
     return EXIT_FINE
 
 
 class _Cost:
-    """What the runs of a plan that are not done cost, on the slots that a launch would have."""
+    """The cost of those runs of a plan that are not done, on the slots that a launch would have."""
 
     def __init__(self, planned: Plan, states: Mapping[str, str], history: History) -> None:
         self._history = history
-        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != folder.DONE}
+        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
         self.slots = _slots(planned)
 
     def of(self, ids: Sequence[str]) -> Estimate:
         """The cost of those of the runs that are not done."""
         from launcher.planning.cost import estimate
 
-        return estimate([self._left[one] for one in ids if one in self._left], self._history, self.slots)
+        return estimate([self._left[run_id] for run_id in ids if run_id in self._left], self._history, self.slots)
 
     def sources(self) -> dict[str, tuple[int, int]]:
-        """By the source of a step's time: the runs that are estimated from it, and the most runs it was measured on."""
-        found: dict[str, tuple[int, int]] = {}
+        """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
+        sources: dict[str, tuple[int, int]] = {}
         for run in self._left.values():
             rate = self._history.rate(run)
-            runs, most = found.get(rate.source, (0, 0))
-            found[rate.source] = (runs + 1, max(most, rate.runs))
-        return found
+            runs, most = sources.get(rate.source, (0, 0))
+            sources[rate.source] = (runs + 1, max(most, rate.runs))
+        return sources
 
 
 def _slots(planned: Plan) -> int | None:
-    """How many runs a launch has at a time; None where a cluster's queue decides."""
+    """How many runs a launch executes at a time; None if a cluster's queue decides."""
     from launcher.planning.resources import shape
     from launcher.schedulers.local.pool import slots, visible_devices
 
     if planned.cluster["name"] != "local":
         most: int | None = planned.cluster["max_running"]
         return most
-    asked = max((shape(run.config).devices for run in planned.runs.values()), default=0)
-    return len(slots(planned.cluster["slots"], asked, visible_devices()))
+    devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
+    return len(slots(planned.cluster["slots"], devices, visible_devices()))
 
 
 def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str, Any]:
-    """The JSON object. device_hours, wall_seconds (on `slots`; both null where a cluster's queue decides) and
-    storage_bytes (null: unknown) are of the runs that are not done; step_times says what they rest on; undecidable
-    names the hypotheses for which an experiment has too few seeds, whatever its runs show.
+    """The JSON object.
+
+    device_hours, wall_seconds (on `slots`; both null if a cluster's queue decides) and storage_bytes (null: unknown)
+    are those of the runs that are not done, estimated from step_times. `undecidable` names the hypotheses for which an
+    experiment has too few seeds, whatever its runs show.
     """
     counts = Counter(states.values())
     total = cost.of(list(planned.runs))
     return {
         "total": len(planned.runs),
-        "new": counts[folder.NEW],
-        "done": counts[folder.DONE],
+        "new": counts[NEW],
+        "done": counts[RunState.DONE],
         "states": dict(sorted(counts.items())),
         "device_hours": total.device_hours,
         "wall_seconds": total.wall_seconds,
@@ -138,9 +141,13 @@ def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str,
 
 
 def _group(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
-    counts = Counter(states[one] for one in ids)
-    own = {"states": dict(sorted(counts.items())), "device_hours": cost.device_hours}
-    return {"total": len(ids), **own, "wall_seconds": cost.wall_seconds, "storage_bytes": cost.storage}
+    return {
+        "total": len(ids),
+        "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
+        "device_hours": cost.device_hours,
+        "wall_seconds": cost.wall_seconds,
+        "storage_bytes": cost.storage,
+    }
 
 
 def by_group(experiment: Experiment) -> dict[str, list[str]]:
@@ -151,36 +158,36 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
     return {group: list(ids) for group, ids in rows.items()}
 
 
-def _print(experiment: Experiment, states: Mapping[str, str], cost: _Cost) -> None:
-    rows = by_group(experiment)
+def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
+    """Print an experiment and its part of the document."""
+    groups: Mapping[str, Mapping[str, Any]] = planned["groups"]
     total = len({entry.id for entry in experiment.entries})
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
-    for factor in experiment.factors.values():
-        print(f"  {factor['label']}: {', '.join(map(str, factor['levels']))}")
-    costs = {group: cost.of(ids) for group, ids in rows.items()}
-    columns = {"device-hours": {group: f"{own.device_hours:.2f}" for group, own in costs.items()}}
-    walls = {group: duration(own.wall_seconds) for group, own in costs.items() if own.wall_seconds is not None}
+    for label, levels in planned["factors"].items():
+        print(f"  {label}: {', '.join(map(str, levels))}")
+    columns = {"device-hours": {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}
+    walls = {name: group["wall_seconds"] for name, group in groups.items() if group["wall_seconds"] is not None}
     if walls:
-        columns["wall time"] = walls
-    states_table({group: [states[one] for one in ids] for group, ids in rows.items()}, columns)
+        columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
+    tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
     warning = hypotheses.warning(experiment)
     if warning:
         print(warning)
 
 
-def _print_total(planned: Plan, states: Mapping[str, str], cost: _Cost) -> None:
-    done, total = sum(state == folder.DONE for state in states.values()), cost.of(list(planned.runs))
-    print(f"{counted(len(planned.runs), 'run')}, {done} done")
-    if done == len(planned.runs):
+def _print_total(document: Mapping[str, Any]) -> None:
+    print(f"{counted(document['total'], 'run')}, {document['done']} done")
+    if document["done"] == document["total"]:
         return
-    storage = "storage unknown" if total.storage is None else f"{byte_size(total.storage)} of storage"
-    wall = ""
-    if cost.slots is not None and total.wall_seconds is not None:
-        wall = f", {duration(total.wall_seconds)} {cost.slots if cost.slots > 1 else 'one'} at a time"
-    print(f"the others: {total.device_hours:.2f} device-hours{wall}, {storage}")
-    found = [
-        f"{source} for {counted(runs, 'run')}" + (f" (medians of up to {measured})" if measured else "")
-        for source, (runs, measured) in cost.sources().items()
+    storage, wall = document["storage_bytes"], ""
+    if document["wall_seconds"] is not None:
+        wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
+    space = "storage unknown" if storage is None else f"{byte_size(storage)} of storage"
+    print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
+    sources = [
+        f"{time['source']} for {counted(time['runs'], 'run')}"
+        + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")
+        for time in document["step_times"]
     ]
-    print(f"step times from {'; '.join(found)}")
+    print(f"step times from {'; '.join(sources)}")

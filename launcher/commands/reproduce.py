@@ -1,9 +1,9 @@
-"""python -m launcher reproduce: what it takes to do one run again, and, with --run, doing it.
+"""python -m launcher reproduce: the commands that repeat one run; --run repeats it here.
 
-Nothing is checked out: the steps are printed. --run does the run once more with the code and packages as they are here,
-in a new folder, and compares its metrics with the run's, step by step.
+Nothing is checked out: the commands are printed. --run executes the run again with the present code and packages, in a
+new folder, and compares the metrics step by step.
 
-Exit codes: 0 fine, 1 the configuration, or with --run the metrics, are not the run's, 2 no such run.
+Exit codes: 0 fine, 1 the configuration, or with --run the metrics, differ from the run's, 2 no such run.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE, ROOT
 from launcher.run import catalog
 
-HELP = "print how to do one run again, and verify that it is the same run"
+HELP = "print how to repeat one run, and verify that its configuration is unchanged"
 _LISTED = 10
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The run, and whether to do it."""
-    word = parser.add_argument("run", metavar="RUN", help="a run's id, or its beginning")
-    completion.completes(word, completion.runs)
-    parser.add_argument("--run", dest="again", action="store_true", help="do it again here, and compare the metrics")
+    """The run, and whether to repeat it here."""
+    completion.add_run(parser)
+    parser.add_argument("--run", dest="again", action="store_true", help="repeat it here, and compare the metrics")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -49,10 +48,10 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _show(document: Mapping[str, Any]) -> None:
-    found = document["identity"]
-    for line in found["wrong"]:
+    wrong = document["identity"]["wrong"]
+    for line in wrong:
         print(f"not the same run: {line}")
-    if not found["wrong"]:
+    if not wrong:
         print(f"{document['id']}: the frozen configuration gives the same identity")
     differences = dict(document["differences"])
     packages = differences.pop("packages", {})
@@ -64,9 +63,9 @@ def _show(document: Mapping[str, Any]) -> None:
         print(f"differs: {len(packages) - _LISTED} more packages (--json lists them)")
     again = document["run"]
     if again is None:
-        print("to do it again as it was:")
+        print("to repeat it as it was:")
         print("\n".join(f"  {step}" for step in document["steps"]))
         return
-    print(f"done again in {again['folder']}: {again['equal_steps']} steps are equal")
+    print(f"repeated in {again['folder']}: {again['equal_steps']} steps are equal")
     if again["first_difference"]:
         print(f"first difference: {again['first_difference']}")

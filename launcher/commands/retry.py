@@ -1,8 +1,8 @@
-"""python -m launcher retry: failed, diverged and cancelled runs again, from their newest checkpoint.
+"""python -m launcher retry: run failed, diverged and cancelled runs again, from their newest checkpoints.
 
 They become planned, and then the experiment's own command runs, with whatever else it has to run. A run that this
-command plans no more, for conf/ has changed, stays as it is. Exit codes: that command's: 0 fine, 1 some runs failed, 2
-no such run or experiment, or an invalid plan; 130 after Ctrl-C, which also ends the commands that would follow.
+command no longer plans, because conf/ has changed, stays as it is. Exit codes: those of that command: 0 fine, 1 some
+runs failed, 2 no such run or experiment, or an invalid plan; 130 after Ctrl-C, which also skips further commands.
 """
 
 from __future__ import annotations
@@ -21,72 +21,72 @@ from typing import TYPE_CHECKING
 from launcher.commands import completion
 from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
-from launcher.run import catalog, claim, lifecycle
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run import catalog, claim, transitions
+from launcher.run.folder import find_state, run_folder, write_state
+from launcher.run.lifecycle import RETRYABLE, FailureKind
+from launcher.run.records import State
 from launcher.secrets import MASK
 from launcher.text import counted
 
 if TYPE_CHECKING:
     from launcher.planning.plan import Plan
 
-HELP = "take failed, diverged and cancelled runs again, then run the experiment's own command"
+HELP = "run the failed, diverged or cancelled runs again, with the experiment's own command"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments and runs, and the cause."""
-    words = parser.add_argument("names", nargs="+", metavar="EXPERIMENT|RUN", help="an experiment, or a run's id")
-    completion.completes(words, completion.experiments_and_runs)
-    parser.add_argument(
-        "--kind", choices=lifecycle.CAUSES, metavar="CAUSE", help=f"only: {', '.join(lifecycle.CAUSES)}"
-    )
+    """The experiments and runs, and the failure kind."""
+    completion.add_names(parser, "names", nargs="+")
+    kinds = [str(kind) for kind in FailureKind]
+    parser.add_argument("--kind", choices=kinds, metavar="KIND", help=f"only: {', '.join(kinds)}")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON, after the sweep, whose own output then goes to standard error: retried (ids), commands, exit_code."""
-    found = [catalog.named(given.multirun, word) for word in given.names]
-    ids = list(dict.fromkeys(run_id for named in found for run_id in named.ids))
-    commands = _commands(given.multirun, [named.experiment for named in found if named.experiment], ids)
-    wanted = [run_id for run_id in ids if _is_wanted(given.multirun, run_id, given.kind)]
-    taken: list[str] = []
-    with _aside() if given.json else contextlib.nullcontext():
+    named = [catalog.named(given.multirun, name) for name in given.names]
+    ids = list(dict.fromkeys(run_id for match in named for run_id in match.ids))
+    commands = _commands(given.multirun, [match.experiment for match in named if match.experiment], ids)
+    chosen = [run_id for run_id in ids if _is_retryable(find_state(run_folder(given.multirun, run_id)), given.kind)]
+    retried: list[str] = []
+    with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
-            plans = _plans(commands) if wanted else []
-            taken = _reset_planned(given.multirun, wanted, plans, given.kind)
-            print(f"{', '.join(given.names)}: {counted(len(taken), 'run')} to retry", flush=True)
-            code = EXIT_FINE if len(taken) == len(wanted) else EXIT_FAILED
-            if taken:
+            plans = _plans(commands) if chosen else []
+            retried = _reset_planned(given.multirun, chosen, plans, given.kind)
+            print(f"{', '.join(given.names)}: {counted(len(retried), 'run')} to retry", flush=True)
+            code = EXIT_FINE if len(retried) == len(chosen) else EXIT_FAILED
+            if retried:
                 code = max(code, _sweep_all(commands, plans))
         except InvalidPlan as invalid:
-            where = f"{len(taken)} of the runs wait to be run" if taken else "nothing was written or run"
-            print_problems(invalid, where)
+            print_problems(
+                invalid, f"{len(retried)} of the runs wait to be run" if retried else "nothing was written or run"
+            )
             code = EXIT_USAGE
     if given.json:
         spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
-        print(json.dumps({"retried": taken, "commands": spelled if taken else [], "exit_code": code}, indent=1))
+        print(json.dumps({"retried": retried, "commands": spelled if retried else [], "exit_code": code}, indent=1))
     return code
 
 
 def _plans(commands: Sequence[Sequence[str]]) -> list[Plan]:
-    """What the commands plan today. Raises InvalidPlan before any run was touched."""
+    """What the commands plan today. Raises InvalidPlan before any run is changed."""
     from launcher.planning import planner
 
     return [planner.make(ROOT, words) for words in commands]
 
 
 def _reset_planned(multirun: Path, ids: Sequence[str], plans: Sequence[Plan], kind: str | None) -> list[str]:
-    """Reset the runs that the plans hold, and return their ids; of each other one, say why not."""
-    taken = []
+    """Reset the runs that the plans contain, and return their ids; print why the others stay as they are."""
+    changed = []
     for run_id in ids:
         if not any(run_id in plan.runs for plan in plans):
-            print(f"{run_id} stays as it is: conf/ has changed, and its experiment plans it no more", file=sys.stderr)
+            print(f"{run_id} stays as it is: conf/ has changed, and its experiment no longer plans it", file=sys.stderr)
             continue
         try:
             if reset(multirun, run_id, kind):
-                taken.append(run_id)
+                changed.append(run_id)
         except claim.Locked as error:
-            print(f"{run_id} stays as it is: {error}; say it again", file=sys.stderr)
-    return taken
+            print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
+    return changed
 
 
 def _sweep_all(commands: Sequence[Sequence[str]], plans: Sequence[Plan]) -> int:
@@ -100,7 +100,7 @@ def _sweep_all(commands: Sequence[Sequence[str]], plans: Sequence[Plan]) -> int:
 
 
 def _sweep(words: Sequence[str], plan: Plan) -> int:
-    """Run an experiment's command: here, or, with another launcher of Hydra's, as it was said."""
+    """Run an experiment's command: here, or as a process if it chooses a launcher of Hydra."""
     from launcher.execution import sweep
     from launcher.planning.overrides import is_hydras
 
@@ -110,7 +110,7 @@ def _sweep(words: Sequence[str], plan: Plan) -> int:
 
 
 def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) -> list[list[str]]:
-    """The overrides of the named experiments' commands, and of one that plans each run of no named experiment."""
+    """The overrides of the named experiments' commands, and of a command for each run of no named experiment."""
     plans = {name: catalog.read_plan(multirun, name) for name in catalog.experiments(multirun)}
     chosen = list(dict.fromkeys(experiments))
     for run_id in ids:
@@ -125,24 +125,25 @@ def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) ->
 
 
 def _overrides(multirun: Path, name: str, command: str) -> list[str]:
-    """What stands after -m in an experiment's command, for this multirun folder."""
+    """What follows -m in an experiment's command, for this multirun folder."""
     words = shlex.split(command)
-    if not {"launch.py", "-m"} <= set(words):  # imported, say
-        raise Usage(f"{multirun / name / 'plan.json'}: command = {command}: no `launch.py -m ...`; plan it again")
+    file = f"{multirun / name / 'plan.json'}: command = {command}"
+    if not {"launch.py", "-m"} <= set(words):  # such as that of an imported experiment
+        raise Usage(f"{file}: no `launch.py -m ...`; plan it again")
     if MASK in command:
-        raise Usage(f"{multirun / name / 'plan.json'}: command = {command}: {MASK} hides a secret; say it yourself")
+        raise Usage(f"{file}: {MASK} hides a secret; repeat the command yourself")
     words = [word for word in words[words.index("-m") + 1 :] if not word.startswith("multirun=")]
     if multirun.resolve() == (ROOT / "multirun").resolve():
         return words
     from hydra.core.override_parser.types import Quote, QuotedString
 
-    # The folder may have moved since.
+    # The folder may have been moved since.
     return [*words, f"multirun={QuotedString(str(multirun.resolve()), Quote.single).with_quotes()}"]
 
 
 @contextlib.contextmanager
-def _aside() -> Iterator[None]:
-    """Send what this process and its children write to standard output to standard error for the time of the block."""
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send the standard output of this process and its children to standard error for the time of the block."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -155,25 +156,20 @@ def _aside() -> Iterator[None]:
 
 
 def reset(multirun: Path, run_id: str, kind: str | None = None) -> bool:
-    """Make a failed, diverged or cancelled run planned again, or only one that ended for that cause.
+    """Make a failed, diverged or cancelled run planned again; with `kind`, only one that ended so. Whether it was done.
 
     Its attempts and checkpoints stay. claim.Locked: another process, perhaps a stopped one, holds the run's lock.
     """
-    folder = folders.run_folder(multirun, run_id)
+    folder = run_folder(multirun, run_id)
     if not folder.is_dir():
         return False
     with claim.locked(folder, claim.PATIENCE_S):
-        state = folders.find_state(folder)
-        if state is None or not _is_over(state, kind):
+        state = find_state(folder)
+        if state is None or not _is_retryable(state, kind):
             return False
-        folders.write_state(folder, lifecycle.planned_again(state))
+        write_state(folder, transitions.retried(state))
     return True
 
 
-def _is_wanted(multirun: Path, run_id: str, kind: str | None) -> bool:
-    state = folders.find_state(folders.run_folder(multirun, run_id))
-    return state is not None and _is_over(state, kind)
-
-
-def _is_over(state: State, kind: str | None) -> bool:
-    return state.state in folders.RETRYABLE and kind in (None, state.kind)
+def _is_retryable(state: State | None, kind: str | None) -> bool:
+    return state is not None and state.state in RETRYABLE and kind in (None, state.failure_kind)

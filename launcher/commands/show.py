@@ -13,24 +13,23 @@ from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
-from launcher.run import folder as folders
+from launcher.run.folder import is_imported, read_config
 
 HELP = "print a run's frozen configuration"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, and how much of it."""
-    word = parser.add_argument("run", metavar="RUN", help="a run's id, or its beginning")
-    completion.completes(word, completion.runs)
-    parser.add_argument("--full", action="store_true", help="with verl's whole tree, merged and resolved")
+    completion.add_run(parser)
+    parser.add_argument("--full", action="store_true", help="with verl's complete tree, merged and resolved")
 
 
 def run(given: argparse.Namespace) -> int:
     """Print YAML, or JSON: the content of config.yaml, with `--full` merged with its base."""
     folder = catalog.find_run(given.multirun, given.run)
-    config = folders.read_config(folder)
-    if given.full and folders.is_imported(folder):
-        raise Usage(f"run {folder.name}: it was imported, and has no tree of verl's to merge with; leave out --full")
+    config = read_config(folder)
+    if given.full and is_imported(folder):
+        raise Usage(f"run {folder.name}: it was imported, and has no tree of verl to merge with; omit --full")
     if given.full:
         from omegaconf import OmegaConf
 

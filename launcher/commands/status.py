@@ -1,7 +1,7 @@
-"""python -m launcher status: how the runs stand: by state and group, last metric, time left, failures by cause.
+"""python -m launcher status: the present standing of runs: states by group, last metric, time left, failures.
 
-Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment, 130 when Ctrl-C ended `--watch` before no run
-waited or ran any more.
+Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment, 130 if Ctrl-C ended `--watch` while runs
+waited or ran.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from launcher import text
 from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import catalog
-from launcher.status import standing as observe
 from launcher.status import tables
 from launcher.status.index import Index
-from launcher.status.standing import Standing
+from launcher.status.standing import FAILURES, Standing, stand
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-HELP = "how an experiment's runs stand: states, last metric, time left, failures"
+HELP = "the present standing of an experiment's runs: states, last metric, time left, failures"
 _EVERY_S = 2.0
-# Lines of a screen that are no group's, and the lines of a reader that is none.
-_OTHERS, _NO_SCREEN = 14, 44
+# Lines of a screen besides those of the groups, and the assumed height if there is no screen.
+_OTHERS, _HEIGHT = 14, 44
 _MOST_CAUSES = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiment, and whether to go on looking."""
-    word = parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="default: every planned experiment")
-    completion.completes(word, completion.experiments)
-    parser.add_argument("--watch", action="store_true", help=f"look again every {_EVERY_S:g} s")
+    """The experiment, and whether to watch it."""
+    default = "default: every planned experiment"
+    completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", default, nargs="?")
+    parser.add_argument("--watch", action="store_true", help=f"repeat it every {_EVERY_S:g} s until all have ended")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -55,14 +54,14 @@ def run(given: argparse.Namespace) -> int:
             _watch(given.multirun, plans, index, given.json)
         except KeyboardInterrupt:
             interrupted = True
-    standings = _look(given.multirun, plans, index)
+    standings = _stand(given.multirun, plans, index)
     index.save()
-    # A watch in lines has said it all.
+    # A watch that prints lines has printed the last standing too.
     if not watched or (sys.stdout.isatty() and not given.json):
         _print(given.multirun, standings, given.json)
-    if interrupted and not all(standing.settled for standing in standings):
+    if interrupted and not _all_finished(standings):
         return EXIT_INTERRUPTED
-    failed = any(standing.states.get(state) for standing in standings for state in observe.FAILURES)
+    failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
     return EXIT_FAILED if failed else EXIT_FINE
 
 
@@ -75,42 +74,46 @@ def _print(multirun: Path, standings: Sequence[Standing], as_json: bool) -> None
         print(f"{multirun}: nothing is planned")
 
 
-def _look(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> list[Standing]:
-    return [observe.stand(multirun, plan, index) for plan in plans.values()]
+def _stand(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> list[Standing]:
+    return [stand(multirun, plan, index) for plan in plans.values()]
 
 
 def _document(standings: Sequence[Standing]) -> dict[str, Any]:
     return {standing.experiment: standing.document() for standing in standings}
 
 
-# ---------------------------------------------------------------- again and again
+def _all_finished(standings: Sequence[Standing]) -> bool:
+    return all(standing.finished for standing in standings)
+
+
+# ---------------------------------------------------------------- watching
 
 
 def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index, as_json: bool) -> None:
-    """Show how the runs stand until none waits or runs: in place on a terminal, elsewhere a line a change."""
+    """Show the standing until no run waits or runs: in place on a terminal, else with a line for each change."""
     if sys.stdout.isatty() and not as_json:
         from rich.live import Live
 
         with Live(console=tables.console(), auto_refresh=False, transient=True) as live:
-            standings = _look(multirun, plans, index)
-            while not all(standing.settled for standing in standings):
+            standings = _stand(multirun, plans, index)
+            while not _all_finished(standings):
                 live.update(_shown(multirun, standings), refresh=True)
                 time.sleep(_EVERY_S)
-                standings = _look(multirun, plans, index)
+                standings = _stand(multirun, plans, index)
         return
-    said: dict[str, Mapping[str, int]] = {}
+    printed: dict[str, Mapping[str, int]] = {}
     while True:
-        standings = _look(multirun, plans, index)
+        standings = _stand(multirun, plans, index)
         for standing in standings:
-            if said.get(standing.experiment) != standing.states:
-                said[standing.experiment] = standing.states
+            if printed.get(standing.experiment) != standing.states:
+                printed[standing.experiment] = standing.states
                 print(json.dumps(_document([standing])) if as_json else _line(standing), flush=True)
-        if all(standing.settled for standing in standings):
+        if _all_finished(standings):
             return
         time.sleep(_EVERY_S)
 
 
-# ---------------------------------------------------------------- one screen
+# ---------------------------------------------------------------- standing screen
 
 
 def _line(standing: Standing) -> str:
@@ -139,11 +142,11 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
 
 
 def _groups(standing: Standing) -> list[RenderableType]:
-    """A row a group; of very many, those that are done are only counted."""
+    """One row a group. If there are too many for the screen, groups whose runs are all done are only counted."""
     from rich.text import Text
 
     names = list(standing.groups)
-    most = max(5, shutil.get_terminal_size((80, _NO_SCREEN)).lines - _OTHERS)
+    most = max(5, shutil.get_terminal_size((80, _HEIGHT)).lines - _OTHERS)
     if len(names) > most:
         names = [name for name in names if set(standing.groups[name].states) != {"done"}][:most]
     groups = {name: standing.groups[name] for name in names}
@@ -152,7 +155,7 @@ def _groups(standing: Standing) -> list[RenderableType]:
         more[standing.metric] = {
             name: "" if group.metric is None else f"{group.metric:.4g}" for name, group in groups.items()
         }
-    if not standing.settled:
+    if not standing.finished:
         more["work left"] = {name: text.duration(group.work_seconds) for name, group in groups.items()}
     shown: list[RenderableType] = [tables.counts_table({name: group.states for name, group in groups.items()}, more)]
     if len(groups) < len(standing.groups):
@@ -161,15 +164,16 @@ def _groups(standing: Standing) -> list[RenderableType]:
 
 
 def _explained(multirun: Path, standing: Standing) -> list[str]:
-    """Each cause with one example and the command that shows more."""
+    """Each reason with one example and the command that shows more."""
     lines: list[str] = []
     for failure in standing.failures[:_MOST_CAUSES]:
         runs = text.counted(failure.runs, "run")
-        kind = f" ({failure.kind})" if failure.kind and failure.kind != failure.state else ""
-        lines.append(f"{runs} {failure.state}{kind}: {text.clean(failure.cause)}")
+        kind = failure.failure_kind
+        brackets = f" ({kind})" if kind and kind != failure.state else ""
+        lines.append(f"{runs} {failure.state}{brackets}: {text.clean(failure.message)}")
         lines.append(f"    {catalog.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
     if len(standing.failures) > _MOST_CAUSES:
         lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes: --json has them all")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
-        lines.append(f"to take failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
+        lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
     return lines

@@ -1,6 +1,6 @@
-"""python -m launcher sync: send finished runs to W&B. Runs that the server has as they are cost nothing: say it often.
+"""python -m launcher sync: send finished runs to W&B. It is safe to repeat: unchanged runs are not sent again.
 
-The server is the one of WANDB_BASE_URL or `wandb login`. Each run becomes one W&B run under its own id, always whole.
+The server is that of WANDB_BASE_URL or `wandb login`. Each run becomes one W&B run with the same id, always complete.
 
 Exit codes: 0 fine, 1 some runs were not sent, 2 no such run or experiment.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
-from launcher.run import folder as folders
+from launcher.run.folder import find_state, is_imported, run_folder
 
 if TYPE_CHECKING:
     from launcher.tracking.sync import Parcel
@@ -27,14 +27,11 @@ HELP = "send finished runs to W&B; safe to repeat"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The runs, and where to."""
-    words = parser.add_argument("runs", nargs="*", metavar="EXPERIMENT|RUN", help="default: every run")
-    completion.completes(words, completion.experiments_and_runs)
-    parser.add_argument(
-        "--project", metavar="P", help="default: the one that the run was started with (tracking.project)"
-    )
+    """The runs, and where to send them."""
+    completion.add_names(parser, "runs", nargs="*", help="default: every run")
+    parser.add_argument("--project", metavar="P", help="default: the one with which the run was started")
     parser.add_argument("--entity", metavar="E", help="a W&B user or team; default: tracking.entity, else your own")
-    parser.add_argument("--running", action="store_true", help="also what unfinished runs have logged up to now")
+    parser.add_argument("--running", action="store_true", help="also what unfinished runs have logged so far")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -43,17 +40,17 @@ def run(given: argparse.Namespace) -> int:
     from launcher.tracking.labels import Labels, labels
 
     multirun: Path = given.multirun
-    named = [catalog.named(multirun, word).ids for word in given.runs] if given.runs else [catalog.run_ids(multirun)]
+    ids = catalog.resolve(multirun, given.runs) if given.runs else catalog.run_ids(multirun)
     known = labels(multirun)
     parcels = [
         sync.parcel(folder, known.get(folder.name, Labels()), given.project, given.entity)
-        for folder in (folders.run_folder(multirun, one) for one in dict.fromkeys(one for ids in named for one in ids))
-        if folders.find_state(folder) is not None and not folders.is_imported(folder)
+        for folder in (run_folder(multirun, run_id) for run_id in ids)
+        if find_state(folder) is not None and not is_imported(folder)
     ]
-    due = [one for one in parcels if sync.due(one, given.running)]
+    due = [parcel for parcel in parcels if sync.due(parcel, given.running)]
     document: dict[str, Any] = {"server": None, "sent": {}, "failed": {}, "unchanged": 0, "left": 0}
     if due:
-        with _alone(multirun):
+        with _locked(multirun):
             _send(due, document, tell=not given.json)
     if given.json:
         print(json.dumps(document, indent=1))
@@ -66,17 +63,17 @@ def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:
     from launcher.tracking import sync, wandb
 
     document["server"] = wandb.server()
-    wanted = [one for one in due if not sync.is_sent(one, document["server"])]
-    document["unchanged"] = len(due) - len(wanted)
-    document["left"] = len(wanted)
-    if not wanted:
+    changed = [parcel for parcel in due if not sync.is_sent(parcel, document["server"])]
+    document["unchanged"] = len(due) - len(changed)
+    document["left"] = len(changed)
+    if not changed:
         return
     try:
         wandb.check_credentials(ask=True)
     except wandb.Unsent as error:
         document["error"] = str(error)
         return
-    for sent in sync.send_all(wanted):
+    for sent in sync.send_all(changed):
         run_id = sent.parcel.folder.name
         document["left"] -= 1
         document["sent" if sent.error is None else "failed"][run_id] = sent.address or sent.error
@@ -89,15 +86,14 @@ def _summarize(document: dict[str, Any]) -> None:
         print(f"error: {document['error']}", file=sys.stderr)
     counts = {"sent": len(document["sent"]), "failed": len(document["failed"])}
     counts |= {"there already": document["unchanged"], "not tried": document["left"]}
-    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    print(said or "no finished runs")
+    print(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no finished runs")
     if counts["failed"] or counts["not tried"]:
         print("nothing is lost: the same command sends the others", file=sys.stderr)
 
 
 @contextmanager
-def _alone(multirun: Path) -> Iterator[None]:
-    """Hold the lock of syncs: two clients that write one W&B run at once would mix it up. Waits for its turn."""
+def _locked(multirun: Path) -> Iterator[None]:
+    """Wait for the lock of `sync` and hold it: two clients must not write one W&B run at the same time."""
     import fcntl
 
     with open(multirun / ".sync.lock", "w") as file:

@@ -1,25 +1,28 @@
 """Hydra's composition without Hydra's application: one folder of configurations, many compositions.
 
-The plan composes once per distinct choice of configuration groups and applies value overrides to copies. Which files
-make up a composition, and in which order, is Hydra's own answer (its defaults lists); merging them is done here on
-plain values, which is some ten times faster than on OmegaConf's nodes. What plain values cannot express goes to Hydra
-whole. This module is the only one that touches Hydra's internals (hence the pin `hydra-core<1.4`); tests compare its
-results with Hydra's own.
+A plan composes once per distinct choice of configuration groups and applies value overrides to copies. Hydra decides
+which files make up a composition, and in which order (its defaults lists); this module merges them as plain values,
+which is about ten times faster than on OmegaConf's nodes. A merge that plain values cannot express is left to Hydra.
+This is the only module that uses Hydra's internals (hence the pin `hydra-core<1.4`); tests compare its results with
+Hydra's.
 
-Each file is read and parsed once. Hydra's own part of every composition, the `hydra` section, is left out: Hydra
-composes that itself when it starts, and it would be most of the work.
+Each file is read and parsed once. The `hydra` section of a composition is left out: Hydra composes it when it starts,
+and it would be most of the work.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra import version
+from hydra._internal import defaults_list as hydras_defaults
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
@@ -28,7 +31,7 @@ from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra._internal.utils import create_config_search_path
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.core.utils import setup_globals
 from hydra.errors import ConfigCompositionException, HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -45,7 +48,7 @@ MISSING = "???"
 
 @dataclass(frozen=True)
 class File:
-    """One file of a composition: its path without .yaml, the package it is merged into, and what it says."""
+    """One file of a composition: its path without .yaml, the package it is merged into, and its content."""
 
     path: str
     package: str
@@ -53,7 +56,7 @@ class File:
 
     @property
     def tree(self) -> Mapping[str, Any]:
-        """What it says, at its place in the whole."""
+        """The content at its place in the whole."""
         content = self.content
         for part in reversed(self.package.split(".") if self.package else []):
             content = {part: content}
@@ -64,8 +67,7 @@ class File:
 class Composed:
     """A composed configuration without its `hydra` section: plain values, interpolations as they are.
 
-    Shared between callers: copy before changing. choices: the choice made in every group; files: in the order of
-    merging.
+    Shared between callers: copy before changing. choices: by group; files: in the order of merging.
     """
 
     tree: Mapping[str, Any]
@@ -73,7 +75,7 @@ class Composed:
     files: tuple[File, ...]
 
     def chosen(self, group: str) -> list[str]:
-        """The files of a group that are part of the composition, also of a group with a list of choices."""
+        """The files of a group that are part of the composition, also where a group has a list of choices."""
         return [file.path.removeprefix(f"{group}/") for file in self.files if file.path.rpartition("/")[0] == group]
 
 
@@ -82,7 +84,7 @@ class NotPlain(Exception):
 
 
 class Clash(ConfigCompositionException):  # type: ignore[misc]
-    """A mapping over a list, or a list over a mapping, which OmegaConf refuses too. file: its path without .yaml."""
+    """A mapping over a list, or a list over a mapping; OmegaConf refuses it too. file: its path without .yaml."""
 
     def __init__(self, key: str, value: Any) -> None:
         self.key, self.value, self.file = key, value, ""
@@ -92,13 +94,17 @@ class Clash(ConfigCompositionException):  # type: ignore[misc]
 
 
 class Composer:
-    """Composes configurations from one folder, equal requests once. Files that change later are not seen."""
+    """Composes configurations from one folder, equal requests once. Files that change later are not seen.
 
-    def __init__(self, folder: Path, config: str) -> None:
+    more: further folders, for files that this one does not have.
+    """
+
+    def __init__(self, folder: Path, config: str, more: Sequence[Path] = ()) -> None:
         setup_globals()
         self.folder = folder.resolve()
         self.config = config
-        self._repository = Repository(self.folder)
+        self._more = more
+        self._repository = Repository([self.folder, *more])
         self._cache: dict[tuple[str, ...], Composed] = {}
 
     def compose(self, overrides: Sequence[str]) -> Composed:
@@ -107,8 +113,8 @@ class Composer:
         if key not in self._cache:
             defaults = self._defaults(key)
             files = tuple(
-                File(one.config_path, one.package or "", self._repository.content(one.config_path))
-                for one in defaults.defaults
+                File(default.config_path, default.package or "", self._repository.content(default.config_path))
+                for default in defaults.defaults
             )
             try:
                 tree = self._merged(files, defaults)
@@ -119,14 +125,17 @@ class Composer:
 
     def hydras_own(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The same configuration as Hydra composes it, file by file on OmegaConf's nodes."""
-        loader = ConfigLoaderImpl(create_config_search_path(str(self.folder)))
+        path = create_config_search_path(str(self.folder))
+        for folder in reversed(self._more):
+            path.append("rlsweep", str(folder), anchor="main")
+        loader = ConfigLoaderImpl(path)
         whole = loader.load_configuration(self.config, list(overrides), RunMode.RUN, from_shell=False)
         with flag_override(whole, ["struct", "readonly"], [False, False]):
             del whole["hydra"]
         return plain(whole)
 
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
-        parsed = [_parse(one) for one in overrides]
+        parsed = list(map(_parse, overrides))
         try:
             return create_defaults_list(self._repository, self.config, parsed, prepend_hydra=False, skip_missing=False)
         except RecursionError:
@@ -134,7 +143,7 @@ class Composer:
             raise ConfigCompositionException(f"the defaults of {chosen} name each other in a circle") from None
 
     def _merged(self, files: Sequence[File], defaults: DefaultsList) -> dict[str, Any]:
-        """The files merged. NotPlain: a value override, a file that is no mapping, or a merge that is not plain."""
+        """The files merged. NotPlain: plain values cannot express a value override or one of the merges."""
         tree: dict[str, Any] = {}
         if defaults.config_overrides:
             raise NotPlain
@@ -167,7 +176,7 @@ class Composer:
         return self._repository.options(group, ObjectType.GROUP)
 
     def content(self, path: str) -> Mapping[str, Any]:
-        """What one file says, path without .yaml, shared; {} when it is no mapping."""
+        """The content of one file, path without .yaml, shared; {} when the file does not exist."""
         return self._repository.content(path)
 
     def source(self, overrides: Sequence[str], key: str) -> str | None:
@@ -182,6 +191,10 @@ class Composer:
 
 @functools.lru_cache(maxsize=4096)
 def _parse(argument: str) -> Override:
+    """One override. The choice of a group by a plain name needs no grammar, which takes 5 ms."""
+    group, _, choice = argument.partition("=")
+    if _GROUP.fullmatch(group) and _CHOICE.fullmatch(choice):
+        return Override(OverrideType.CHANGE, group, ValueType.ELEMENT, choice, input_line=argument)
     (override,) = OverridesParser.create().parse_overrides([argument])
     return override
 
@@ -189,8 +202,8 @@ def _parse(argument: str) -> Override:
 def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]:
     """A file's content over a tree, as OmegaConf merges untyped nodes: mappings key by key, anything else whole.
 
-    A missing value (`???`) leaves what is there. Clash: a mapping over a list, or the other way round. NotPlain:
-    anything but a value over an interpolation, which OmegaConf looks up first.
+    A missing value (`???`) replaces nothing. Clash: a mapping over a list, or a list over a mapping. NotPlain: a
+    mapping, a list or a missing value over an interpolation, which OmegaConf resolves first.
     """
     if not isinstance(content, Mapping):
         raise NotPlain
@@ -200,10 +213,14 @@ def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]
             result[key] = value
             continue
         present = result[key]
-        one, other = isinstance(present, (Mapping, list)), isinstance(value, (Mapping, list))
-        if isinstance(present, str) and "${" in present and (other or value == MISSING):
+        nested = isinstance(value, (Mapping, list))
+        if isinstance(present, str) and "${" in present and (nested or value == MISSING):
             raise NotPlain
-        if one and other and isinstance(present, Mapping) != isinstance(value, Mapping):
+        if (
+            nested
+            and isinstance(present, (Mapping, list))
+            and isinstance(present, Mapping) != isinstance(value, Mapping)
+        ):
             raise Clash(f"{at}{key}", value)
         if isinstance(present, Mapping) and isinstance(value, Mapping):
             result[key] = merge(present, value, f"{at}{key}.")
@@ -273,11 +290,24 @@ def resolved(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key): item for key, item in value.items()}
 
 
-# ---------------------------------------------------------------- the files, as Hydra's defaults lists ask for them
+# ---------------------------------------------------------------- Hydra's internals
+
+_GROUP, _CHOICE = re.compile("[a-z_]+(/[a-z_]+)*"), re.compile("(?!(null|true|false|inf|nan)$)[a-z_][a-z0-9_]*")
+version._get_version = functools.cache(version._get_version)  # Hydra parses "1.2" a thousand times for one plan
+_hydras_map = hydras_defaults._create_interpolation_map
+
+
+def _interpolation_map(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:
+    """The choices that a defaults list may interpolate. Hydra builds them for every file, which is half of the time of
+    a composition, and reads them only where an entry is an interpolation."""
+    return _hydras_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else {}
+
+
+hydras_defaults._create_interpolation_map = _interpolation_map
 
 _OMEGACONFS: Any = get_yaml_loader()
 _HYDRA = "hydra/"
-_READER = ConfigRepository(ConfigSearchPathImpl())  # of no folder: it only reads defaults lists
+_READER = ConfigRepository(ConfigSearchPathImpl())  # without a folder: it only reads defaults lists
 
 
 class _Loader(CParser, _OMEGACONFS):  # type: ignore[misc]
@@ -290,20 +320,23 @@ class _Loader(CParser, _OMEGACONFS):  # type: ignore[misc]
 
 
 class Repository(ConfigRepository):  # type: ignore[misc]
-    """What Hydra's defaults lists ask of a folder. Files that change later are not seen."""
+    """What Hydra's defaults lists ask of folders, of which the first that has a file counts.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.sources = [FileConfigSource(provider="main", path=f"file://{folder}")]
+    Files that change later are not seen.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.sources = [FileConfigSource(provider="main", path=f"file://{folder}") for folder in folders]
         # A composition asks for each of these many times.
         for name in ("load_config", "group_exists", "config_exists", "get_group_options"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         """One file, path without .yaml; None when it does not exist. Raises HydraException and yaml.YAMLError."""
-        if not self.config_exists(config_path):
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None:
             return None
-        path = self.folder / f"{config_path}.yaml"
+        path = Path(source.path) / f"{config_path}.yaml"
         text = path.read_text(encoding="utf-8")
         try:
             return _result(text, config_path)
@@ -315,7 +348,7 @@ class Repository(ConfigRepository):  # type: ignore[misc]
             raise ConfigCompositionException(f"In '{config_path}': {error}") from error
 
     def content(self, path: str) -> Mapping[str, Any]:
-        """What one file says less its defaults list, path without .yaml, shared; {} when it does not exist."""
+        """The content of one file without its defaults list, path without .yaml, shared; {} if it does not exist."""
         loaded = self.load_config(path)
         return loaded.config if loaded is not None else {}
 
@@ -326,7 +359,7 @@ class Repository(ConfigRepository):  # type: ignore[misc]
 
 @functools.lru_cache(maxsize=4096)
 def _result(text: str, config_path: str) -> ConfigResult:
-    """A file's plain content and its defaults list, by what it says. Raises yaml.YAMLError, ValueError."""
+    """A file's plain content and its defaults list, parsed from its text. Raises yaml.YAMLError, ValueError."""
     content = yaml.load(text, Loader=_Loader)
     content = {} if content is None else content
     if not isinstance(content, dict):
@@ -334,13 +367,13 @@ def _result(text: str, config_path: str) -> ConfigResult:
     defaults = content.pop("defaults", None)
     if not isinstance(defaults, (list, type(None))):
         raise ValueError(f"defaults must be a list, not {type(defaults).__name__}")
-    ours = [one for one in defaults or [] if not _is_hydras(one)]
+    ours = [default for default in defaults or [] if not _is_hydras(default)]
     listed = _READER._create_defaults_list(config_path, OmegaConf.create(ours))
     header = ConfigSource._get_header_dict(text[:512])
     return ConfigResult("main", config_path, content, header, listed)
 
 
 def _is_hydras(default: Any) -> bool:
-    """Whether an entry of a defaults list chooses a part of Hydra's own: `override hydra/sweeper: ...`."""
+    """Whether an entry of a defaults list chooses a group of Hydra itself: `override hydra/sweeper: ...`."""
     names = default if isinstance(default, dict) else [default]
     return any(str(name).split(" ")[-1].lstrip("/").startswith(_HYDRA) for name in names)

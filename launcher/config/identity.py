@@ -15,7 +15,7 @@ from typing import Any
 VERSION = 1
 ID_DIGITS = 16
 
-# Keys that cannot change a result. Everything else counts (task.name too: it chooses the task's module).
+# Keys that cannot change a result. Everything else counts, also task.name, which chooses the task's module.
 IGNORED = frozenset(
     {
         "method.name",
@@ -27,7 +27,7 @@ IGNORED = frozenset(
         "trainer.eval_responses",
     }
 )
-# The sections of a composed configuration that make up the science.
+# The sections of a composed configuration that can change a result.
 SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
 
 
@@ -78,21 +78,21 @@ def run_id(digest: str) -> str:
 
 
 def verify(frozen: Mapping[str, Any], name: str | None = None) -> None:
-    """Check that a frozen configuration gives the identity it says it has, and is that of the run `name`.
+    """Check that a frozen configuration has the identity that it records, and is that of the run `name`.
 
-    ValueError: it was changed after it was frozen, belongs to another run, or has another version's identity.
+    ValueError: it was changed after it was frozen, belongs to another run, or has an identity of another version.
     """
-    said = frozen.get("identity")
-    version, digest = (said.get("version"), said.get("hash")) if isinstance(said, Mapping) else (None, None)
+    recorded = frozen.get("identity")
+    version, digest = (recorded.get("version"), recorded.get("hash")) if isinstance(recorded, Mapping) else (None, None)
     if version != VERSION:
         raise ValueError(f"its identity has version {version}; this release reads version {VERSION}")
-    found = identity(str(frozen.get("base")), frozen)
-    if found != digest:
+    actual = identity(str(frozen.get("base")), frozen)
+    if actual != digest:
         rule = "the configuration was changed after it was frozen"
-        raise ValueError(f"{rule}: it gives the identity {run_id(found)}, and says {str(digest)[:ID_DIGITS]}")
+        raise ValueError(f"{rule}: it gives the identity {run_id(actual)}, and says {str(digest)[:ID_DIGITS]}")
     for other in (frozen.get("id"), name):
-        if other is not None and other != run_id(found):
-            raise ValueError(f"this is the configuration of the run {run_id(found)}, not of {other}")
+        if other is not None and other != run_id(actual):
+            raise ValueError(f"this is the configuration of the run {run_id(actual)}, not of {other}")
 
 
 def content_hash(text: str) -> str:

@@ -1,7 +1,7 @@
 """verl's own configuration tree: composed by itself, frozen by content, merged with a run's differences.
 
-Mounted below a key of ours its absolute interpolations would fail, so it stays apart until a run starts. Nothing here
-imports verl (that takes seconds): its configuration folder is found through its import specification.
+Below a key of our configuration its absolute interpolations would fail, so it stays apart until a run starts. This
+module does not import verl, which takes seconds: it finds verl's configuration folder through the import specification.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.config import identity
-from launcher.config.schema import Validator, words
 from launcher.files import BadRunFolder, load_yaml, mark_used, write_atomic
 from launcher.run.folder import base_path
 from launcher.text import nearest, shown
@@ -33,7 +32,7 @@ class Base:
 
 
 class BadDifference(ValueError):
-    """A difference that verl's tree has no place for."""
+    """A difference that verl's tree, or the trainer, refuses."""
 
     def __init__(self, key: str, value: Any, rule: str, fix: str) -> None:
         self.key, self.value, self.rule, self.fix = key, value, rule, fix
@@ -51,8 +50,8 @@ def config_folder() -> Path:
 def compose(config: str, overrides: Sequence[str]) -> Base:
     """Compose verl's tree from one of its root configurations and overrides of its groups or values.
 
-    The installed package does not change under a process, so equal requests share one result: do not change it. Raises
-    hydra.errors.HydraException for an unknown configuration or override.
+    Equal requests share one result, which must not be changed. Raises hydra.errors.HydraException for an unknown
+    configuration or override.
     """
     return _compose(config, tuple(overrides))
 
@@ -74,11 +73,13 @@ def frozen(tree: Mapping[str, Any]) -> Base:
 
 @functools.cache
 def _dumper() -> Any:
-    """OmegaConf's rules for YAML on plain values, which makes no nodes of them first; what stands twice is written
-    twice."""
+    """OmegaConf's rules for YAML on plain values and on libyaml, which is several times faster; what stands twice is
+    written twice."""
     from omegaconf._utils import get_omega_conf_dumper
+    from yaml.cyaml import CDumper
 
-    return type("Dumper", (get_omega_conf_dumper(),), {"ignore_aliases": lambda self, value: True})
+    rules = {"yaml_representers": get_omega_conf_dumper().yaml_representers, "ignore_aliases": lambda self, value: True}
+    return type("Dumper", (CDumper,), rules)
 
 
 def freeze(multirun: Path, base: Base) -> Path:
@@ -94,12 +95,12 @@ def freeze(multirun: Path, base: Base) -> Path:
 
 
 def _is_free(leaf: Any) -> bool:
-    """A leaf that says nothing about its type: null, missing, or an interpolation."""
+    """Whether a leaf leaves its type open: null, missing, or an interpolation."""
     return leaf is None or (isinstance(leaf, str) and (leaf == "???" or "${" in leaf))
 
 
-def _no_value(value: Any) -> str | None:
-    """Why a value has no place in a run's identity, if so."""
+def _not_plain(value: Any) -> str | None:
+    """Why a value cannot be part of a run's identity; None: it can."""
     try:
         identity.canonical(value)
     except ValueError as error:
@@ -107,16 +108,11 @@ def _no_value(value: Any) -> str | None:
     return None
 
 
+_KINDS = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", tuple: "a list"}
+
+
 def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, (int, float)):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return "a list" if isinstance(value, (list, tuple)) else type(value).__name__
+    return "a mapping" if isinstance(value, Mapping) else _KINDS.get(type(value), type(value).__name__)
 
 
 def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "verl") -> Iterator[BadDifference]:
@@ -133,7 +129,7 @@ def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "ve
             yield BadDifference(path, value, "verl's configuration has no such key", hint)
             continue
         default = tree[key]
-        if not (isinstance(default, Mapping) and default) and (rule := _no_value(value)):
+        if not (isinstance(default, Mapping) and default) and (rule := _not_plain(value)):
             yield BadDifference(path, value, rule, "give plain values: finite numbers, text as keys")
         elif isinstance(default, Mapping):
             if not isinstance(value, Mapping):
@@ -151,34 +147,8 @@ def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "ve
             yield BadDifference(path, value, f"verl's default is a whole number ({default})", "give a whole number")
 
 
-def unread(
-    differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: Mapping[str, str], at: str = ""
-) -> Iterator[BadDifference]:
-    """Every difference that the trainer does not read, and that so would be without effect, or that it cannot use.
-
-    read: the keys that it reads, a mapping's with all below it, each with a JSON-Schema fragment; elsewhere: what to
-    set instead of some others.
-    """
-    for key, value in differences.items():
-        path = f"{at}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from unread(value, read, elsewhere, f"{path}.")
-            continue
-        if path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
-            schema = read.get(path) or {}
-            if schema and not {"type", "enum", "const"} & set(schema):
-                schema = {"type": "integer", **schema}
-            if not Validator(schema).is_valid(value):
-                needed = words(schema)
-                yield BadDifference(f"verl.{path}", value, f"must be {needed}", f"give {needed}")
-            continue
-        instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), None)
-        rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"
-        yield BadDifference(f"verl.{path}", value, rule, instead or "remove it")
-
-
 def prune(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, Any]:
-    """The differences that differ: those equal to the base, and mappings left empty by that, are dropped."""
+    """The differences without those equal to the base, and without the mappings that this leaves empty."""
     kept: dict[str, Any] = {}
     for key, value in differences.items():
         default = tree.get(key)
@@ -192,7 +162,7 @@ def prune(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, 
 
 
 def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with the differences in it; lists are replaced whole. Both arguments stay as they are."""
+    """The tree with the differences in it; lists are replaced whole. The arguments are not changed."""
     result: dict[str, Any] = dict(tree)
     for key, value in differences.items():
         default = result.get(key)
@@ -204,20 +174,17 @@ def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str,
 
 
 def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:
-    """The whole configuration that verl gets: the frozen tree with a run's differences, in struct mode, unresolved.
+    """The whole configuration for verl: the frozen tree with a run's differences, in struct mode, unresolved.
 
     BadDifference: the first difference that the tree refuses; ValueError: the tree was changed after it was frozen.
-    What verl leaves missing (`???`) stays missing.
+    Values that verl leaves missing (`???`) stay missing.
     """
     from omegaconf import OmegaConf
 
-    found = identity.content_hash(path.read_text(encoding="utf-8"))
-    if found != path.stem:
-        raise BadRunFolder(
-            path,
-            f"verl's tree was changed after it was frozen: its content is {found}",
-            "remove it; the same command makes it anew",
-        )
+    content = identity.content_hash(path.read_text(encoding="utf-8"))
+    if content != path.stem:
+        why = f"verl's tree was changed after it was frozen: its content is {content}"
+        raise BadRunFolder(path, why, "remove it; the same command makes it anew")
     tree = load_yaml(path)
     for bad in check(tree, differences):
         raise bad

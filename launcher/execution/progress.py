@@ -1,11 +1,10 @@
-"""What the user sees while runs go on: a live display on a terminal, plain lines elsewhere."""
+"""What the user sees while runs are executed: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -18,37 +17,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from launcher.run import folder as folders
+from launcher.run.folder import last_record, metrics_path
+from launcher.run.lifecycle import RunState
 
 _PLAIN_EVERY_S = 30.0
 _READ_EVERY_S = 1.0
 
 
-class Display(Protocol):
-    """Told about every change; `tick` is called often and must be cheap."""
-
-    def __enter__(self) -> Display: ...
-    def __exit__(self, *_: object) -> None: ...
-    def say(self, text: str) -> None: ...
-    def started(self, run_id: str, title: str, steps: int, folder: Path) -> None: ...
-    def released(self, run_id: str) -> None: ...
-    def ended(self, run_id: str, state: str, cause: str | None) -> None: ...
-    def tick(self) -> None: ...
-
-
-def display(total: int) -> Display:
-    """The display that suits standard output, for `total` runs."""
-    return Live(total) if sys.stdout.isatty() else Plain(total)
-
-
-def _step(folder: Path) -> int:
-    record = folders.last_record(folders.metrics_path(folder))
-    step = record.get("step") if record else 0
-    return step if isinstance(step, int) else 0
-
-
-class Plain:
-    """A line for each start and end, and a summary now and then."""
+class Display:
+    """A line for each start and end of `total` runs, and a summary every half minute."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -56,14 +33,14 @@ class Plain:
         self._running: dict[str, tuple[str, int, Path]] = {}
         self._next = time.monotonic() + _PLAIN_EVERY_S
 
-    def __enter__(self) -> Plain:
+    def __enter__(self) -> Display:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         print(text, flush=True)
 
     def started(self, run_id: str, title: str, steps: int, folder: Path) -> None:
@@ -72,39 +49,39 @@ class Plain:
         self.say(f"{run_id} started  {title}")
 
     def released(self, run_id: str) -> None:
-        """No worker of this launch has the run now, and it is not over."""
+        """The run has not ended, but no worker of this launch has it now."""
         self._running.pop(run_id, None)
 
-    def ended(self, run_id: str, state: str, cause: str | None) -> None:
-        """The run is over, or somebody else had it."""
+    def ended(self, run_id: str, state: str, message: str | None) -> None:
+        """The run has ended, here or under another launcher."""
         title = self._running.pop(run_id, (run_id, 0, Path()))[0]
         self._ended += 1
-        self.say(f"{run_id} {state:8s} {title}  [{self._ended}/{self._total}]{f'  {cause}' if cause else ''}")
+        self.say(f"{run_id} {state:8s} {title}  [{self._ended}/{self._total}]{f'  {message}' if message else ''}")
 
     def tick(self) -> None:
-        """A summary line every half minute."""
+        """Update what is shown. It is called often and must be cheap."""
         if time.monotonic() < self._next or not self._running:
             return
         self._next = time.monotonic() + _PLAIN_EVERY_S
-        at = ", ".join(f"{title} {_step(folder)}/{steps}" for title, steps, folder in self._running.values())
-        self.say(f"{self._ended}/{self._total} ended; running: {at}")
+        running = ", ".join(f"{title} {_step(folder)}/{steps}" for title, steps, folder in self._running.values())
+        self.say(f"{self._ended}/{self._total} ended; running: {running}")
 
 
-class Live:
+class Live(Display):
     """A bar for the sweep and one for each running run."""
 
     def __init__(self, total: int) -> None:
-        self._console = Console()
+        super().__init__(total)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=self._console,
+            console=Console(),
         )
         self._all = self._progress.add_task("runs", total=total)
-        self._running: dict[str, tuple[TaskID, str, Path]] = {}
+        self._bars: dict[str, TaskID] = {}
         self._next = 0.0
 
     def __enter__(self) -> Live:
@@ -115,30 +92,38 @@ class Live:
         self._progress.stop()
 
     def say(self, text: str) -> None:
-        """A line above the bars."""
-        self._console.print(text, markup=False, highlight=False)
+        self._progress.console.print(text, markup=False, highlight=False)
 
     def started(self, run_id: str, title: str, steps: int, folder: Path) -> None:
-        """A bar for the run."""
-        self._running[run_id] = (self._progress.add_task(title, total=steps), title, folder)
+        self._running[run_id] = (title, steps, folder)
+        self._bars[run_id] = self._progress.add_task(title, total=steps)
 
     def released(self, run_id: str) -> None:
-        """The run's bar goes."""
-        if run_id in self._running:
-            self._progress.remove_task(self._running.pop(run_id)[0])
+        super().released(run_id)
+        if run_id in self._bars:
+            self._progress.remove_task(self._bars.pop(run_id))
 
-    def ended(self, run_id: str, state: str, cause: str | None) -> None:
-        """The run's bar goes; what is not done is said."""
-        title = self._running[run_id][1] if run_id in self._running else run_id
+    def ended(self, run_id: str, state: str, message: str | None) -> None:
+        title = self._running[run_id][0] if run_id in self._running else run_id
         self.released(run_id)
         self._progress.advance(self._all)
-        if state != folders.DONE:
-            self.say(f"{run_id} {state} {title}{f': {cause}' if cause else ''}")
+        if state != RunState.DONE:
+            self.say(f"{run_id} {state} {title}{f': {message}' if message else ''}")
 
     def tick(self) -> None:
-        """Move the bars."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _READ_EVERY_S
-        for task, _, folder in self._running.values():
-            self._progress.update(task, completed=_step(folder))
+        for run_id, bar in self._bars.items():
+            self._progress.update(bar, completed=_step(self._running[run_id][2]))
+
+
+def display(total: int) -> Display:
+    """The display that suits standard output, for `total` runs."""
+    return Live(total) if sys.stdout.isatty() else Display(total)
+
+
+def _step(folder: Path) -> int:
+    record = last_record(metrics_path(folder))
+    step = record.get("step") if record else 0
+    return step if isinstance(step, int) else 0

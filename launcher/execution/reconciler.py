@@ -1,8 +1,7 @@
-"""Feeds a scheduler with the missing runs until each has come to an end, here or under another launcher."""
+"""Gives the missing runs to a scheduler, and waits until each has ended, here or under another launcher."""
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from collections import deque
@@ -13,34 +12,37 @@ from pathlib import Path
 from types import FrameType
 
 from launcher.execution.progress import Display
-from launcher.run import claim, lifecycle, stop_request
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run import claim, lifecycle, stop_request, transitions
+from launcher.run.folder import latest_checkpoint, read_state, run_folder, write_state
 from launcher.run.launch_record import Launch
+from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
+from launcher.run.records import Claim, State
 from launcher.schedulers.local.memory import oom_kills
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
-from launcher.worker import worker
+from launcher.text import without_numbers
+from launcher.worker.process import handling
 
 _POLL_S = 0.2
-_WAITING_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 _STOPPING = "stopping: running runs save a checkpoint; once more kills them"
-# How long all runs wait for the lock of one; its holder may be stopped.
-_PATIENCE_S = 2.0
-# What says something about a whole sweep when it happens again and again.
-_FAILURES = frozenset({lifecycle.EXCEPTION, lifecycle.OUT_OF_MEMORY, lifecycle.LOST})
+# If several runs fail in a row for one of these kinds, the reason may concern the whole sweep.
+_COUNTED = frozenset({FailureKind.EXCEPTION, FailureKind.OUT_OF_MEMORY, FailureKind.LOST})
 
 
 @dataclass
 class Interruption:
-    """Ctrl-C, or a request to end: once asks the runs to checkpoint, twice kills them. `said`: the user was told."""
+    """How often Ctrl-C or a request to end came: the first asks the runs to stop, the second kills them.
+
+    `announced`: the user was told.
+    """
 
     count: int = 0
-    said: bool = False
+    announced: bool = False
 
 
 @dataclass
 class Outcome:
-    """What one launch came to: the final state of every run that it took up."""
+    """The result of one launch: the final state of every run, the runs that it executed, and how it ended."""
 
     states: dict[str, State] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
@@ -52,26 +54,25 @@ class Outcome:
 
 @contextmanager
 def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
-    """Turn SIGINT and SIGTERM into a count for the time of the block."""
+    """Count SIGINT and SIGTERM for the time of the block, instead of ending the process."""
     seen = Interruption()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         seen.count += 1
         if seen.count == 1:
-            with suppress(RuntimeError):  # in the middle of another line, which files refuse
+            with suppress(RuntimeError):  # raised by print if the signal came during another one
                 tell(_STOPPING)
-                seen.said = True
+                seen.announced = True
 
-    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling((signal.SIGINT, signal.SIGTERM), on_signal):
         yield seen
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 class Reconciler:
-    """One launch of a list of runs. `describe` gives a run's title and number of steps by its id."""
+    """One launch of a list of runs. `describe` gives a run's title and number of steps by its id.
+
+    `circuit_breaker`: after so many failures in a row with one message, no further run is submitted.
+    """
 
     def __init__(
         self,
@@ -80,35 +81,35 @@ class Reconciler:
         display: Display,
         describe: Callable[[str], tuple[str, int]],
         launch: Launch,
-        breaker: int | None = None,
+        circuit_breaker: int | None = None,
     ) -> None:
         self._multirun = multirun
         self._scheduler = scheduler
         self._display = display
         self._describe = describe
         self._launch = launch
-        self._breaker = breaker
+        self._circuit_breaker = circuit_breaker
         self._witness = claim.Witness()
         self._queue: deque[str] = deque()
         self._running: set[str] = set()
-        self._waiting: dict[str, Ended | None] = {}  # with what the scheduler said, where it was our job
-        self._said: set[str] = set()
+        self._waiting: dict[str, Ended | None] = {}  # if it was our job: with what the scheduler said of its end
+        self._announced: set[str] = set()
         self._streak: tuple[str, set[str]] = ("", set())
         self._interruption = Interruption()
         self._oom_kills = oom_kills()
-        self._look = 0.0
+        self._next_check = 0.0
         self.outcome = Outcome()
 
     def run(self, ids: Sequence[str], interruption: Interruption) -> Outcome:
-        """Run them all. An interruption stops submission, and the running runs."""
+        """Run them all. After an interruption nothing is submitted, and running runs are asked to stop."""
         self._queue.extend(ids)
         self._interruption = interruption
         began = time.monotonic()
         cancelled = 0
         while self._queue or self._running or self._waiting:
             if interruption.count > cancelled:
-                if not interruption.said:
-                    interruption.said = True
+                if not interruption.announced:
+                    interruption.announced = True
                     self._display.say(_STOPPING)
                 cancelled = interruption.count
                 self._scheduler.cancel(kill=cancelled > 1)
@@ -123,14 +124,14 @@ class Reconciler:
             for ended in self._scheduler.poll(_POLL_S):
                 self._running.discard(ended.folder.name)
                 with self._guarded(ended.folder.name):
-                    self._settle(ended.folder.name, ended)
-            self._look_again()
+                    self._job_ended(ended.folder.name, ended)
+            self._check_waiting()
             self._display.tick()
         self.outcome.wall = time.monotonic() - began
         self.outcome.interrupted = interruption.count > 0
         return self.outcome
 
-    def hand_over(self, ids: Sequence[str]) -> Outcome:
+    def submit_all(self, ids: Sequence[str]) -> Outcome:
         """Give them all to the scheduler, and wait for none."""
         for run_id in ids:
             with self._guarded(run_id):
@@ -140,9 +141,9 @@ class Reconciler:
 
     @contextmanager
     def _guarded(self, run_id: str) -> Iterator[None]:
-        """Around changes of a run's files. A full disk stops the submission; what is locked is looked at again.
+        """Around changes of a run's files: a full disk stops the submission, and a locked run is tried again later.
 
-        A run whose folder was removed is none of this launch any more.
+        A run whose folder was deleted is dropped from this launch.
         """
         try:
             yield
@@ -151,7 +152,7 @@ class Reconciler:
             if folder.exists():
                 raise
             self._display.released(run_id)
-            self._display.say(f"{folder} was removed; the same command makes it again")
+            self._display.say(f"{folder} was deleted; the same command creates it again")
         except OSError as error:
             if not lifecycle.is_disk_full(error):
                 raise
@@ -166,7 +167,7 @@ class Reconciler:
         return self._interruption.count > 0 or self.outcome.tripped is not None
 
     def _trip(self, why: str) -> None:
-        """Submit nothing more."""
+        """Submit no further runs."""
         if self.outcome.tripped is None:
             count = len(self._queue) + len(self._waiting) + self._scheduler.withdraw()
             self.outcome.tripped = f"{why}: {count} runs were not submitted"
@@ -180,23 +181,20 @@ class Reconciler:
             return False
 
     def _folder(self, run_id: str) -> Path:
-        return folders.run_folder(self._multirun, run_id)
+        return run_folder(self._multirun, run_id)
 
     def _dispatch(self, run_id: str) -> None:
-        """Start a run, unless another launcher has it or it came to an end since the plan."""
+        """Submit a run, unless another launcher has it or it has ended since the plan was made."""
         folder = self._folder(run_id)
-        with claim.locked(folder, _PATIENCE_S):
-            state = folders.read_state(folder)
+        with claim.locked(folder, claim.PATIENCE_S):
+            state = read_state(folder)
             owner = self._witness.owner(folder)
-            if owner is None and (cancelled := lifecycle.unheeded(folder, state)) is not None:
-                state = cancelled
-                folders.write_state(folder, state)
+            if owner is None and state.state in RESUMABLE:
+                cancelled = transitions.pending_cancellation(folder, state)
+                write_state(folder, cancelled or transitions.submitted(state, self._launch.token))
                 claim.discard(folder)
-            elif state.state in folders.RESUMABLE and owner is None:
-                claim.discard(folder)
-                submitted = state.but(state=folders.SUBMITTED, started=None, finished=None, job=self._launch.token)
-                folders.write_state(folder, submitted.but(kind=None, cause=None, error=None))
-        if state.state not in folders.RESUMABLE:
+                state = cancelled or state
+        if state.state not in RESUMABLE:
             self._end(run_id, state)
         elif owner is not None:
             self._wait_for(run_id, owner)
@@ -204,21 +202,21 @@ class Reconciler:
             self._scheduler.submit(folder, self._launch.token)
             self._running.add(run_id)
             title, steps = self._describe(run_id)
-            newest = folders.latest_checkpoint(folder)
+            newest = latest_checkpoint(folder)
             self._display.started(run_id, f"{title}, from step {newest[0]}" if newest else title, steps, folder)
 
-    def _wait_for(self, run_id: str, owner: claim.Claim | None, ended: Ended | None = None) -> None:
+    def _wait_for(self, run_id: str, owner: Claim | None, ended: Ended | None = None) -> None:
         self._waiting[run_id] = ended
-        if owner is not None and run_id not in self._said:
-            self._said.add(run_id)
+        if owner is not None and run_id not in self._announced:
+            self._announced.add(run_id)
             stopped = ", which is stopped (SIGCONT wakes it)" if claim.is_stopped(owner) else ""
             self._display.say(f"{run_id} is being run by process {owner.pid} on {owner.host}{stopped}; waiting for it")
 
-    def _look_again(self) -> None:
-        """Take up the runs whose other owner, or whose process that outlived its job, has let go."""
-        if not self._waiting or time.monotonic() < self._look:
+    def _check_waiting(self) -> None:
+        """Continue with the runs whose owner, another launcher's worker or one that outlived its job, is gone."""
+        if not self._waiting or time.monotonic() < self._next_check:
             return
-        self._look = time.monotonic() + _WAITING_EVERY_S
+        self._next_check = time.monotonic() + _CHECK_EVERY_S
         for run_id in sorted(self._waiting):
             if self._witness.owner(self._folder(run_id)) is not None:
                 continue
@@ -227,78 +225,74 @@ class Reconciler:
                 self._queue.append(run_id)
             else:
                 with self._guarded(run_id):
-                    self._settle(run_id, ended)
+                    self._job_ended(run_id, ended)
 
-    def _settle(self, run_id: str, ended: Ended) -> None:
-        """Read what a job came to, and take the run up again where its state says that it may be."""
+    def _job_ended(self, run_id: str, ended: Ended) -> None:
+        """Read the state that a job left, and queue the run again if the state allows it."""
         folder = ended.folder
-        with claim.locked(folder, _PATIENCE_S):
-            state = folders.read_state(folder)
+        with claim.locked(folder, claim.PATIENCE_S):
+            state = read_state(folder)
             owner = self._witness.owner(folder)
-            ours = state.job in (self._launch.token, ended.job)
-            open_ = state.state in (folders.RUNNING, folders.SUBMITTED)
-            if owner is None and ours and open_ and ended.exit_code != worker.EXIT_BUSY:
-                state = self._without_a_word(folder, state, ended)
-                folders.write_state(folder, state)
+            ours = state.launch_id in (self._launch.token, ended.launch_id)
+            unfinished = state.state in (RunState.RUNNING, RunState.SUBMITTED)
+            if owner is None and ours and unfinished and ended.exit_code != WorkerExit.BUSY:
+                state = self._ended_silently(folder, state, ended)
+                write_state(folder, state)
                 claim.discard(folder)
-                open_ = False
-        if owner is not None or open_:  # another launcher's worker has it, had it, or is about to
+                unfinished = False
+        if owner is not None or unfinished:  # another launcher's worker has it, had it, or is about to
             self._display.released(run_id)
             self._wait_for(run_id, owner, ended if owner is not None and ours else None)
             return
         if ours and run_id not in self.outcome.ran:
             self.outcome.ran.append(run_id)
-        if state.kind == lifecycle.DISK_FULL:
+        if state.failure_kind == FailureKind.DISK_FULL:
             self._end(run_id, state)
-            self._trip(f"{run_id}: {state.cause}")
+            self._trip(f"{run_id}: {state.message}")
         elif (
-            state.state in folders.RESUMABLE
-            and lifecycle.REVOKED not in (state.kind, ended.kind)
+            state.state in RESUMABLE
+            and FailureKind.EXTERNALLY_CANCELLED not in (state.failure_kind, ended.failure_kind)
             and not self._stopping()
         ):
             self.outcome.states[run_id] = state
             self._display.released(run_id)
-            self._display.say(f"{run_id} {state.kind or state.state}: {state.cause}; it is taken up again")
+            self._display.say(f"{run_id} {state.failure_kind or state.state}: {state.message}; it is resumed")
             self._queue.append(run_id)
         else:
             self._end(run_id, state)
         if ours:
             self._count_failures(run_id, state)
 
-    def _without_a_word(self, folder: Path, state: State, ended: Ended) -> State:
+    def _ended_silently(self, folder: Path, state: State, ended: Ended) -> State:
         """The state of a run whose worker died before it could write one."""
         killed, self._oom_kills = self._oom_kills, oom_kills()
-        kind, cause = lifecycle.of_exit(ended.exit_code, self._oom_kills > killed)
-        if ended.kind is not None:
-            kind, cause = ended.kind, ended.cause or cause
-        owner = claim.read_claim(folder)
-        asked = stop_request.asked(folder, owner.token) if owner else None
-        if asked is not None:
-            kind, cause = asked.kind, f"{asked.cause}; {cause}"
-        elif ended.exit_code == worker.EXIT_DISK_FULL:
-            kind, cause = lifecycle.DISK_FULL, "no space left, not even for the run's state"
-        elif self._interruption.count:
-            often = "twice" if self._interruption.count > 1 else "once, and did not stop in time"
-            kind, cause = lifecycle.PREEMPTED, f"interrupted {often}; {cause}"
-        return lifecycle.ended(state, kind, cause, self._launch.retry, lifecycle.progressed(folder, state))
+        kind, message = lifecycle.of_exit(ended.exit_code, self._oom_kills > killed)
+        if ended.failure_kind is not None:
+            kind, message = ended.failure_kind, ended.message or message
+        request = stop_request.find(folder, claim.read_claim(folder))
+        if request is not None:
+            kind, message = request.failure_kind, f"{request.message}; {message}"
+        elif self._interruption.count and kind != FailureKind.DISK_FULL:
+            how = "twice" if self._interruption.count > 1 else "once, and did not stop in time"
+            kind, message = FailureKind.PREEMPTED, f"interrupted {how}; {message}"
+        return transitions.ended(state, kind, message, self._launch.retry, transitions.progressed(folder, state))
 
     def _end(self, run_id: str, state: State) -> None:
         self.outcome.states[run_id] = state
-        self._display.ended(run_id, state.state, state.cause)
+        self._display.ended(run_id, state.state, state.message)
 
     def _some_wait(self) -> bool:
-        """Whether any run has yet to begin, here or in the scheduler's own queue."""
+        """Whether any run has yet to start, here or in the scheduler's own queue."""
         return bool(self._queue) or any(
-            folders.read_state(self._folder(run_id)).state == folders.SUBMITTED for run_id in self._running
+            read_state(self._folder(run_id)).state == RunState.SUBMITTED for run_id in self._running
         )
 
     def _count_failures(self, run_id: str, state: State) -> None:
-        """Stop submitting after the failures of several runs, one after another, with one cause."""
-        if state.kind not in _FAILURES:
+        """Trip the circuit breaker after the failures of several runs in a row with one message."""
+        if state.failure_kind not in _COUNTED:
             self._streak = ("", set())
             return
-        # Numbers (addresses, sizes, steps) do not make another cause.
-        cause = re.sub(r"0x[0-9a-f]+|\d+", "#", f"{state.kind}: {state.cause}")
-        self._streak = (cause, {*self._streak[1], run_id} if self._streak[0] == cause else {run_id})
-        if self._breaker is not None and len(self._streak[1]) >= self._breaker and self._some_wait():
-            self._trip(f"{self._breaker} failures in a row with one cause ({state.cause})")
+        reason = without_numbers(f"{state.failure_kind}: {state.message}")
+        self._streak = (reason, {*self._streak[1], run_id} if self._streak[0] == reason else {run_id})
+        if self._circuit_breaker is not None and len(self._streak[1]) >= self._circuit_breaker and self._some_wait():
+            self._trip(f"{self._circuit_breaker} failures in a row with one cause ({state.message})")

@@ -1,4 +1,4 @@
-"""Reconciliation: plan -> freeze -> run what is missing -> report. Saying it twice changes nothing."""
+"""Reconciliation: freeze the plan, run what is missing, report. Repeating the command changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,21 @@ from launcher.execution import progress
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import freeze, hypotheses
 from launcher.planning.plan import Plan
-from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
-from launcher.run import catalog, folder, launch_record, lifecycle
-from launcher.run.folder import State
+from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
+from launcher.run import catalog, launch_record, lifecycle
+from launcher.run.folder import attempt_folder, find_state, read_summary, run_folder
 from launcher.run.launch_record import Launch
+from launcher.run.lifecycle import RESUMABLE, RETRYABLE, RunState
+from launcher.run.records import State
 from launcher.schedulers import registry
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order, Place
+from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.status import standing
 from launcher.text import counted
 from launcher.worker import worker
 
-# Failed runs that are told one by one.
+# How many failed runs are listed one by one.
 _LISTED = 5
 
 
@@ -44,8 +45,8 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
     outcome = launch(root, plan, freeze.missing(plan), train, plugin)
     if outcome.detached:
         return EXIT_FINE
-    states = {run_id: folder.find_state(folder.run_folder(plan.multirun, run_id)) for run_id in plan.runs}
-    not_done = [run_id for run_id, state in states.items() if state is None or state.state != folder.DONE]
+    states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+    not_done = [run_id for run_id, state in states.items() if state is None or state.state != RunState.DONE]
     _explain(plan, states, not_done)
     if outcome.interrupted:
         return EXIT_INTERRUPTED
@@ -56,7 +57,7 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
 
 
 def _check_writable(multirun: Path) -> None:
-    why = "is not yours to write"
+    why = "is not writable for you"
     try:
         multirun.mkdir(parents=True, exist_ok=True)
         if os.access(multirun, os.W_OK | os.X_OK):
@@ -64,20 +65,20 @@ def _check_writable(multirun: Path) -> None:
     except OSError as error:
         if lifecycle.is_disk_full(error):
             return  # the launch says so
-        why = f"cannot be made ({error.strerror})"
+        why = f"cannot be created ({error.strerror})"
     raise InvalidPlan(
         [Problem("configuration", "multirun", str(multirun), f"this folder {why}", "name another: multirun=FOLDER")]
     )
 
 
-def launch(root: Path, plan: Plan, wanted: Sequence[str], train: str = worker.TRAIN, plugin: Any = None) -> Outcome:
-    """Freeze a plan and run the wanted ones of its runs, if any; freezes while the pool warms up."""
+def launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str = worker.TRAIN, plugin: Any = None) -> Outcome:
+    """Freeze a plan and execute those of its runs. The plan is frozen while the pool's server imports its modules."""
     try:
-        if wanted:
-            return _launch(root, plan, wanted, train, plugin)
+        if run_ids:
+            return _launch(root, plan, run_ids, train, plugin)
         freeze.freeze(plan)
         return Outcome()
-    except KeyboardInterrupt:  # while nothing runs yet; later the reconciler counts it
+    except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
         print("interrupted before the first run started", file=sys.stderr, flush=True)
         return Outcome(interrupted=True)
     except SchedulerError as error:
@@ -90,60 +91,58 @@ def launch(root: Path, plan: Plan, wanted: Sequence[str], train: str = worker.TR
     return Outcome(tripped=why)
 
 
-def _launch(root: Path, plan: Plan, wanted: Sequence[str], train: str, plugin: Any) -> Outcome:
+def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any) -> Outcome:
     from launcher.worker import provenance
 
-    began, started = time.time(), time.monotonic()
+    began, clock = time.time(), time.monotonic()
     cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
-        cluster.check(plan, wanted)
+        cluster.check(plan, run_ids)
     command = plan.experiments[0].command
     collected = provenance.collect(root, command, plan.multirun)
     patch = launch_record.keep_patch(plan.multirun, collected.patch) if collected.patch else None
     launched = Launch(collected.record, plan.tracking, plan.cluster.get("retry") or {}, patch)
-    record = launched.write(plan.multirun)
+    record = launch_record.write(plan.multirun, launched)
     if cluster is not None:
-        # The imports of a pool's server take seconds: they go on while the plan is frozen.
-        place = cluster.start(Order(root, plan, wanted, train, launched, record))
+        # The imports of a pool's server take seconds; the plan is frozen meanwhile.
+        started = cluster.start(Order(root, plan, run_ids, train, launched, record))
     else:
-        place = Place(HydraLauncher(plugin, record), type(plugin).__name__)
+        started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
     entries = {entry.id: entry for experiment in reversed(plan.experiments) for entry in experiment.entries}
     names = ", ".join(experiment.name for experiment in plan.experiments)
-    settled = len(plan.runs) - len(wanted)
-    print(
-        f"{names}: {counted(len(plan.runs), 'run')}, {settled} settled, {len(wanted)} to run on {place.where}",
-        flush=True,
-    )
+    finished = len(plan.runs) - len(run_ids)
+    counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
+    print(f"{names}: {counts} on {started.name}", flush=True)
 
     def describe(run_id: str) -> tuple[str, int]:
         entry, run = entries[run_id], plan.runs[run_id]
-        return catalog.title(asdict(entry)), int(run.config["trainer"]["steps"])
+        return catalog.title(entry.model_dump()), int(run.config["trainer"]["steps"])
 
     try:
         for warning in filter(None, map(hypotheses.warning, plan.experiments)):
             print(warning, flush=True)
         freeze.freeze(plan)
-        with progress.display(len(wanted)) as display, interruptible(display.say) as interruption:
-            breaker = plan.cluster.get("breaker")
-            reconciler = Reconciler(plan.multirun, place.scheduler, display, describe, launched, breaker)
-            if place.detached is None:
-                outcome = reconciler.run(wanted, interruption)
+        with progress.display(len(run_ids)) as display, interruptible(display.say) as interruption:
+            limit = plan.cluster.get("breaker")
+            reconciler = Reconciler(plan.multirun, started.scheduler, display, describe, launched, limit)
+            if started.detached is None:
+                outcome = reconciler.run(run_ids, interruption)
             else:
-                outcome = reconciler.hand_over(wanted)
-                print(place.detached(), flush=True)
+                outcome = reconciler.submit_all(run_ids)
+                print(started.detached(), flush=True)
     finally:
-        place.scheduler.close()
-    _record(plan, outcome, began, time.monotonic() - started, place.workers, command)
+        started.scheduler.close()
+    _record(plan, outcome, began, time.monotonic() - clock, started.workers, command)
     return outcome
 
 
 def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: int | None, command: str) -> None:
-    """Append the launch to each experiment's launches.jsonl and print how well the workers were used."""
+    """Append the launch to each experiment's launches.jsonl, and print the efficiency of the workers."""
     if not outcome.ran:
         return
     for experiment in plan.experiments:
-        own = {entry.id for entry in experiment.entries}
-        ran = [run_id for run_id in outcome.ran if run_id in own]
+        ids = {entry.id for entry in experiment.entries}
+        ran = [run_id for run_id in outcome.ran if run_id in ids]
         if not ran:
             continue
         counts = Counter(outcome.states[run_id].state for run_id in ran)
@@ -160,55 +159,51 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
         }
         with open(plan.multirun / experiment.name / "launches.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        used = ""
-        if workers and set(counts) == {folder.DONE}:  # what an interrupted run trained is in no summary yet
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        efficiency = ""
+        if workers and set(counts) == {RunState.DONE}:  # an interrupted run has no summary yet
             share = f"{line['efficiency']:.2f} ({seconds:.1f} s of training / ({workers} workers x {wall:.1f} s))"
-            used = f"; pool efficiency {share}"
-        print(f"{experiment.name}: {said} in {wall:.1f} s{used}", flush=True)
+            efficiency = f"; pool efficiency {share}"
+        print(f"{experiment.name}: {states} in {wall:.1f} s{efficiency}", flush=True)
 
 
 def _train_seconds(multirun: Path, state: State) -> float:
-    """The seconds that a done run trained in this launch; those of earlier attempts do not count."""
-    summary = folder.read_summary(folder.run_folder(multirun, state.id)) if state.state == folder.DONE else None
+    """The seconds that a done run trained in this launch, without those of earlier attempts."""
+    summary = read_summary(run_folder(multirun, state.id)) if state.state == RunState.DONE else None
     if summary is None or state.started is None or state.finished is None:
         return 0.0
-    # A clock that was set back meanwhile must not make the time negative.
+    # If the clock was set back meanwhile, the difference is negative.
     return max(0.0, min(float(summary.get("train_seconds", 0.0)), state.finished - state.started))
 
 
 def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str]) -> None:
-    """Say what is not done, and which command takes it up."""
+    """Print which runs are not done, and the commands that continue with them."""
     for experiment in plan.experiments:
-        own = {entry.id for entry in experiment.entries}
-        kinds = Counter(state.state for run_id in not_done if run_id in own and (state := states[run_id]) is not None)
-        if not kinds:
+        ids = {entry.id for entry in experiment.entries}
+        unfinished = [state for run_id in not_done if run_id in ids and (state := states[run_id]) is not None]
+        if not unfinished:
             continue
-        said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        print(f"{experiment.name}: not done: {said}", file=sys.stderr)
-        failed = [
-            state
-            for run_id in not_done
-            if run_id in own and (state := states[run_id]) is not None and state.state in standing.FAILURES
-        ]
+        counts = Counter(state.state for state in unfinished)
+        listed = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        lines = [f"{experiment.name}: not done: {listed}"]
+        failed = [state for state in unfinished if state.state in standing.FAILURES]
         for state in failed[:_LISTED]:
-            stderr = folder.attempt_folder(folder.run_folder(plan.multirun, state.id), state.attempt) / "stderr.log"
-            print(f"  {state.id} {state.state}: {state.cause}; see {stderr}", file=sys.stderr)
+            stderr = attempt_folder(run_folder(plan.multirun, state.id), state.attempt) / "stderr.log"
+            lines.append(f"  {state.id} {state.state}: {state.message}; see {stderr}")
         if len(failed) > _LISTED:
             logs = catalog.command(plan.multirun, "logs", experiment.name)
-            print(f"  and {len(failed) - _LISTED} more: {logs}", file=sys.stderr)
-        if set(kinds) & folder.RETRYABLE:
+            lines.append(f"  and {len(failed) - _LISTED} more: {logs}")
+        if counts.keys() & RETRYABLE:
             retry = catalog.command(plan.multirun, "retry", experiment.name)
-            print(f"to take failed runs again: {retry}", file=sys.stderr)
-        if set(kinds) & folder.RESUMABLE:
-            print("to take up the others: the same command", file=sys.stderr)
-        sys.stderr.flush()
+            lines.append(f"to run the failed runs again: {retry}")
+        if counts.keys() & RESUMABLE:
+            lines.append("to resume the others: repeat this command")
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def report(root: Path, folder: Path) -> int:
     """Run the analysis' report on an experiment's folder, in a process of its own; its exit code."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+    environment = {**os.environ, "PYTHONPATH": python_path(root)}
     sys.stdout.flush()
-    return subprocess.run(
-        [sys.executable, "-m", "analysis", "report", str(folder)], env=environment, check=False
-    ).returncode
+    command = [sys.executable, "-m", "analysis", "report", str(folder)]
+    return subprocess.run(command, env=environment, check=False).returncode

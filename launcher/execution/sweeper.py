@@ -1,8 +1,8 @@
-"""Between Hydra and the sweep: takes the command line's overrides as written, plans them all, runs the difference.
+"""Connects Hydra to the sweep: takes the command line's overrides as written, plans them, and runs what is missing.
 
-Hydra composes the root once before it calls a sweeper, and would refuse there a key that only some groups read
-(`method.gamma` under the default method), one error at a time. So launch.py hands the overrides over unread, as
-`hydra.sweeper.arguments`, and the plan judges them together.
+Hydra composes the root configuration once before it calls a sweeper. There it would refuse a key that only some groups
+have (`method.gamma` under the default method), one error at a time. launch.py therefore passes the overrides on unread,
+as `hydra.sweeper.arguments`, and the plan checks all of them together.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from launcher.errors import print_problems
 from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
 
-# Hydra's own default launcher, in whose place our pool runs.
+# Hydra's own default launcher; with it, the cluster of the plan is used.
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 
 class SweepExit(SystemExit):
-    """The sweep is over and has said what there was to say; `code` is the process's exit code."""
+    """The sweep has ended and printed its messages; `code` is the process's exit code."""
 
 
 class ReconcilingSweeper:
@@ -29,33 +29,39 @@ class ReconcilingSweeper:
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self._arguments = list(arguments)
         self._conf = ROOT / "conf"
+        self._more: list[Path] = []
         self._plugin: Any = None
         self._words: list[str] = []
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
-        """Called by Hydra: find the folder of configurations that it was started with, and the chosen launcher."""
+        """Called by Hydra: note the folder of its configuration, and the launcher that the user chose."""
         for source in config.hydra.runtime.config_sources:
             if source.provider == "main" and source.schema == "file":
                 self._conf = Path(source.path)
+            elif source.schema == "file":  # --config-dir, and those of installed packages
+                self._more.append(Path(source.path))
         if config.hydra.launcher.get("_target_") != BASIC:
             from hydra.core.plugins import Plugins
 
             self._plugin = Plugins.instance().instantiate_launcher(
                 hydra_context=hydra_context, task_function=task_function, config=config
             )
-            # They belong to the command, for `retry` and for whoever reads it.
-            said = config.hydra.overrides.hydra
-            self._words = [word for word in said if word.lstrip("+~").startswith(("hydra/launcher", "hydra.launcher"))]
+            # The overrides of the launcher belong to the command that the plan records, and that `retry` repeats.
+            chosen = ("hydra/launcher", "hydra.launcher")
+            self._words = [word for word in config.hydra.overrides.hydra if word.lstrip("+~").startswith(chosen)]
 
     def sweep(self, arguments: list[str]) -> Any:
         """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
-        raise SweepExit(run_sweep([*arguments, *self._arguments, *self._words], self._conf, self._plugin))
+        raise SweepExit(run_sweep([*arguments, *self._arguments, *self._words], self._conf, self._plugin, self._more))
 
 
-def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None) -> int:
+def run_sweep(
+    arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()
+) -> int:
     """Plan, run what is missing, report; the exit code. An invalid plan prints its problems and writes nothing.
 
-    plugin: the launcher that Hydra has set up, in place of the pool on this machine.
+    plugin: the launcher that Hydra has set up, in place of the pool on this machine; more: further folders of
+    configurations.
     """
     from launcher.config.hydra_compose import Composer
     from launcher.errors import InvalidPlan
@@ -64,7 +70,7 @@ def run_sweep(arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any 
     from launcher.planning import planner
 
     try:
-        planned = planner.make(ROOT, arguments, Composer(conf, planner.ROOT_CONFIG))
+        planned = planner.make(ROOT, arguments, Composer(conf, planner.ROOT_CONFIG, more))
         return sweep.reconcile(ROOT, planned, plugin=plugin)
     except InvalidPlan as invalid:
         print_problems(invalid)

@@ -1,1 +1,1 @@
-"""After the runs: what may be deleted, and whether a run can be done again."""
+"""After the runs: which files may be deleted, and whether a run can be repeated."""

@@ -1,4 +1,4 @@
-"""One run again: has its frozen configuration still its identity, what is different here, are the metrics the same?"""
+"""Repeating one run: is its frozen configuration unchanged, what differs here, and are the metrics the same?"""
 
 from __future__ import annotations
 
@@ -8,30 +8,40 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from launcher import files
 from launcher.config import identity
 from launcher.errors import Usage
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.project import ONE_THREAD
+from launcher.run import transitions
+from launcher.run.folder import (
+    base_path,
+    is_imported,
+    metrics_path,
+    multirun_of,
+    read_config,
+    read_provenance,
+    read_state,
+    run_folder,
+    write_state,
+)
 from launcher.worker import provenance
 
-# What a clock or the machine's load decides.
+# Metrics that depend on a clock or on the machine's load.
 _CLOCK = ("time", "attempt")
 _CLOCK_GROUPS = ("cost/", "timing_s/", "timing_per_token_ms/", "perf/", "speculative/speedup")
-# The tree's own code is told by commit and patch.
+# The project's own code is identified by commit and patch, not by its version.
 _OURSELVES = "rlsweep"
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A run's identity as frozen and as its configuration and base file give it now; `wrong` says what does not fit."""
+    """A run's identity as recorded and as computed from its files now; `wrong` says what does not agree."""
 
     recorded: str
     computed: str
@@ -39,19 +49,18 @@ class Identity:
 
 
 def check_identity(folder: Path) -> Identity:
-    """Compute the identity again from config.yaml and the base's content. Usage: it is no run of launch.py."""
-    if folders.is_imported(folder):
-        raise Usage(f"run {folder.name}: it was imported, not made by launch.py, so it cannot be done again here")
-    config = folders.read_config(folder)
-    said = config.get("identity")
-    recorded = said if isinstance(said, Mapping) else {}
+    """Compute the identity again from config.yaml and the base's content. Usage: the run was imported."""
+    if is_imported(folder):
+        raise Usage(f"run {folder.name}: it was imported, not made by launch.py, so it cannot be repeated here")
+    config = read_config(folder)
+    recorded = config.get("identity") or {}
     wrong: list[str] = []
     if recorded.get("version") != identity.VERSION:
         wrong.append(
             f"its hash is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
         )
     named = str(config.get("base"))
-    base = folders.base_path(folders.multirun_of(folder), named)
+    base = base_path(multirun_of(folder), named)
     try:
         content = identity.content_hash(base.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -68,30 +77,30 @@ def check_identity(folder: Path) -> Identity:
 
 
 def differences(folder: Path, root: Path) -> dict[str, Any]:
-    """What the run was made with and what is here now, where they differ: {name: {then, now}}; packages one by one.
+    """What differs between the run's provenance and the present: {name: {then, now}}, and each package.
 
-    A run without provenance (none has begun) gives {}.
+    A run without provenance, which was not started yet, gives {}.
     """
-    then = folders.read_provenance(folder)
+    then = read_provenance(folder)
     if then is None:
         return {}
-    present = provenance.collect(root, "", folders.multirun_of(folder))
+    present = provenance.collect(root, "", multirun_of(folder))
     now = present.record
-    found = {
+    changes: dict[str, Any] = {
         key: {"then": then.get(key), "now": now.get(key)}
         for key in ("commit", "python", "platform", "host")
         if then.get(key) != now.get(key)
     }
     gpus = [(record.get("devices") or {}).get("gpus") for record in (then, now)]
     if gpus[0] != gpus[1]:
-        found["gpus"] = {"then": gpus[0], "now": gpus[1]}
+        changes["gpus"] = {"then": gpus[0], "now": gpus[1]}
     patch = _patch(folder)
     if patch != (present.patch or ""):
-        found["uncommitted changes"] = {"then": _size(patch), "now": _size(present.patch or "")}
+        changes["uncommitted changes"] = {"then": _size(patch), "now": _size(present.patch or "")}
     versions = then.get("packages") or {}, now["packages"]
     changed = sorted({name for name, _ in versions[0].items() ^ versions[1].items()} - {_OURSELVES})
     packages = {name: {"then": versions[0].get(name), "now": versions[1].get(name)} for name in changed}
-    return found | ({"packages": packages} if packages else {})
+    return changes | ({"packages": packages} if packages else {})
 
 
 def _patch(folder: Path) -> str:
@@ -104,32 +113,32 @@ def _size(patch: str) -> str:
 
 
 def steps(folder: Path, root: Path) -> list[str]:
-    """Shell commands that give the run again in a tree of its own: the code as it was, its packages, and the run."""
-    record = folders.read_provenance(folder) or {}
+    """Shell commands that repeat the run in a tree of its own, with the code and packages as they were."""
+    record = read_provenance(folder) or {}
     commit = record.get("commit")
     patch = folder / "dirty.patch"
     tree = root.parent / f"{root.name}-{folder.name}"
-    reproduce = ["-m", "launcher", "reproduce", folder.name, "--run", "--multirun", str(folders.multirun_of(folder))]
+    reproduce = ["-m", "launcher", "reproduce", folder.name, "--run", "--multirun", str(multirun_of(folder))]
     if not commit:
         return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *reproduce])]
-    found = [
+    commands = [
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
         shlex.join(["cd", str(tree)]),
     ]
     if patch.is_file():
-        found.append(shlex.join(["git", "apply", str(patch.resolve())]))
+        commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
     then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
     if then == now:
-        return [*found, shlex.join([sys.executable, *reproduce])]
-    return [*found, "make setup", shlex.join([".venv/bin/python", *reproduce])]
+        return [*commands, shlex.join([sys.executable, *reproduce])]
+    return [*commands, "make setup", shlex.join([".venv/bin/python", *reproduce])]
 
 
-# ---------------------------------------------------------------- again
+# ---------------------------------------------------------------- repeating
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """How the run went here: its new folder and state, how many steps are equal, and the first that is not."""
+    """The repeated run: its folder and state, how many steps are equal, and the first difference."""
 
     folder: Path
     state: str
@@ -138,69 +147,60 @@ class Rerun:
 
 
 def rerun(folder: Path, root: Path, scratch: Path) -> Rerun:
-    """Do the run from its beginning in the folder `scratch`, with the code of `root`, and compare the metrics.
+    """Repeat the run from its beginning in the folder `scratch`, with the code of `root`, and compare the metrics.
 
-    What a clock decides is left out; everything else must be equal to the last bit.
+    Metrics that depend on a clock are ignored; all others must be equal to the last bit.
     """
-    again = folders.run_folder(scratch, folder.name)
+    again = run_folder(scratch, folder.name)
     again.mkdir(parents=True)
-    config = folders.read_config(folder)
-    base = folders.base_path(folders.multirun_of(folder), config["base"])
-    copied = folders.base_path(scratch, config["base"])
+    config = read_config(folder)
+    base = base_path(multirun_of(folder), config["base"])
+    copied = base_path(scratch, config["base"])
     copied.parent.mkdir(parents=True)
     shutil.copyfile(base, copied)
     shutil.copyfile(folder / "config.yaml", again / "config.yaml")
-    folders.write_state(again, State(folder.name, folders.PLANNED, created=time.time()))
-    threads = (folders.read_provenance(folder) or {}).get("threads") or _ONE_THREAD
+    write_state(again, transitions.created(folder.name))
+    threads = (read_provenance(folder) or {}).get("threads") or ONE_THREAD
     subprocess.run(
         [sys.executable, "-m", "launcher.worker", str(again)], cwd=root, env={**os.environ, **threads}, check=False
     )
-    state = folders.read_state(again)
+    state = read_state(again)
     equal, difference = compare(folder, again)
-    then = folders.read_state(folder).state
+    then = read_state(folder).state
     if state.state != then:
-        difference = f"it ended as {state.state} ({state.cause}), and the run as {then}"
+        difference = f"it ended as {state.state} ({state.message}), and the run as {then}"
     return Rerun(again, state.state, equal, difference)
 
 
 def compare(then: Path, now: Path) -> tuple[int, str | None]:
-    """How many steps from the first on have equal metrics in both runs, and the first difference in words."""
+    """For how many steps the metrics of both runs are equal, and the first difference in words."""
     equal = 0
-    for one, other in zip_longest(_lines(then), _lines(now)):
-        if one is None or other is None:
-            missing = "the run" if one is None else "the repetition"
-            return equal, f"{missing} ends after step {equal}"
-        for key in dict.fromkeys([*one, *other]):
-            if not _same(one.get(key), other.get(key)):
-                return equal, f"step {one.get('step')}: {key} was {one.get(key)!r} and is {other.get(key)!r}"
+    for old, new in zip_longest(_lines(then), _lines(now)):
+        if old is None or new is None:
+            return equal, f"{'the run' if old is None else 'the repetition'} ends after step {equal}"
+        for key in dict.fromkeys([*old, *new]):
+            if not _same(old.get(key), new.get(key)):
+                return equal, f"step {old.get('step')}: {key} was {old.get(key)!r} and is {new.get(key)!r}"
         equal += 1
     return equal, None
 
 
 def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
-    for record in folders.read_log(folders.metrics_path(folder)).records:
+    for record in files.json_lines(metrics_path(folder)):
         yield {key: value for key, value in record.items() if key not in _CLOCK and not key.startswith(_CLOCK_GROUPS)}
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
-        return math.isnan(other)
-    return bool(one == other)
+def _same(old: Any, new: Any) -> bool:
+    both_nan = isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new)
+    return both_nan or bool(old == new)
 
 
 def document(folder: Path, root: Path, again: Rerun | None) -> dict[str, Any]:
-    """All of it, for machines."""
-    found = check_identity(folder)
+    """The JSON object of the command."""
     return {
         "id": folder.name,
-        "identity": {"recorded": found.recorded, "computed": found.computed, "wrong": list(found.wrong)},
+        "identity": asdict(check_identity(folder)),
         "differences": differences(folder, root),
         "steps": steps(folder, root),
-        "run": again
-        and {
-            "folder": str(again.folder),
-            "state": again.state,
-            "equal_steps": again.equal_steps,
-            "first_difference": again.first_difference,
-        },
+        "run": again and {**asdict(again), "folder": str(again.folder)},
     }

@@ -1,8 +1,8 @@
-"""What a plan still costs: device-hours, wall time, storage; from the model's file, corrected by measured runs.
+"""What the rest of a plan costs: device-hours, wall time, storage; from the model's file, corrected by measured runs.
 
-A run's seconds a step are the median over done runs of the same kind, by the first that there are: of its own method;
-of any method; else `model.seconds_per_step`. A kind is what sets the work of a step: model, task, trainer, and verl's
-differences that set batches, lengths and sampling.
+The seconds of a run's step are the median over done runs of the same kind and method; without such runs, over those of
+the same kind and any method; without those, `model.seconds_per_step`. The kind of a run is what decides the work of a
+step: model, task, trainer, and the differences to verl that set batches, lengths and sampling.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from launcher import files
 from launcher.config import identity
 from launcher.planning.plan import PlannedRun
 from launcher.planning.resources import shape
-from launcher.run import folder as folders
+from launcher.run.folder import find_state, read_config, read_summary, run_folder, runs_folder
+from launcher.run.lifecycle import RunState
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
-# Enough to tell: reading a configuration takes 2 ms, and the newest runs are the most like the next ones.
+# Reading a configuration takes 2 ms, and the newest runs resemble the next ones most.
 OTHERS, SIZED = 200, 20
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The seconds of a training step, where they come from (METHOD, KIND or FILE), and of how many done runs."""
+    """The seconds of a training step, their source (METHOD, KIND or FILE), and the number of runs measured."""
 
     seconds: float
     source: str
@@ -39,9 +40,9 @@ class Rate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What some runs cost: hours of a device (without one, of a processor), seconds on so many slots, bytes.
+    """What some runs cost: hours of a device (without one, of a processor), seconds on the given slots, bytes.
 
-    wall_seconds is None where the number of slots is not known, storage while no run with the same model is done.
+    wall_seconds is None where the number of slots is not known, storage where no run of the same model is done.
     """
 
     device_hours: float
@@ -60,13 +61,13 @@ class History:
         self._done: dict[str, list[Path]] = defaultdict(list)
         self._bytes: dict[str, float | None] = {}
         for run_id in done:
-            self._learn(folders.run_folder(multirun, run_id), runs[run_id].config)
+            self._learn(run_folder(multirun, run_id), runs[run_id].config)
         if len(done) < len(runs):
             for folder in _newest(multirun, runs):
                 self._learn_other(folder)
 
     def rate(self, run: PlannedRun) -> Rate:
-        """The expected seconds of one of the run's steps."""
+        """The expected seconds of a step of the run."""
         if run.id not in self._answers:
             self._answers[run.id] = self._rate(run)
         return self._answers[run.id]
@@ -91,17 +92,17 @@ class History:
 
     def _learn_other(self, folder: Path) -> None:
         try:
-            state = folders.find_state(folder)
-            if state is not None and state.state == folders.DONE:
-                self._learn(folder, folders.read_config(folder))
+            state = find_state(folder)
+            if state is not None and state.state == RunState.DONE:
+                self._learn(folder, read_config(folder))
         except (OSError, ValueError, KeyError, TypeError):
-            return  # a folder that cannot be read teaches nothing; `status` says what is wrong with it
+            return  # `status` reports what is wrong with a folder that cannot be read
 
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
         try:
-            summary = folders.read_summary(folder) or {}
+            summary = read_summary(folder) or {}
         except files.BadRunFolder:
-            summary = {}  # it teaches nothing, and is no part of what is planned
+            summary = {}  # not part of the plan
         steps, seconds = summary.get("steps"), summary.get("train_seconds")
         self._done[_model(config)].append(folder)
         if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:
@@ -112,13 +113,12 @@ class History:
 
 
 def estimate(runs: Iterable[PlannedRun], history: History, slots: int | None) -> Estimate:
-    """What these runs cost from their first step on, with `slots` of them at a time; None: as many as a queue lets."""
+    """What these runs cost from their first step on. slots: runs at a time, None where a queue decides."""
     seconds, hours, sizes = [], 0.0, []
     for run in runs:
-        own = history.rate(run).seconds * run.config["trainer"]["steps"]
-        seconds.append(own)
+        seconds.append(history.rate(run).seconds * run.config["trainer"]["steps"])
         asked = shape(run.config)
-        hours += own * asked.nodes * max(asked.devices, 1) / _HOUR_S
+        hours += seconds[-1] * asked.nodes * max(asked.devices, 1) / _HOUR_S
         sizes.append(history.size(run))
     known = [size for size in sizes if size is not None]
     storage = sum(known) * len(sizes) / len(known) if known else None
@@ -127,21 +127,21 @@ def estimate(runs: Iterable[PlannedRun], history: History, slots: int | None) ->
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:
-    """The wall time of runs that take so many seconds each, started in their order as slots become free."""
+    """The wall time of runs with these durations, started in their order as slots become free."""
     free = [0.0] * slots
-    for own in seconds:
-        heapq.heapreplace(free, free[0] + own)
+    for duration in seconds:
+        heapq.heapreplace(free, free[0] + duration)
     return max(free)
 
 
 def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
-    """The run folders that are not in a plan, those that changed last first, OTHERS at most."""
+    """The run folders that are not in a plan, the newest first, OTHERS at most."""
     try:
-        with os.scandir(folders.runs_folder(multirun)) as entries:
-            found = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name not in without]
+        with os.scandir(runs_folder(multirun)) as entries:
+            changed = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name not in without]
     except FileNotFoundError:
         return []
-    return [Path(path) for _, path in heapq.nlargest(OTHERS, found)]
+    return [Path(path) for _, path in heapq.nlargest(OTHERS, changed)]
 
 
 def _size(folder: Path) -> int:

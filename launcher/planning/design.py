@@ -8,7 +8,7 @@ Several keys may go together in one factor (a zip); a group that reads some of t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Factor:
         """All keys, in the order of a level's entries."""
         return (*self.choices, *self.values)
 
-    def without(self, keys: Sequence[str]) -> Factor | None:
+    def without(self, keys: Collection[str]) -> Factor | None:
         """The factor over its other keys, each combination once; None when no key is left."""
         kept = [index for index, key in enumerate(self.keys) if key not in keys]
         if not kept:
@@ -63,15 +63,15 @@ def cells(groups: Sequence[str], factors: Sequence[Factor], reads: Reads) -> lis
 
     `reads(group, choices, key)` says whether a group reads a value factor under those choices of configuration groups.
     """
-    found: list[Cell] = []
+    cells: list[Cell] = []
     for group in groups:
         for choices, laid_out in _layouts(factors):
             read = [
                 _projected(factor, [key for key in factor.values if reads(group, choices, key)]) for factor in laid_out
             ]
-            found.extend(Cell(group, choices, sum(levels, ())) for levels in itertools.product(*read))
-    # Levels that go with the same choice are one cell for a group that does not read what tells them apart.
-    return distinct(found) if any(factor.choices and factor.values for factor in factors) else found
+            cells.extend(Cell(group, choices, sum(levels, ())) for levels in itertools.product(*read))
+    # Levels that go with the same choice are one cell for a group that does not read the keys in which they differ.
+    return distinct(cells) if any(factor.choices and factor.values for factor in factors) else cells
 
 
 def unread(groups: Sequence[str], factors: Sequence[Factor], keys: Sequence[str], reads: Reads) -> list[str]:
@@ -81,8 +81,8 @@ def unread(groups: Sequence[str], factors: Sequence[Factor], keys: Sequence[str]
 
 
 def _layouts(factors: Sequence[Factor]) -> list[tuple[Choices, list[Factor]]]:
-    """Every combination of choices, with the factors as they are under it: a level that made a choice is settled."""
-    found = []
+    """Every combination of choices, with the factors under it: one that made a choice has that level alone."""
+    layouts = []
     for levels in itertools.product(*(factor.levels if factor.choices else (None,) for factor in factors)):
         choices: list[tuple[str, str]] = []
         laid_out = []
@@ -90,8 +90,8 @@ def _layouts(factors: Sequence[Factor]) -> list[tuple[Choices, list[Factor]]]:
             if level is not None:
                 choices += zip(factor.choices, level, strict=False)  # the entries of its values come after these
             laid_out.append(factor if level is None else Factor(factor.choices, factor.values, (level,)))
-        found.append((tuple(choices), laid_out))
-    return found
+        layouts.append((tuple(choices), laid_out))
+    return layouts
 
 
 def _projected(factor: Factor, keys: Sequence[str]) -> list[tuple[tuple[str, Any], ...]]:
@@ -102,19 +102,19 @@ def _projected(factor: Factor, keys: Sequence[str]) -> list[tuple[tuple[str, Any
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """Each value once, in the order of its first appearance; lists and mappings are values too. 1 and 1.0 are one."""
-    found: dict[str, Any] = {}
+    first: dict[str, Any] = {}
     for value in values:
-        found.setdefault(repr(_spelled(value)), value)
-    return list(found.values())
+        first.setdefault(repr(_normalized(value)), value)
+    return list(first.values())
 
 
-def _spelled(value: Any) -> Any:
-    """The value as a run's identity has it: numbers of one size are one number."""
+def _normalized(value: Any) -> Any:
+    """The value as in a run's identity, where 1 and 1.0 are one."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {key: _spelled(item) for key, item in value.items()}
-    return [_spelled(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _normalized(item) for key, item in value.items()}
+    return [_normalized(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 # ---------------------------------------------------------------- exclusions
@@ -122,18 +122,20 @@ def _spelled(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Cells that are left out: by key (a factor's, `group` or `seed`), the levels it speaks of."""
+    """Cells that are left out, by their levels of each key (a factor's, `group` or `seed`)."""
 
     levels: Mapping[str, tuple[Any, ...]]
 
     def matches(self, cell: Mapping[str, Any]) -> bool:
         """Whether a cell has one of the levels given for every key. A cell without a key does not."""
-        return all(key in cell and any(equal(cell[key], one) for one in own) for key, own in self.levels.items())
+        return all(
+            key in cell and any(equal(cell[key], level) for level in levels) for key, levels in self.levels.items()
+        )
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(level: Any, other: Any) -> bool:
     """Whether two levels are the same: 2 is 2.0, but true is not 1."""
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    return bool(level == other) and isinstance(level, bool) == isinstance(other, bool)
 
 
 def short_labels(keys: Sequence[str]) -> dict[str, str]:
@@ -141,9 +143,9 @@ def short_labels(keys: Sequence[str]) -> dict[str, str]:
     parts = {key: key.replace("/", ".").split(".") for key in keys}
     labels: dict[str, str] = {}
     for key in keys:
-        own = parts[key]
-        for size in range(1, len(own) + 1):
-            if sum(parts[other][-size:] == own[-size:] for other in keys) == 1:
+        for size in range(1, len(parts[key]) + 1):
+            ending = parts[key][-size:]
+            if sum(parts[other][-size:] == ending for other in keys) == 1:
                 break
-        labels[key] = ".".join(own[-size:])
+        labels[key] = ".".join(ending)
     return labels

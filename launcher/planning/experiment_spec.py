@@ -1,294 +1,271 @@
-"""The `experiment` section of a composed configuration, checked: groups, factors, zips, exclusions, seeds, baseline."""
+"""The `experiment` section of a configuration: groups, factors, zips, exclusions, seeds, baseline."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar
 
-from launcher.errors import Problem
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from analysis.spec.validation import Breach, Listed, Section, closest, explain, refusal, refusals
+from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
-from launcher.planning.overrides import Arguments
-from launcher.text import nearest, shown
+from launcher.planning.overrides import COMMAND_LINE, Arguments
+from launcher.planning.schema import report
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-_KEYS = ("name", "groups", "baseline", "factors", "zip", "exclude", "seeds", "scales")
-_GROUP_KEYS = ("method", "label", "overrides")
+_INHERITED = {"experiment": ("groups", "factors", "zip", "scales"), "analysis": ("hypotheses",)}
 _RESERVED = ("runs", "bases", "cache", "launches")
+_NAME = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"
+_FOLDER = f"a folder name of up to 100 letters, digits and _ . + -, and not {', '.join(_RESERVED)}"
+
+Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class Group:
-    """One comparison group: its method files (several are combined), label, pinned values, pinned choices of parts."""
+def _text_keys(value: Any) -> Any:
+    """YAML reads the names 1 and 2024 as numbers."""
+    if not isinstance(value, Mapping):
+        return value
+    named = {str(key): item for key, item in value.items()}
+    if len(named) < len(value):
+        twice = next(str(key) for key in value if [*map(str, value)].count(str(key)) > 1)
+        raise refusals([((twice,), value[twice], refusal("two groups have this name", "rename one", False))])
+    return named
 
-    name: str
-    methods: tuple[str, ...]
-    label: str
-    overrides: Mapping[str, Any]
-    choices: Mapping[str, Any]
+
+def _without_null(entries: Any) -> Any:
+    return {name: own for name, own in entries.items() if own is not None} if isinstance(entries, Mapping) else entries
 
 
-@dataclass(frozen=True)
-class Declared:
+def _or_null(schema: dict[str, Any]) -> None:
+    schema["additionalProperties"] = {"anyOf": [schema["additionalProperties"], {"type": "null"}]}
+
+
+def _distinct_levels(levels: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(distinct(levels)) < len(levels):
+        raise refusal("a level is named twice", "name each level once")
+    return levels
+
+
+def _zipped(keys: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    counts = {key: len(levels) for key, levels in keys.items()}
+    if len(set(counts.values())) > 1:
+        named = ", ".join(f"{key} has {count}" for key, count in counts.items())
+        rule = f"the levels of a zip go together, so each key has as many as the others; {named}"
+        raise refusal(rule, "add or remove levels")
+    if len(distinct(list(zip(*keys.values(), strict=True)))) < max(counts.values()):
+        raise refusal("a combination of levels is named twice", "name each once")
+    return keys
+
+
+_LEVELS = "a list of one level or more"
+_Levels = Annotated[
+    Listed[Any],
+    Field(min_length=1, description=_LEVELS, json_schema_extra={"type": ["array", "string"], "pattern": r"^\$\{.+\}$"}),
+]
+#: Entries of one file over those of another that it inherits; null drops an entry.
+_Entries = Annotated[dict[str, Item], BeforeValidator(_without_null), Field(json_schema_extra=_or_null)]
+_Zip = Annotated[
+    dict[str, _Levels],
+    Field(min_length=2, description="a mapping of two keys or more to their levels, which go together"),
+    AfterValidator(_zipped),
+]
+_Exclusion = Annotated[dict[str, Any], Field(min_length=1, description="a mapping of factors, group or seed to levels")]
+_Scale = Annotated[dict[str, Any], Field(description="a mapping of dotted keys to values")]
+_Seed = Annotated[int, Field(ge=0, description="an integer from 0 on")]
+_Methods = Annotated[
+    str | Annotated[Listed[str], Field(min_length=1)],
+    Field(description="the name of a file in conf/method, or a list of them"),
+]
+
+
+class Group(Section):
+    """One comparison group: its method files (several are combined), its label, and the values and choices of parts
+    that it holds fixed."""
+
+    method: _Methods | None = None
+    label: str | int | float | None = None
+    overrides: Annotated[dict[str, Any], BeforeValidator(lambda value: value or {})] = Field(
+        {}, description="a mapping of dotted keys to values, such as {method.rho: 0.3}"
+    )
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Its method files."""
+        return (self.method,) if isinstance(self.method, str) else self.method or ()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values that it holds fixed, by dotted key."""
+        return {key: value for key, value in self.overrides.items() if "/" not in key}
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The choices of parts that it holds fixed, by group of files."""
+        return {key: choice for key, choice in self.overrides.items() if "/" in key}
+
+
+class ExperimentSpec(Section):
     """An experiment as its file and the command line declare it.
 
-    zips: factors of several keys whose levels go together, by a name that the file gives; exclude: for each exclusion
-    levels by key.
+    zip: factors of several keys whose levels go together, by a name that the file gives; exclude: for each exclusion
+    levels by key; scales: values by dotted key at each scale.
     """
 
-    name: str
-    where: str
-    groups: Mapping[str, Group]
-    baseline: str | None
-    factors: Mapping[str, tuple[Any, ...]]
-    zips: Mapping[str, Mapping[str, tuple[Any, ...]]]
-    exclude: tuple[Mapping[str, Any], ...]
-    seeds: tuple[int, ...]
-    scales: Mapping[str, Mapping[str, Any]]
+    name: Annotated[str, Field(pattern=f"^{_NAME}$", description=_FOLDER)]
+    groups: Annotated[_Entries[Group], BeforeValidator(_text_keys)] = Field(
+        {}, description="a mapping of group names to {method, label, overrides}"
+    )
+    baseline: str | None = Field(None, description="the name of a group, or null")
+    factors: _Entries[Annotated[_Levels, AfterValidator(_distinct_levels)]] = Field(
+        {}, description="a mapping of keys to lists of levels"
+    )
+    zip: _Entries[_Zip] = Field({}, description="a mapping of names to factors whose levels go together")
+    exclude: Listed[_Exclusion] = Field(
+        (), description="a list of mappings of factors, group or seed to the levels left out"
+    )
+    seeds: Annotated[Listed[_Seed], Field(min_length=1)] | None = Field(
+        None, description="a list of one seed or more, such as [0, 1, 2]"
+    )
+    scales: _Entries[_Scale] = Field(
+        {}, description="a mapping of scales to dotted keys and their values, such as {tiny: {trainer.steps: 200}}"
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name in _RESERVED:
+            raise refusal(f"must be {_FOLDER}", "give the experiment another name")
+        return name
+
+    @field_validator("groups")
+    @classmethod
+    def _are_told_apart(cls, groups: dict[str, Group]) -> dict[str, Group]:
+        """Groups without a label have their name as label."""
+        labelled: dict[str, Group] = {}
+        wrong: list[tuple[tuple[str, ...], str, PydanticCustomError]] = []
+        for name, group in groups.items():
+            if not re.fullmatch(_NAME, name):
+                rule = "a group's name has up to 100 letters, digits and _ . + -"
+                wrong.append(((name,), name, refusal(rule, "rename it", False)))
+            label = str(group.label or name)
+            for other in (other for other, own in labelled.items() if own.label == label):
+                rule = f"group {other} has this label, and the report could not tell the two apart"
+                wrong.append(((name, "label"), label, refusal(rule, "write another")))
+            labelled[name] = group.model_copy(update={"label": label})
+        if wrong:
+            raise refusals(wrong)
+        return labelled
+
+    @field_validator("baseline")
+    @classmethod
+    def _is_a_group(cls, baseline: str | None, info: ValidationInfo) -> str | None:
+        groups = list(info.data.get("groups", [baseline]))
+        if baseline is not None and baseline not in groups:
+            fix = closest(baseline, groups, otherwise="name a group, or null for none")
+            raise refusal(f"the baseline is one of the groups: {', '.join(groups)}", fix)
+        return baseline
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_once(cls, seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        for seed in seeds or ():
+            if seeds is not None and seeds.count(seed) > 1:
+                raise refusal(f"seed {seed} is named twice", "name each seed once")
+        return seeds
 
     @property
     def multiplied(self) -> frozenset[str]:
         """The keys of all factors and zips."""
-        return frozenset([*self.factors, *(key for keys in self.zips.values() for key in keys)])
+        return frozenset([*self.factors, *(key for keys in self.zip.values() for key in keys)])
 
 
-def declared(
-    section: Mapping[str, Any], seed: Any, method: str, arguments: Arguments, where: str, problems: list[Problem]
-) -> Declared:
-    """Read the section. `method` is the method chosen by default; `where` the experiment's file.
+def read(
+    section: Mapping[str, Any], seed: Any, method: str, arguments: Arguments, where: str, problems: Diagnostics
+) -> ExperimentSpec:
+    """Read the section with what the command line says of it. method: the one chosen by default; where: the
+    experiment's file.
 
     Every breach is added to `problems`; the parts that could not be read are left out of the result.
     """
-    for key in section:
-        if key not in _KEYS:
-            _unknown(where, f"experiment.{key}", str(key), _KEYS, problems)
-    name = section.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
-        rule = f"a folder name of up to 100 letters, digits and _ . + -, and not {', '.join(_RESERVED)}"
-        problems.append(Problem(where, "experiment.name", shown(name), rule, "give the experiment a name"))
-        name = "unnamed"
-    groups = _groups(section.get("groups") or {}, method, arguments, where, problems)
-    baseline = section.get("baseline")
-    if baseline is not None and not (isinstance(baseline, str) and baseline in groups):
-        rule = f"the baseline is one of the groups: {', '.join(groups)}"
-        close = nearest(str(baseline), list(groups))
-        fix = f"use {close}" if close else "name a group, or null for none"
-        problems.append(Problem(where, "experiment.baseline", shown(baseline), rule, fix))
-        baseline = None
-    return Declared(
-        name=name,
-        where=where,
-        groups=groups,
-        baseline=baseline,
-        factors=_factors(section.get("factors") or {}, where, problems),
-        zips=_zips(section.get("zip") or {}, where, problems),
-        exclude=_exclude(section.get("exclude") or [], where, problems),
-        seeds=_seeds(section.get("seeds"), seed, arguments, where, problems),
-        scales=_scales(section.get("scales") or {}, where, problems),
-    )
-
-
-def _unknown(where: str, key: str, name: str, known: tuple[str, ...], problems: list[Problem]) -> None:
-    close = nearest(name, known)
-    fix = f"write {close}" if close else "remove it"
-    problems.append(Problem(where, key, None, f"no such key; allowed: {', '.join(known)}", fix))
-
-
-def _groups(value: Any, method: str, arguments: Arguments, where: str, problems: list[Problem]) -> dict[str, Group]:
-    if not isinstance(value, Mapping):
-        rule = "a mapping of group names to {method, label, overrides}"
-        problems.append(Problem(where, "experiment.groups", shown(value), rule, "write NAME: {method: FILE}"))
-        return {}
-    if not value and arguments.experiments != [None]:
-        problems.append(Problem(where, "experiment.groups", shown(value), "empty", "write NAME: {method: FILE}"))
-        return {}
-    if not value:
-        chosen = {"+".join(files): files for files in arguments.methods or [(method,)]}
-        return {name: Group(name, files, name, {}, {}) for name, files in chosen.items()}
-    if arguments.methods is not None:
-        rule = "this experiment's groups choose their own methods"
+    given = {str(key): value for key, value in section.items() if value is not None}
+    if not given.get("groups") and arguments.experiments == [None]:
+        chosen = arguments.methods or [(method,)]
+        given["groups"] = {"+".join(files): {"method": list(files)} for files in chosen}
+    elif given.get("groups") == {}:
+        problems.add(where, "experiment.groups", "{}", "empty", "write NAME: {method: FILE}")
+    elif arguments.methods is not None:
+        named = ", ".join(map("+".join, arguments.methods))
         fix = f"drop it, or run one method without experiment=; the groups are in {where}"
-        problems.append(Problem("command line", "method", ", ".join(map("+".join, arguments.methods)), rule, fix))
-    groups: dict[str, Group] = {}
-    for raw, item in value.items():
-        name, at = str(raw), f"experiment.groups.{raw}"
-        if not _NAME.fullmatch(name):
-            rule = "a group's name has up to 100 letters, digits and _ . + -"
-            problems.append(Problem(where, at, None, rule, "rename it"))
-        if name in groups:
-            problems.append(Problem(where, at, None, "two groups have this name", "rename one"))
-            continue
-        if not isinstance(item, Mapping):
-            problems.append(
-                Problem(where, at, shown(item), "a mapping {method, label, overrides}", "write {method: FILE}")
-            )
-            continue
-        for key in item:
-            if key not in _GROUP_KEYS:
-                _unknown(where, f"{at}.{key}", str(key), _GROUP_KEYS, problems)
-        methods = item.get("method", method)
-        names = methods if isinstance(methods, (list, tuple)) else [methods]
-        if not names or not all(isinstance(one, str) for one in names):
-            rule = "the name of a file in conf/method, or a list of them"
-            problems.append(Problem(where, f"{at}.method", shown(methods), rule, "write method: c0_grpo"))
-            continue
-        overrides = item.get("overrides") or {}
-        if not isinstance(overrides, Mapping):
-            rule = "a mapping of dotted keys to values"
-            problems.append(Problem(where, f"{at}.overrides", shown(overrides), rule, "write {method.rho: 0.3}"))
-            overrides = {}
-        values = {str(key): level for key, level in overrides.items() if "/" not in str(key)}
-        choices = {str(key): level for key, level in overrides.items() if "/" in str(key)}
-        label = str(item.get("label") or name)
-        other = next((one.name for one in groups.values() if one.label == label), None)
-        if other is not None:
-            rule = f"group {other} has this label, and the report could not tell the two"
-            problems.append(Problem(where, f"{at}.label", shown(label), rule, "write another"))
-        groups[name] = Group(name, tuple(names), label, values, choices)
-    return groups
-
-
-def _factors(value: Any, where: str, problems: list[Problem]) -> dict[str, tuple[Any, ...]]:
-    if not isinstance(value, Mapping):
-        rule = "a mapping of keys to lists of levels"
-        problems.append(Problem(where, "experiment.factors", shown(value), rule, "write KEY: [LEVEL, LEVEL]"))
-        return {}
-    factors: dict[str, tuple[Any, ...]] = {}
-    for key, levels in value.items():
-        at = f"experiment.factors.{key}"
-        if not _listed(levels, where, at, problems):
-            continue
-        if len(distinct(levels)) < len(levels):
-            problems.append(Problem(where, at, shown(levels), "a level is named twice", "name each level once"))
-        else:
-            factors[str(key)] = tuple(levels)
-    return factors
-
-
-def _listed(levels: Any, where: str, at: str, problems: list[Problem]) -> bool:
-    if isinstance(levels, (list, tuple)) and levels:
-        return True
-    problems.append(Problem(where, at, shown(levels), "a list of one level or more", "write [LEVEL, LEVEL]"))
-    return False
-
-
-def _zips(value: Any, where: str, problems: list[Problem]) -> dict[str, dict[str, tuple[Any, ...]]]:
-    """Each sound zip: two keys or more, each with as many levels as the others, no combination twice."""
-    fix = "write NAME: {KEY: [LEVEL, LEVEL], OTHER: [LEVEL, LEVEL]}"
-    if not isinstance(value, Mapping):
-        rule = "a mapping of names to factors whose levels go together"
-        problems.append(Problem(where, "experiment.zip", shown(value), rule, fix))
-        return {}
-    zips: dict[str, dict[str, tuple[Any, ...]]] = {}
-    for name, keys in value.items():
-        at = f"experiment.zip.{name}"
-        if not isinstance(keys, Mapping) or len(keys) < 2:
-            rule = "a mapping of two keys or more to their levels, which go together"
-            problems.append(Problem(where, at, shown(keys), rule, fix))
-            continue
-        if not all([_listed(levels, where, f"{at}.{key}", problems) for key, levels in keys.items()]):
-            continue
-        counts = {str(key): len(levels) for key, levels in keys.items()}
-        if len(set(counts.values())) > 1:
-            said = ", ".join(f"{key} has {count}" for key, count in counts.items())
-            rule = "the levels of a zip go together, so each key has as many as the others"
-            problems.append(Problem(where, at, said, rule, "add or remove levels"))
-        elif len(distinct(list(zip(*keys.values(), strict=True)))) < max(counts.values()):
-            rule = "a combination of levels is named twice"
-            problems.append(Problem(where, at, shown(dict(keys)), rule, "name each once"))
-        else:
-            zips[str(name)] = {str(key): tuple(levels) for key, levels in keys.items()}
-    return zips
-
-
-def _exclude(value: Any, where: str, problems: list[Problem]) -> tuple[Mapping[str, Any], ...]:
-    good = isinstance(value, (list, tuple)) and all(isinstance(one, Mapping) and one for one in value)
-    if good:
-        return tuple({str(key): level for key, level in one.items()} for one in value)
-    rule = "a list of mappings of factors, group or seed to the levels left out"
-    fix = "write [{group: NAME, KEY: LEVEL}]"
-    problems.append(Problem(where, "experiment.exclude", shown(value), rule, fix))
-    return ()
-
-
-def _scales(value: Any, where: str, problems: list[Problem]) -> dict[str, Mapping[str, Any]]:
-    if not isinstance(value, Mapping) or not all(isinstance(values, Mapping) for values in value.values()):
-        rule = "a mapping of scales to dotted keys and their values"
-        fix = "write {tiny: {trainer.steps: 200}}"
-        problems.append(Problem(where, "experiment.scales", shown(value), rule, fix))
-        return {}
-    return {str(scale): {str(key): level for key, level in values.items()} for scale, values in value.items()}
-
-
-def _seeds(value: Any, seed: Any, arguments: Arguments, where: str, problems: list[Problem]) -> tuple[int, ...]:
-    key = "experiment.seeds"
+        problems.add(COMMAND_LINE, "method", named, "this experiment's groups choose their own methods", fix)
+    where_seeds = where
     if arguments.seeds is not None:
-        where, key, value = "command line", "seed", arguments.seeds
-    elif value is None:
-        where, key, value = "conf/config.yaml", "seed", [seed]
-    if not isinstance(value, (list, tuple)) or not value:
-        problems.append(Problem(where, key, shown(value), "a list of one seed or more", "write [0, 1, 2]"))
-        return ()
-    good = [one for one in value if _is_seed(one)]
-    if len(good) < len(value):
-        bad = next(one for one in value if not _is_seed(one))
-        problems.append(Problem(where, key, shown(bad), "a seed is an integer from 0 on", "write for example 0, 1, 2"))
-    if len(set(good)) < len(good):
-        twice = next(one for one in good if good.count(one) > 1)
-        problems.append(Problem(where, key, shown(value), f"seed {twice} is named twice", "name each seed once"))
-    return tuple(dict.fromkeys(good))
+        given["seeds"], where_seeds = arguments.seeds, COMMAND_LINE
+    elif "seeds" not in given:
+        given["seeds"], where_seeds = [seed], "conf/config.yaml"
+    found, spec = _sound(given)
+    for breach in found:
+        if breach.key.startswith("experiment.seeds") and where_seeds != where:
+            report(problems, where_seeds, breach, "seed")
+        else:
+            report(problems, arguments.origin(breach.key, where), breach)
+    groups = {name: group.model_copy(update={"method": group.method or method}) for name, group in spec.groups.items()}
+    return spec.model_copy(update={"groups": groups})
 
 
-def _is_seed(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _sound(section: dict[str, Any]) -> tuple[list[Breach], ExperimentSpec]:
+    """Every breach of a section, and the section without the entries that have one."""
+    found: list[Breach] = []
+    while True:
+        try:
+            return found, ExperimentSpec.model_validate(section)
+        except ValidationError as error:
+            found = found or explain(error, ExperimentSpec, "experiment")
+            for name, *below in (one["loc"] for one in error.errors()):
+                value = section.pop(str(name), None)
+                if name == "name":
+                    section["name"] = "unnamed"
+                elif name == "seeds":
+                    listed = value if isinstance(value, (list, tuple)) else ()
+                    seeds = [seed for seed in listed if type(seed) is int and seed >= 0]
+                    section["seeds"] = list(dict.fromkeys(seeds)) or [0]
+                elif isinstance(value, Mapping) and below:
+                    kept = {key: entry for key, entry in value.items() if str(key) != str(below[0])}
+                    section |= {str(name): kept} if len(kept) < len(value) else {}
 
 
-# ---------------------------------------------------------------- what a file takes over from another's
+# ---------------------------------------------------------------- what a file inherits from another
 
 # Through Hydra's `defaults: [other, _self_]`, which merges the two: mappings key by key, anything else whole. A null
 # drops an entry: `groups: {C2: null}`.
-EXPERIMENT = ("groups", "factors", "zip", "scales")
-ANALYSIS = ("hypotheses",)
 
 
-def kept(
-    at: str,
-    parts: Sequence[str],
-    section: Mapping[str, Any],
-    files: Sequence[Mapping[str, Any]],
-    where: str,
-    problems: list[Problem],
+def check_dropped(
+    at: str, section: Mapping[str, Any], files: Iterable[Mapping[str, Any]], where: str, problems: Diagnostics
 ) -> dict[str, Any]:
-    """A merged section without the entries of its `parts` that are dropped.
+    """A merged section without the entries that a null drops. Every null for what no file declares is a problem.
 
-    at: the section's key; files: the same sections of the composition's files, unmerged. A null for what none of them
-    declares is added to `problems`.
+    at: the section's key; files: the same section in each file of the composition, unmerged.
     """
     result = dict(section)
-    for part in parts:
+    for part in _INHERITED[at]:
         entries = section.get(part)
         if not isinstance(entries, Mapping):
             continue
-        declared = {
-            str(name)
-            for file in files
-            if isinstance(file.get(part), Mapping)
-            for name, entry in file[part].items()
-            if entry is not None
-        }
+        parts = [file[part] for file in files if isinstance(file.get(part), Mapping)]
+        declared = sorted({str(name) for own in parts for name, entry in own.items() if entry is not None})
         for name in [str(name) for name, entry in entries.items() if entry is None and str(name) not in declared]:
-            close = nearest(name, sorted(declared))
+            others = f"; declared: {', '.join(declared)}" if declared else ""
+            fix = closest(name, declared, otherwise=f"remove it, or say what it is{others}")
             rule = "null drops what another file declares, and none does"
-            others = f"; declared: {', '.join(sorted(declared))}" if declared else ""
-            fix = f"write {close}" if close else f"remove it, or say what it is{others}"
-            problems.append(Problem(where, f"{at}.{part}.{name}", None, rule, fix))
+            problems.add(where, f"{at}.{part}.{name}", None, rule, fix)
         result[part] = {name: entry for name, entry in entries.items() if entry is not None}
     return result
 
 
-def own_name(section: Mapping[str, Any], source: str | None, where: str, problems: list[Problem]) -> None:
-    """Add a problem when the experiment's name is another file's, and so its folder. source: the file that set it."""
+def check_name(name: str, source: str | None, where: str, problems: Diagnostics) -> None:
+    """Add a problem when the experiment's name, and so its folder, is another file's. source: the file that set it."""
     if source is not None and source != where and source.startswith(f"{where.rpartition('/')[0]}/"):
         rule = f"{source} has this name, and its plan and report lie in the folder of that name"
-        problems.append(Problem(where, "experiment.name", str(section.get("name")), rule, "give this one its own name"))
+        problems.add(where, "experiment.name", name, rule, "give this one its own name")

@@ -1,7 +1,7 @@
-"""The factors and exclusions of one experiment, as its file and the command line have them, checked.
+"""The factors and exclusions of one experiment, as its file and the command line declare them, checked.
 
 The command line has the last word: its sweeps replace a factor's levels, its single values remove the factor, and a key
-that it takes leaves its zip.
+that it sets leaves its zip.
 """
 
 from __future__ import annotations
@@ -10,172 +10,143 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.config import schema
+from analysis.spec.validation import closest
 from launcher.config.identity import SECTIONS
-from launcher.errors import Problem
 from launcher.planning import method_parts, overrides
 from launcher.planning.design import Exclusion, Factor, distinct, equal
-from launcher.planning.experiment_spec import Declared
-from launcher.planning.variants import Workshop
-from launcher.text import nearest
-
-_BESIDE = ("group", "seed")  # what an exclusion may name beside factors
+from launcher.planning.experiment_spec import ExperimentSpec
+from launcher.planning.schema import brief
+from launcher.planning.variants import PlanningContext
 
 
 @dataclass(frozen=True)
 class Factors:
     """What multiplies an experiment's groups, and what is left out of that.
 
-    excluded: each exclusion with the place that declares it, or None when the command line changed what it speaks of,
-    so that it need not match anything.
+    choices, values: the levels of each key over a configuration group, and of each other key; excluded: each exclusion
+    with the key that declares it, or None when the command line changed what it speaks of, so that it need not match
+    anything.
     """
 
     factors: tuple[Factor, ...]
+    choices: Mapping[str, list[Any]]
+    values: Mapping[str, list[Any]]
     excluded: tuple[tuple[Exclusion, str | None], ...]
 
     @property
-    def choices(self) -> dict[str, list[Any]]:
-        """The levels of each factor over a configuration group, by key."""
-        return self._levels(lambda factor: factor.choices)
-
-    @property
-    def values(self) -> dict[str, list[Any]]:
-        """The levels of each other factor, by key."""
-        return self._levels(lambda factor: factor.values)
-
-    @property
     def levels(self) -> dict[str, list[Any]]:
-        """All of them: those over configuration groups come first."""
+        """The levels of every key: those over configuration groups come first."""
         return {**self.choices, **self.values}
 
-    def _levels(self, keys: Any) -> dict[str, list[Any]]:
-        return {
-            key: distinct([level[factor.keys.index(key)] for level in factor.levels])
-            for factor in self.factors
-            for key in keys(factor)
-        }
 
-
-def resolve(workshop: Workshop, wanted: Declared) -> Factors:
-    """The factors of an experiment. Every breach is added to the workshop's problems."""
-    return _Resolution(workshop, wanted).resolve()
+def resolve(context: PlanningContext, spec: ExperimentSpec, where: str) -> Factors:
+    """The factors of an experiment, whose file is `where`. Every breach is added to the context's problems."""
+    return _Resolution(context, spec, where).resolve()
 
 
 class _Resolution:
-    """The life of one reading."""
+    """Reads the factors of one experiment."""
 
-    def __init__(self, workshop: Workshop, wanted: Declared) -> None:
-        self._wanted, self._arguments = wanted, workshop.arguments
-        self._composer, self._problems = workshop.composer, workshop.problems
+    def __init__(self, context: PlanningContext, spec: ExperimentSpec, where: str) -> None:
+        self._spec, self._where, self._arguments = spec, where, context.arguments
+        self._composer, self._problems = context.composer, context.problems
 
     def resolve(self) -> Factors:
-        said = self._arguments
-        taken = [*said.values, *said.choices, *said.choice_factors, *said.value_factors]
         declared = [
-            *(({key: levels}, f"experiment.factors.{key}") for key, levels in self._wanted.factors.items()),
-            *((keys, f"experiment.zip.{name}") for name, keys in self._wanted.zips.items()),
+            *(({key: levels}, f"experiment.factors.{key}") for key, levels in self._spec.factors.items()),
+            *((keys, f"experiment.zip.{name}") for name, keys in self._spec.zip.items()),
         ]
-        read = [self._factor(keys, at) for keys, at in declared]
-        self._named_twice([factor for factor in read if factor is not None])
-        kept = [factor.without(taken) for factor in read if factor is not None]
+        read = [factor for keys, at in declared if (factor := self._factor(keys, at)) is not None]
+        places = [key for factor in read for key in factor.keys]
+        for key in dict.fromkeys(key for key in places if places.count(key) > 1):
+            self._add(f"experiment.zip: {key}", None, "two factors, or zips, have this key", "keep it in one of them")
         swept = [
-            *(Factor((key,), (), tuple((one,) for one in levels)) for key, levels in said.choice_factors.items()),
-            *(Factor((), (key,), tuple((one,) for one in levels)) for key, levels in said.value_factors.items()),
+            *(Factor((key,), (), tuple((one,) for one in own)) for key, own in self._arguments.choice_factors.items()),
+            *(Factor((), (key,), tuple((one,) for one in own)) for key, own in self._arguments.value_factors.items()),
         ]
-        # A sweep of a declared factor stays in its place.
-        places = [key for factor in read if factor is not None for key in factor.keys]
-        last = len(places)
+        kept = [factor.without(self._arguments.keys) for factor in read]
         factors = [*(factor for factor in kept if factor is not None), *swept]
-        factors.sort(key=lambda factor: min(places.index(key) if key in places else last for key in factor.keys))
-        found = Factors(tuple(factors), ())
-        return Factors(found.factors, tuple(self._exclusions(found)))
+        # A sweep of a declared factor stays in its place.
+        factors.sort(key=lambda factor: min(places.index(key) if key in places else len(places) for key in factor.keys))
+        choices, values = (
+            {
+                key: distinct([level[factor.keys.index(key)] for level in factor.levels])
+                for factor in factors
+                for key in getattr(factor, kind)
+            }
+            for kind in ("choices", "values")
+        )
+        return Factors(tuple(factors), choices, values, tuple(self._exclusions({**choices, **values})))
+
+    def _add(self, at: str, value: str | None, rule: str, fix: str) -> None:
+        self._problems.add(self._where, at, value, rule, fix)
 
     def _factor(self, keys: Mapping[str, Sequence[Any]], at: str) -> Factor | None:
         """One declared factor; None (and problems) when a key cannot be one."""
         choices: dict[str, list[Any]] = {}
         values: dict[str, list[Any]] = {}
         for key, levels in keys.items():
-            place = at if len(keys) == 1 else f"{at}.{key}"
+            at_key = at if len(keys) == 1 else f"{at}.{key}"
             if self._composer.is_group(key):
-                spelled = self._choice(key, levels, place)
+                spelled = self._choice(key, levels, at_key)
                 if spelled is None:
                     return None
                 choices[key] = spelled
             elif key.partition(".")[0] in SECTIONS and key != "seed":
                 values[key] = list(levels)
             else:
-                rule = "this key cannot be a factor"
-                seeds = "declare seeds under experiment.seeds"
-                fix = seeds if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
-                self._problems.append(Problem(self._wanted.where, place, schema.brief(list(levels)), rule, fix))
+                fix = "declare seeds under experiment.seeds" if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
+                self._add(at_key, brief(list(levels)), "this key cannot be a factor", fix)
                 return None
         columns = [*choices.values(), *values.values()]
         return Factor(tuple(choices), tuple(values), tuple(zip(*columns, strict=True)))
 
     def _choice(self, key: str, levels: Sequence[Any], at: str) -> list[str] | None:
         if key in ("method", "experiment", *overrides.WHOLE_GROUPS):
-            fix = "declare one group a method" if key == "method" else "remove it"
-            rule = f"{key} is not a factor"
-            self._problems.append(Problem(self._wanted.where, at, schema.brief(levels), rule, fix))
+            fix = "declare one group for each method" if key == "method" else "remove it"
+            self._add(at, brief(list(levels)), f"{key} is not a factor", fix)
             return None
-        spelled = [
-            overrides.choice_levels(self._composer, key, [one], self._wanted.where, at, self._problems)
-            for one in levels
-        ]
-        return None if None in spelled else [one for own in spelled for one in own or []]
-
-    def _named_twice(self, factors: Sequence[Factor]) -> None:
-        seen: set[str] = set()
-        for key in [key for factor in factors for key in factor.keys]:
-            if key in seen:
-                rule = "two factors, or zips, have this key"
-                fix = "keep it in one of them"
-                self._problems.append(Problem(self._wanted.where, f"experiment.zip: {key}", None, rule, fix))
-            seen.add(key)
+        return overrides.choice_levels(self._composer, key, levels, self._where, at, self._problems)
 
     # ------------------------------------------------------------ exclusions
 
-    def _exclusions(self, factors: Factors) -> list[tuple[Exclusion, str | None]]:
-        said = self._arguments
-        changed = {*said.values, *said.choices, *said.choice_factors, *said.value_factors}
-        if said.seeds is not None:
-            changed.add("seed")
+    def _exclusions(self, levels: Mapping[str, Any]) -> list[tuple[Exclusion, str | None]]:
+        arguments = self._arguments
+        changed = arguments.keys | ({"seed"} if arguments.seeds is not None else set())
         levels = {
-            **factors.levels,
-            **{key: [value] for key, value in (*said.choices.items(), *said.values.items())},
-            "group": list(self._wanted.groups),
-            "seed": list(self._wanted.seeds),
+            **levels,
+            **{key: [value] for key, value in (*arguments.choices.items(), *arguments.values.items())},
+            "group": list(self._spec.groups),
+            "seed": list(self._spec.seeds or ()),
         }
-        found: list[tuple[Exclusion, str | None]] = []
-        for number, raw in enumerate(self._wanted.exclude):
+        exclusions: list[tuple[Exclusion, str | None]] = []
+        for number, declared in enumerate(self._spec.exclude):
             at = f"experiment.exclude[{number}]"
-            read = {key: self._alternatives(key, value) for key, value in raw.items()}
+            read = {key: self._alternatives(key, value) for key, value in declared.items()}
             sound = [self._known(key, own, levels, f"{at}.{key}", key in changed) for key, own in read.items()]
             if all(sound):
-                found.append((Exclusion(read), None if changed & set(raw) else at))
-        return found
+                exclusions.append((Exclusion(read), None if changed & set(declared) else at))
+        return exclusions
 
     def _alternatives(self, key: str, value: Any) -> tuple[Any, ...]:
-        """The levels an exclusion names for a key: a list of them, or one."""
+        """The levels that an exclusion names for a key: a list of them, or one."""
         if method_parts.is_list_part(self._composer, key):
             several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
-            listed = list(value) if several else [value]
-            return tuple(method_parts.spelled([one] if isinstance(one, str) else map(str, one)) for one in listed)
+            choices = list(value) if several else [value]
+            return tuple(method_parts.spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
         return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
     def _known(self, key: str, own: Sequence[Any], levels: Mapping[str, Any], at: str, changed: bool) -> bool:
+        if changed:
+            return True
         if key not in levels:
-            if changed:
-                return True
-            close = nearest(key, list(levels))
-            rule = f"no factor of this experiment; it has {', '.join(levels)}"
-            fix = f"write {close}" if close else "name a factor, group or seed"
-            self._problems.append(Problem(self._wanted.where, at, schema.brief(list(own)), rule, fix))
+            rule = f"not a factor of this experiment; it has {', '.join(levels)}"
+            fix = closest(key, list(levels), otherwise="name a factor, group or seed")
+            self._add(at, brief(list(own)), rule, fix)
             return False
-        unknown = [] if changed else [one for one in own if not any(equal(one, level) for level in levels[key])]
+        unknown = [one for one in own if not any(equal(one, level) for level in levels[key])]
         for one in unknown:
-            close = nearest(str(one), [str(level) for level in levels[key]])
-            rule = f"no level of {key}; its levels are {', '.join(map(str, levels[key]))}"
-            fix = f"write {close}" if close else "correct the level, or remove the exclusion"
-            self._problems.append(Problem(self._wanted.where, at, schema.brief(one), rule, fix))
+            names = list(map(str, levels[key]))
+            fix = closest(str(one), names, otherwise="correct the level, or remove the exclusion")
+            self._add(at, brief(one), f"not a level of {key}; its levels are {', '.join(names)}", fix)
         return not unknown

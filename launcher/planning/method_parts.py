@@ -12,9 +12,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from launcher.config import schema as validate
+from analysis.spec.validation import words
 from launcher.config.hydra_compose import ERRORS, Composed, Composer
-from launcher.errors import Problem
+from launcher.errors import Diagnostics
+from launcher.planning import schema
 from launcher.text import shown
 
 BASELINE = "c0_grpo"
@@ -26,11 +27,11 @@ def parts(composer: Composer) -> list[str]:
 
 
 def list_parts(composer: Composer) -> list[str]:
-    """The parts of which a method takes any subset: those that are a mapping, by choice, in the baseline."""
+    """The parts of which a method takes any subset: in the baseline they are mappings by choice."""
     try:
         baseline = _section(composer, [f"method={BASELINE}"])
     except ERRORS:
-        return []  # nothing composes without the baseline, and the plan says so
+        return []  # without the baseline nothing composes, and the plan reports that
     return [part for part in parts(composer) if isinstance(baseline.get(part), Mapping)]
 
 
@@ -40,7 +41,7 @@ def is_list_part(composer: Composer, group: str) -> bool:
 
 
 def spelled(choices: Iterable[str]) -> str:
-    """A choice of a list part as Hydra's overrides spell it; one text for equal subsets."""
+    """A choice of a list part in the form of Hydra's overrides; equal subsets give one text."""
     return f"[{','.join(sorted(set(choices)))}]"
 
 
@@ -50,7 +51,7 @@ def chosen_parts(composer: Composer, method: str) -> dict[str, str]:
 
 
 def chosen(composer: Composer, composed: Composed) -> dict[str, str]:
-    """The choice that a composition makes for each part, as Hydra's overrides spell it."""
+    """The choice that a composition makes for each part, in the form of Hydra's overrides."""
     single = {
         key.removeprefix("method/"): value
         for key, value in composed.choices.items()
@@ -73,11 +74,11 @@ class Requirement:
         return bool(Draft202012Validator(self.schema).is_valid(value))
 
     def rule(self) -> str:
-        """The requirement as a message says it: must be none, for loss=sft has no importance ratios."""
-        return f"must be {validate.words(self.schema)}"
+        """The requirement in words: must be none, because loss=sft has no importance ratios."""
+        return f"must be {words(self.schema)}"
 
     def fix(self, composer: Composer) -> str:
-        """What to choose instead: the files of the part that meet the requirement, or another file than this one."""
+        """What to choose instead: a file of the part that meets the requirement, or another file than this one."""
         other = f"another method/{self.by} than {self.choice}"
         if self.part in list_parts(composer):
             return f"choose method/{self.part}=[], or {other}" if self.met({}) else f"choose {other}"
@@ -89,7 +90,7 @@ class Requirement:
 def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requirement]:
     """What the parts chosen by a composition need of each other.
 
-    Each file's fragments by themselves: merged, as Hydra merges `allowed`, two for one part would become a third.
+    The fragments are read file by file: Hydra would merge those of two files for one part into another fragment.
     """
     known = parts(composer)
     found = []
@@ -97,23 +98,21 @@ def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requireme
         group, _, choice = file.path.rpartition("/")
         by = group.removeprefix("method/")
         if file.package == "method" and by in known:
-            fragments = file.content.get(validate.ALLOWED) or {}
+            fragments = file.content.get(schema.ALLOWED) or {}
             found += [Requirement(by, choice, part, fragments[part]) for part in known if part in fragments]
     return found
 
 
 def own_values(composer: Composer, method: str) -> dict[str, Any]:
     """The values, by dotted key, that a method file sets itself, beyond what its parts bring."""
-    overrides = [
-        f"method={BASELINE}",
-        *(f"method/{part}={choice}" for part, choice in chosen_parts(composer, method).items()),
-    ]
+    choices = (f"method/{part}={choice}" for part, choice in chosen_parts(composer, method).items())
+    overrides = [f"method={BASELINE}", *choices]
     own = dict(_differences(_section(composer, [f"method={method}"]), _section(composer, overrides)))
     return {key: value for key, value in own.items() if key != "name"}
 
 
 def _section(composer: Composer, overrides: Sequence[str]) -> dict[str, Any]:
-    return validate.strip(composer.compose(overrides).tree["method"])
+    return schema.strip(composer.compose(overrides).tree["method"])
 
 
 def _differences(own: Mapping[str, Any], bare: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
@@ -126,7 +125,7 @@ def _differences(own: Mapping[str, Any], bare: Mapping[str, Any], at: str = "") 
 
 
 def combine(
-    composer: Composer, methods: Sequence[str], where: str, at: str, problems: list[Problem]
+    composer: Composer, methods: Sequence[str], where: str, at: str, problems: Diagnostics
 ) -> tuple[list[str], dict[str, tuple[Any, str]]] | None:
     """Overrides of groups, and values with the method that sets each, that compose all the methods at once.
 
@@ -136,39 +135,28 @@ def combine(
         return [f"method={methods[0]}"], {}
     baseline = chosen_parts(composer, BASELINE)
     subsets: dict[str, set[str]] = {part: set() for part in list_parts(composer)}
-    choices: dict[str, tuple[str, str]] = {}
-    values: dict[str, tuple[Any, str]] = {"name": ("+".join(methods), methods[0])}
+    taken: dict[str, tuple[Any, str]] = {"method.name": ("+".join(methods), methods[0])}
     excluding: dict[tuple[str, str], list[tuple[str, Any, Any]]] = {}
     for method in methods:
-        chosen = chosen_parts(composer, method)
+        choices = chosen_parts(composer, method)
         for part, subset in subsets.items():
-            subset.update(_names(chosen.pop(part)))
-        wanted: dict[str, Any] = {
-            f"method/{part}": choice for part, choice in chosen.items() if choice != baseline.get(part)
-        }
-        settings = own_values(composer, method)
-        for key, value in (*wanted.items(), *settings.items()):
-            taken: dict[str, tuple[Any, str]] = choices if key in wanted else values
+            subset.update(name for name in choices.pop(part).strip("[]").split(",") if name)
+        own = {f"method/{part}": choice for part, choice in choices.items() if choice != baseline.get(part)}
+        own |= {f"method.{key}": value for key, value in own_values(composer, method).items()}
+        for key, value in own.items():
             other, owner = taken.setdefault(key, (value, method))
             if other != value:
-                name = key if key in wanted else f"method.{key}"
-                excluding.setdefault((owner, method), []).append((name, other, value))
+                excluding.setdefault((owner, method), []).append((key, other, value))
     for (owner, method), both in excluding.items():
-        one, two = (" and ".join(f"{name}={pair[side]}" for name, *pair in both) for side in (0, 1))
-        rule = (
-            f"these methods exclude each other: conf/method/{owner}.yaml has {one}, conf/method/{method}.yaml has {two}"
-        )
+        one, two = (" and ".join(f"{key}={pair[side]}" for key, *pair in both) for side in (0, 1))
+        has = f"conf/method/{owner}.yaml has {one}, conf/method/{method}.yaml has {two}"
         fix = f"remove {owner} or {method} from the list"
-        problems.append(Problem(where, at, shown(list(methods)), rule, fix))
+        problems.add(where, at, shown(list(methods)), f"these methods exclude each other: {has}", fix)
     if excluding:
         return None
     overrides = [
         f"method={BASELINE}",
-        *(f"{key}={choice}" for key, (choice, _) in choices.items()),
+        *(f"{key}={choice}" for key, (choice, _) in taken.items() if "/" in key),
         *(f"method/{part}={spelled(subset)}" for part, subset in subsets.items()),
     ]
-    return overrides, {f"method.{key}": value for key, value in values.items()}
-
-
-def _names(choice: str) -> list[str]:
-    return [name for name in choice.strip("[]").split(",") if name]
+    return overrides, {key: value for key, value in taken.items() if "/" not in key}

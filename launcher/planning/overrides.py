@@ -9,14 +9,15 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from analysis.spec.validation import closest
 from launcher.config.hydra_compose import Composer
-from launcher.errors import Problem
+from launcher.errors import Diagnostics
 from launcher.planning import method_parts
-from launcher.planning.hypotheses import HYPOTHESIS
-from launcher.text import nearest, one_line
+from launcher.text import one_line
 
 COMMAND_LINE = "command line"
-# What is one for the whole experiment: it can be set, not swept.
+HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
+# Sections that hold for the whole experiment: they can be set, not swept.
 WHOLE = ("experiment", "analysis", "cluster", "tracking", "base", "multirun")
 # Hydra's flags that a value follows.
 _VALUED = ("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
@@ -39,6 +40,16 @@ class Arguments:
     choice_factors: dict[str, list[str]] = field(default_factory=dict)
     value_factors: dict[str, list[Any]] = field(default_factory=dict)
 
+    @property
+    def keys(self) -> set[str]:
+        """Every key that is set or swept, but for the experiment, its methods and its seeds."""
+        return {*self.values, *self.choices, *self.choice_factors, *self.value_factors}
+
+    def origin(self, key: str, otherwise: str) -> str:
+        """Who set a key: the command line, or else `otherwise`."""
+        mine = any(key == own or key.startswith((f"{own}.", f"{own}[")) for own in self.values)
+        return COMMAND_LINE if mine else otherwise
+
 
 def is_override(argument: str) -> bool:
     """Whether a word of the command line is an override rather than a flag or its value."""
@@ -56,88 +67,92 @@ def is_hydras(word: str) -> bool:
     return key == "hydra" or key.startswith(("hydra.", "hydra/"))
 
 
-def parse(composer: Composer, arguments: Sequence[str], problems: list[Problem]) -> Arguments:
-    """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are passed over.
+def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
+    """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are skipped.
 
-    Of two that set one key the last counts, be it a value or a sweep. `+hypothesis=NAME` adds up.
+    Of two that set one key the last counts, be it a value or a sweep. `+hypothesis=NAME` adds to the others.
     """
-    parsed = Arguments()
-    wanted: dict[str, Override] = {}
+    overrides: dict[str, Override] = {}
     for argument in arguments:
         if not is_override(argument):
-            close = nearest(argument, composer.options("experiment"))
-            rule, fix = "no override, KEY=VALUE", f"write experiment={close}" if close else "write key=value"
-            problems.append(Problem(COMMAND_LINE, argument, None, rule, fix))
+            close = closest(argument, composer.options("experiment"), "experiment=", "write key=value")
+            problems.add(COMMAND_LINE, argument, None, "not an override, KEY=VALUE", close)
             continue
         try:
             override = composer.parse(argument)
         except HydraException as error:
             rule = f"not an override in Hydra's grammar ({one_line(str(error))})"
-            problems.append(Problem(COMMAND_LINE, argument, None, rule, "write key=value; quote special characters"))
+            problems.add(COMMAND_LINE, argument, None, rule, "write key=value; quote special characters")
             continue
         key = override.key_or_group
         if is_hydras(key):
             continue
         if override.is_delete() or override.package is not None:
             rule = "a plan's keys can be set, not deleted or moved to another package"
-            problems.append(Problem(COMMAND_LINE, argument, None, rule, "write key=value"))
+            problems.add(COMMAND_LINE, argument, None, rule, "write key=value")
             continue
-        adds = key == HYPOTHESIS and override.is_add()
-        wanted[argument if adds else key] = override
-    for override in wanted.values():
+        overrides[argument if key == HYPOTHESIS and override.is_add() else key] = override
+    parsed = Arguments()
+    for override in overrides.values():
         _add(composer, parsed, override.key_or_group, override, problems)
     return parsed
 
 
-def _add(composer: Composer, parsed: Arguments, key: str, override: Override, problems: list[Problem]) -> None:
+def _add(composer: Composer, parsed: Arguments, key: str, override: Override, problems: Diagnostics) -> None:
     try:
         levels = _levels(override)
     except HydraException as error:
-        problems.append(Problem(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b"))
+        problems.add(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b")
         return
     if not levels:
-        problems.append(
-            Problem(COMMAND_LINE, override.input_line or key, None, "this names nothing", "list the values")
-        )
+        problems.add(COMMAND_LINE, override.input_line or key, None, "this names nothing", "list the values")
     elif key == "experiment" and levels == [None]:
         parsed.experiments = [None]
-    elif composer.is_group(key) and None in levels:
-        fix = f"name one, or write {key}=[]" if _takes_list(composer, key) else "name one"
-        problems.append(Problem(COMMAND_LINE, key, "null", "this group needs a choice", fix))
     elif composer.is_group(key):
-        chosen = [_listed(level) for level in levels]
-        if not _sound(composer, key, chosen, COMMAND_LINE, key, problems):
-            return
-        if key == "experiment":
-            parsed.experiments = [name for one in chosen for name in one]
-        elif key == "method":
-            parsed.methods = chosen
-        elif key == HYPOTHESIS and override.is_add():
-            parsed.more_hypotheses += [name for one in chosen for name in one]
-        elif len(chosen) == 1:
-            (parsed.choices[key],) = _spelled(composer, key, chosen)
-        elif key in WHOLE_GROUPS:
-            names = ",".join(name for one in chosen for name in one)
-            rule, fix = f"a sweep has one {key}", "choose one"
-            if key == HYPOTHESIS:
-                rule, fix = "hypotheses are of the whole sweep", f"write {key}=[{names}]"
-            problems.append(Problem(COMMAND_LINE, key, names, rule, fix))
-        else:
-            parsed.choice_factors[key] = list(dict.fromkeys(_spelled(composer, key, chosen)))
+        _add_choices(composer, parsed, key, levels, override.is_add(), problems)
     elif key == "seed":
         parsed.seeds = levels
     elif "/" in key:
         groups = [*composer.subgroups(""), *(f"method/{part}" for part in composer.subgroups("method"))]
-        close = nearest(key, groups)
-        fix = f"write {close}=..." if close else f"use one of {', '.join(groups)}"
-        problems.append(Problem(COMMAND_LINE, key, str(levels[0]), "there is no such configuration group", fix))
+        close = closest(key, groups, otherwise=f"use one of {', '.join(groups)}")
+        fix = f"{close}=..." if close.startswith("write") else close
+        problems.add(COMMAND_LINE, key, str(levels[0]), "there is no such configuration group", fix)
     elif len(levels) == 1 and not override.is_sweep_override():
         parsed.values[key] = levels[0]
     elif key.partition(".")[0] in WHOLE:
         rule = "this holds for a whole experiment and cannot be swept"
-        problems.append(Problem(COMMAND_LINE, key, str(levels), rule, "give one value"))
+        problems.add(COMMAND_LINE, key, str(levels), rule, "give one value")
     else:
         parsed.value_factors[key] = levels
+
+
+def _add_choices(
+    composer: Composer, parsed: Arguments, key: str, levels: list[Any], adds: bool, problems: Diagnostics
+) -> None:
+    if None in levels:
+        fix = f"name one, or write {key}=[]" if _takes_list(composer, key) else "name one"
+        problems.add(COMMAND_LINE, key, "null", "this group needs a choice", fix)
+        return
+    choices = choice_levels(composer, key, levels, COMMAND_LINE, key, problems)
+    if choices is None:
+        return
+    listed = [_listed(level) for level in levels]
+    names = [name for level in listed for name in level]
+    if key == "experiment":
+        parsed.experiments = [*names]
+    elif key == "method":
+        parsed.methods = listed
+    elif key == HYPOTHESIS and adds:
+        parsed.more_hypotheses += names
+    elif len(listed) == 1:
+        (parsed.choices[key],) = choices
+    elif key == HYPOTHESIS:
+        fix = f"write {key}=[{','.join(names)}]"
+        problems.add(COMMAND_LINE, key, ",".join(names), "hypotheses hold for the whole sweep", fix)
+    elif key in WHOLE_GROUPS:
+        problems.add(COMMAND_LINE, key, ",".join(names), f"a sweep has one {key}", "choose one")
+    else:
+        parsed.choice_factors[key] = list(dict.fromkeys(choices))
 
 
 def _levels(override: Override) -> list[Any]:
@@ -148,48 +163,41 @@ def _levels(override: Override) -> list[Any]:
     return [Override._convert_value(level) for level in override.sweep_iterator()]
 
 
-def choice_levels(
-    composer: Composer, key: str, levels: Sequence[Any], where: str, at: str, problems: list[Problem]
-) -> list[str] | None:
-    """A factor's levels over a group, as Hydra's overrides spell them; None (and problems) if one is no choice."""
-    chosen = [_listed(level) for level in levels]
-    return _spelled(composer, key, chosen) if _sound(composer, key, chosen, where, at, problems) else None
-
-
 def _listed(level: Any) -> tuple[str, ...]:
     return tuple(map(str, level)) if isinstance(level, (list, tuple)) else (str(level),)
-
-
-def _sound(
-    composer: Composer, key: str, chosen: list[tuple[str, ...]], where: str, at: str, problems: list[Problem]
-) -> bool:
-    unknown = [name for one in chosen for name in one if name not in composer.options(key)]
-    problems.extend(unknown_option(composer, where, at, key, name) for name in unknown)
-    if unknown or _takes_list(composer, key):
-        return not unknown
-    if () in chosen:
-        problems.append(Problem(where, at, "[]", "this group needs a choice", "name one"))
-        return False
-    several = [list(one) for one in chosen if len(one) > 1 and key != "method"]
-    if several:
-        fix = "write a,b without brackets to run each in turn"
-        problems.append(Problem(where, at, str(several[0]), "this group has one choice at a time", fix))
-    return not several
 
 
 def _takes_list(composer: Composer, key: str) -> bool:
     return key == HYPOTHESIS or method_parts.is_list_part(composer, key)
 
 
-def _spelled(composer: Composer, key: str, chosen: list[tuple[str, ...]]) -> list[str]:
+def choice_levels(
+    composer: Composer, key: str, levels: Sequence[Any], where: str, at: str, problems: Diagnostics
+) -> list[str] | None:
+    """Levels over a configuration group, as Hydra's overrides spell them; None (and problems) if one is not a
+    choice."""
+    choices = [_listed(level) for level in levels]
+    unknown = [name for names in choices for name in names if name not in composer.options(key)]
+    for name in unknown:
+        unknown_option(composer, where, at, key, name, problems)
+    if unknown:
+        return None
     if _takes_list(composer, key):
-        return list(map(method_parts.spelled, chosen))
-    return [name for one in chosen for name in one]
+        return list(map(method_parts.spelled, choices))
+    if () in choices:
+        problems.add(where, at, "[]", "this group needs a choice", "name one")
+        return None
+    several = [list(names) for names in choices if len(names) > 1 and key != "method"]
+    if several:
+        fix = "write a,b without brackets to run each in turn"
+        problems.add(where, at, str(several[0]), "this group has one choice at a time", fix)
+        return None
+    return [name for names in choices for name in names]
 
 
-def unknown_option(composer: Composer, where: str, key: str, group: str, name: str) -> Problem:
-    """The problem of a choice that a group does not offer."""
+def unknown_option(composer: Composer, where: str, key: str, group: str, name: str, problems: Diagnostics) -> None:
+    """Add the problem of a choice that a group does not offer."""
     options = composer.options(group)
-    close = nearest(name, options)
     rule = f"there is no conf/{group}/{name}.yaml; available: {', '.join(options)}"
-    return Problem(where, key, name, rule, f"use {close}" if close else "use one of these, or add the file")
+    fix = closest(name, options, otherwise="use one of these, or add the file")
+    problems.add(where, key, name, rule, fix.replace("write ", "use ", 1))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired
+
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
 
 from launcher.config.verl_tree import Base
-from launcher.run import folder
 
 
 @dataclass(frozen=True)
@@ -21,29 +23,42 @@ class PlannedRun:
     config: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(BaseModel, frozen=True):
     """A run's place in an experiment; several entries may share one run. `factors` by label."""
 
     id: str
     group: str
     seed: int
-    factors: Mapping[str, Any]
+    factors: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment's plan: what multirun/<name>/plan.json holds."""
+class PlannedGroup(TypedDict):
+    """A group as the plan has it. method: a list of several that are combined; absent in an imported experiment."""
 
-    name: str
+    label: str
+    method: NotRequired[str | list[str]]
+
+
+class FactorLevels(TypedDict):
+    """A factor as the plan has it. label: the shortest unique ending of its key; absent in an imported experiment."""
+
+    label: NotRequired[str]
+    levels: list[Any]
+
+
+class Experiment(BaseModel, frozen=True):
+    """One experiment's plan: what multirun/<name>/plan.json holds. Old plans may lack the fields with a default."""
+
+    format: Literal[1] = 1
+    name: str = Field(alias="experiment")
     command: str
-    baseline: str | None
+    baseline: str | None = None
     steps: int
-    seeds: tuple[int, ...]
-    groups: Mapping[str, Mapping[str, Any]]
-    factors: Mapping[str, Mapping[str, Any]]
-    analysis: Mapping[str, Any]
-    entries: tuple[Entry, ...]
+    seeds: tuple[int, ...] = ()
+    groups: dict[str, PlannedGroup] = {}
+    factors: dict[str, FactorLevels] = {}
+    analysis: dict[str, Any]
+    entries: tuple[Entry, ...] = Field(alias="runs")
 
     def seeds_of(self) -> dict[str, list[int]]:
         """The seeds of each group, in the order of the plan."""
@@ -51,29 +66,15 @@ class Experiment:
 
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
-        return {
-            "format": folder.PLAN_FORMAT,
-            "experiment": self.name,
-            "command": self.command,
-            "baseline": self.baseline,
-            "steps": self.steps,
-            "seeds": list(self.seeds),
-            "groups": self.groups,
-            "factors": self.factors,
-            "analysis": self.analysis,
-            "runs": [
-                {"id": entry.id, "group": entry.group, "seed": entry.seed, "factors": entry.factors}
-                for entry in self.entries
-            ],
-        }
+        return self.model_dump(by_alias=True)
 
 
 def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[int]]:
     """The seeds of each group's entries."""
-    found: dict[str, dict[int, None]] = {group: {} for group in groups}
+    seeds: dict[str, dict[int, None]] = {group: {} for group in groups}
     for entry in entries:
-        found[entry.group][entry.seed] = None
-    return {group: list(seeds) for group, seeds in found.items()}
+        seeds[entry.group][entry.seed] = None
+    return {group: list(own) for group, own in seeds.items()}
 
 
 @dataclass(frozen=True)

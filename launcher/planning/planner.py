@@ -1,4 +1,4 @@
-"""From the command line's overrides to frozen runs: compose, resolve, validate everything, identify, freeze.
+"""From the command line's overrides to identified runs: compose, resolve, validate everything.
 
 Nothing is written before the whole plan is known to be sound: `make` only reads, and raises InvalidPlan with every
 problem.
@@ -6,6 +6,7 @@ problem.
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,22 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel
 
+from analysis.spec.settings import Settings
+from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
-from launcher.config import hydra_compose, schema
+from launcher.config import hydra_compose, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
-from launcher.errors import InvalidPlan, Problem
-from launcher.planning import design, experiment_spec, hypotheses, method_parts
-from launcher.planning.experiment_spec import Declared, declared
-from launcher.planning.overrides import COMMAND_LINE
-from launcher.planning.plan import Experiment, Plan, PlannedRun, seeds_of
-from launcher.planning.run_specs import Cells
-from launcher.planning.variants import SECTIONS, Workshop, does_not_compose
-from launcher.text import nearest
+from launcher.planning import design, experiment_spec, method_parts, schema
+from launcher.planning.clusters import CLUSTERS
+from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS
+from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
+from launcher.planning.run_specs import run_specs
+from launcher.planning.variants import SECTIONS, PlanningContext
+from launcher.tracking import settings as tracking
 
 ROOT_CONFIG = "config"
-# Sections that hold for a whole experiment and are no part of its runs.
-CHECKED = ("analysis", "cluster", "tracking")
+# Sections that hold for a whole experiment and are not part of its runs.
+_WHOLE = ("analysis", "cluster", "tracking")
+_HYPOTHESES = "analysis.hypotheses"
 
 
 def make(root: Path, arguments: Sequence[str], composer: Composer | None = None) -> Plan:
@@ -37,170 +41,195 @@ def make(root: Path, arguments: Sequence[str], composer: Composer | None = None)
     Several plans may share a composer while the files stay as they are. Raises InvalidPlan with every problem found;
     writes nothing.
     """
-    return _Planner(root, composer or Composer(root / "conf", ROOT_CONFIG), arguments).plan()
+    return _Planner(root, composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders()), arguments).plan()
 
 
 class _Planner:
-    """The life of one planning: the problems and compositions gathered on the way."""
+    """Makes one plan."""
 
     def __init__(self, root: Path, composer: Composer, arguments: Sequence[str]) -> None:
-        self._root = root
-        self._workshop = Workshop(composer, arguments)
-        self._composer, self._problems = self._workshop.composer, self._workshop.problems
-        self._arguments = self._workshop.arguments
+        self._root, self._composer = root, composer
+        self._context = PlanningContext(composer, arguments)
+        self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
         self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in arguments)])
 
     def plan(self) -> Plan:
+        """The plan. Raises InvalidPlan."""
         experiments: list[Experiment] = []
-        root: Mapping[str, Any] = {}
+        sections: dict[str, dict[str, Any]] = {}
+        multirun = "multirun"
         for name in self._arguments.experiments:
-            found = self._root_tree(name)
-            if found is None:
+            composed = self._compose(name)
+            tree = self._resolved(composed, name) if composed is not None else None
+            if composed is None or tree is None:
                 continue
-            root = root or found
-            experiments.append(self._experiment(name, found))
+            if not sections:
+                sections = {"cluster": self._cluster(tree, composed, name), "tracking": self._tracking(tree, name)}
+                multirun = str(tree.get("multirun") or multirun)
+            experiments.append(self._experiment(name, tree, composed))
         names = [experiment.name for experiment in experiments]
         for twice in {name for name in names if names.count(name) > 1}:
             rule = "two experiments of one command have this name, and so one folder"
-            self._problems.append(Problem(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one"))
-        if not root:
-            raise InvalidPlan(self._problems)
-        where = self._workshop.where(self._arguments.experiments[0])
-        cluster, tracking = (self._section(root, name, where) for name in ("cluster", "tracking"))
-        self._refuse_secrets(experiments, {"cluster": cluster, "tracking": tracking})
-        if self._problems:
-            raise InvalidPlan(self._problems)
-        multirun = self._root / str(root.get("multirun") or "multirun")
-        return Plan(tuple(experiments), self._runs, self._workshop.used_bases, cluster, tracking, multirun)
+            self._problems.add(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one")
+        self._refuse_secrets(experiments, sections)
+        self._problems.raise_any()
+        return Plan(
+            tuple(experiments), self._runs, self._context.used_bases, **sections, multirun=self._root / multirun
+        )
 
     def _refuse_secrets(self, experiments: Sequence[Experiment], sections: Mapping[str, Any]) -> None:
-        """What is frozen is kept and shown; an API key has no place in it."""
+        """Refuse API keys in what is frozen, which is kept and shown."""
         if not secrets.of_environment():
             return
-        written = [sections, *(run.config for run in self._runs.values())]
-        for experiment in experiments:
-            document = experiment.document()
-            written.append({key: document[key] for key in ("experiment", "groups", "factors", "analysis")})
-        for key, variable in (found for tree in written for found in secrets.within(tree)):
-            rule = f"this is the environment's {variable}, and a plan is kept and shown"
-            fix = "leave it in the environment, and read it there where it is used"
-            self._problems.append(Problem(COMMAND_LINE, key, secrets.MASK, rule, fix))
+        kept = [experiment.model_dump(by_alias=True, exclude={"command", "entries"}) for experiment in experiments]
+        for tree in (sections, *(run.config for run in self._runs.values()), *kept):
+            for key, variable in secrets.within(tree):
+                rule = f"this is the environment's {variable}, and a plan is kept and shown"
+                fix = "leave it in the environment, and read it there where it is used"
+                self._problems.add(COMMAND_LINE, key, secrets.MASK, rule, fix)
 
-    # ------------------------------------------------------------ one experiment
+    # ------------------------------------------------------------ the root configuration
 
-    def _root_tree(self, experiment: str | None) -> dict[str, Any] | None:
-        """The composed root with the command line's values for what holds for a whole experiment, resolved."""
-        where = self._workshop.where(experiment)
+    def _compose(self, experiment: str | None) -> Composed | None:
         try:
-            composed = self._composer.compose(self._workshop.selection(experiment))
+            composed = self._composer.compose(self._context.selection(experiment))
         except hydra_compose.ERRORS as error:
-            self._problems.append(does_not_compose(where, error))
+            self._context.does_not_compose(self._context.file_of(experiment), error)
             return None
-        if not self._workshop.refuse_sections(composed):
-            return None
+        return composed if self._context.check_files(composed) else None
+
+    def _resolved(self, composed: Composed, experiment: str | None) -> dict[str, Any] | None:
+        """The composed root with the command line's values for what holds for a whole experiment, resolved."""
+        where = self._context.file_of(experiment)
         tree = dict(composed.tree)
         for key, value in self._arguments.values.items():
             section = key.partition(".")[0]
             if isinstance(tree.get(key), Mapping) and not isinstance(value, Mapping):
-                breach = schema.not_a_mapping(key, value, tree[key])
-                self._problems.append(Problem(COMMAND_LINE, key, schema.brief(value), breach.rule, breach.fix))
+                schema.report(self._problems, COMMAND_LINE, schema.not_a_mapping(key, value, tree[key]))
                 return None
             if section in SECTIONS:
                 continue
-            if not hydra_compose.lookup(tree, key)[0] and section not in CHECKED:
+            if not hydra_compose.lookup(tree, key)[0] and section not in _WHOLE:
                 within, wrong, names = _first_unknown(tree, key)
-                close = nearest(wrong, names)
-                fix = f"use one of {', '.join(names)}" if names else "remove it"
-                fix = f"write {within}{close}" if close else fix
-                self._problems.append(Problem(COMMAND_LINE, key, schema.brief(value), "no such key", fix))
+                otherwise = f"use one of {', '.join(names)}" if names else "remove it"
+                fix = closest(wrong, names, within, otherwise)
+                self._problems.add(COMMAND_LINE, key, schema.brief(value), NO_SUCH_KEY, fix)
                 continue
             tree = hydra_compose.assign(tree, key, value)
         try:
-            found = hydra_compose.resolved(tree)
+            resolved = hydra_compose.resolved(tree)
         except OmegaConfBaseException as error:
-            self._problems.append(does_not_compose(where, error))
+            self._context.does_not_compose(where, error)
             return None
-        folder = found.get("multirun")
+        folder = resolved.get("multirun")
         if isinstance(folder, (Mapping, list)):
-            value, place = schema.brief(folder), self._blamed("multirun", where)
-            self._problems.append(Problem(place, "multirun", value, "the name of one folder", "write multirun=FOLDER"))
-        return found
+            at = self._arguments.origin("multirun", where)
+            self._problems.add(at, "multirun", schema.brief(folder), "the name of one folder", "write multirun=FOLDER")
+        return resolved
 
-    def _experiment(self, name: str | None, root: Mapping[str, Any]) -> Experiment:
-        where = self._workshop.where(name)
-        composed = self._composer.compose(self._workshop.selection(name))
+    # ------------------------------------------------------------ one experiment
+
+    def _experiment(self, name: str | None, tree: Mapping[str, Any], composed: Composed) -> Experiment:
+        where = self._context.file_of(name)
         default = composed.choices.get("method") or method_parts.BASELINE
-        section = self._kept("experiment", experiment_spec.EXPERIMENT, root.get("experiment") or {}, composed, where)
+        section = self._inherited("experiment", tree.get("experiment") or {}, composed, where)
         if name is not None and "experiment.name" not in self._arguments.values:
-            source = self._composer.source(self._workshop.selection(name), "experiment.name")
-            experiment_spec.own_name(section, source, where, self._problems)
-        before = len(self._problems)
-        wanted = declared(section, root["seed"], default, self._arguments, where, self._problems)
-        self._problems[before:] = [
-            replace(one, where=self._blamed(one.key, one.where)) for one in self._problems[before:]
-        ]
-        cells = Cells(self._workshop, name, wanted)
-        entries = cells.entries()
-        labels = design.short_labels(list(cells.levels))
-        steps = [int(run.config["trainer"]["steps"]) for run in cells.runs.values()]
-        self._runs.update(cells.runs)
+            source = self._composer.source(self._context.selection(name), "experiment.name")
+            experiment_spec.check_name(str(section.get("name")), source, where, self._problems)
+        spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
+        specs = run_specs(self._context, name, spec)
+        self._runs.update(specs.runs)
+        groups: dict[str, PlannedGroup] = {
+            group: {"label": str(own.label), "method": own.methods[0] if len(own.methods) == 1 else list(own.methods)}
+            for group, own in spec.groups.items()
+        }
+        labels = design.short_labels(list(specs.levels))
+        factors: dict[str, FactorLevels] = {
+            key: {"label": labels[key], "levels": list(levels)} for key, levels in specs.levels.items()
+        }
+        seeds = seeds_of(groups, specs.entries)
+        steps = [int(run.config["trainer"]["steps"]) for run in specs.runs.values()]
         return Experiment(
-            name=wanted.name,
+            experiment=spec.name,
             command=self._command,
-            baseline=wanted.baseline,
+            baseline=spec.baseline,
             steps=max(steps, default=0),
-            seeds=wanted.seeds,
-            groups={
-                group.name: {
-                    "label": group.label,
-                    "method": group.methods[0] if len(group.methods) == 1 else list(group.methods),
-                }
-                for group in wanted.groups.values()
-            },
-            factors={key: {"label": labels[key], "levels": list(levels)} for key, levels in cells.levels.items()},
-            analysis=self._analysis(root, wanted, seeds_of(wanted.groups, entries), composed, where),
-            entries=tuple(entries),
+            seeds=spec.seeds or (),
+            groups=groups,
+            factors=factors,
+            analysis=self._analysis(tree, composed, name, Context(seeds, spec.baseline, own_metrics=True)),
+            runs=specs.entries,
         )
 
+    def _inherited(self, key: str, section: Mapping[str, Any], composed: Composed, where: str) -> dict[str, Any]:
+        files = [hydra_compose.lookup(file.tree, key)[1] for file in composed.files]
+        mappings = [file for file in files if isinstance(file, Mapping)]
+        return experiment_spec.check_dropped(key, section, mappings, where, self._problems)
+
+    # ------------------------------------------------------------ sections that hold for a whole experiment
+
     def _analysis(
-        self,
-        root: Mapping[str, Any],
-        wanted: Declared,
-        seeds: Mapping[str, Sequence[int]],
-        composed: Composed,
-        where: str,
-    ) -> Mapping[str, Any]:
-        section = self._section(root, "analysis", where)
-        section = self._kept("analysis", experiment_spec.ANALYSIS, section, composed, where)
-        if not self._problems:
-            for problem in hypotheses.problems(section, seeds, wanted.baseline, composed, where):
-                self._problems.append(replace(problem, where=self._blamed(problem.key, problem.where)))
+        self, tree: Mapping[str, Any], composed: Composed, experiment: str | None, context: Context
+    ) -> dict[str, Any]:
+        where = self._context.file_of(experiment)
+        section = self._inherited("analysis", tree.get("analysis") or {}, composed, where)
+        files = {Path(file.path).name: file.content for file in composed.files if file.package == _HYPOTHESES}
+        for file, other in itertools.combinations(reversed(files), 2):
+            for name in [name for name in files[file] if name in files[other]]:
+                rule = f"conf/{HYPOTHESIS}/{other}.yaml declares {name} too"
+                at = f"conf/{HYPOTHESIS}/{file}.yaml"
+                self._problems.add(at, f"{_HYPOTHESES}.{name}", None, rule, "rename one")
+        # The groups of an experiment with problems may not be all that its hypotheses are about.
+        judged = {**section, "hypotheses": None} if self._problems else section
+        self._check(Settings, "analysis", judged, experiment, where, context, files)
         return section
 
-    def _kept(
-        self, name: str, parts: Sequence[str], section: Mapping[str, Any], composed: Composed, where: str
-    ) -> dict[str, Any]:
-        files = [hydra_compose.lookup(file.tree, name)[1] for file in composed.files]
-        own = [one for one in files if isinstance(one, Mapping)]
-        return experiment_spec.kept(name, parts, section, own, where, self._problems)
+    def _cluster(self, tree: Mapping[str, Any], composed: Composed, experiment: str | None) -> dict[str, Any]:
+        section = schema.strip(tree["cluster"])  # a file from before this schema has `allowed`
+        where = f"{self._composer.folder.name}/cluster/{composed.choices.get('cluster')}.yaml"
+        name = (composed.tree.get("cluster") or {}).get("name")  # by the file, whatever the command line says
+        if isinstance(name, str) and name in CLUSTERS:
+            self._check(CLUSTERS[name], "cluster", section, experiment, where)
+        else:
+            needed = f"one of {', '.join(CLUSTERS)}"
+            self._problems.add(where, "cluster.name", schema.brief(name), f"must be {needed}", f"give {needed}")
+        return section
 
-    def _section(self, root: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
-        """One of the sections in CHECKED, checked against what holds without an experiment."""
-        chosen = [f"{group}={choice}" for group, choice in self._arguments.choices.items() if group == name]
-        defaults = self._composer.compose(chosen).tree[name]
-        section = schema.strip({name: root.get(name) or {}})
-        for breach in schema.Checker({name: defaults}).check(section):
-            place = self._blamed(breach.key, where)
-            self._problems.append(Problem(place, breach.key, schema.brief(breach.value), breach.rule, breach.fix))
-        found: dict[str, Any] = section[name]
-        return found
+    def _tracking(self, tree: Mapping[str, Any], experiment: str | None) -> dict[str, Any]:
+        section: dict[str, Any] = tree["tracking"]
+        self._check(tracking.Settings, "tracking", section, experiment, self._context.file_of(experiment))
+        return section
 
-    def _blamed(self, key: str, where: str) -> str:
-        """Who set a key: the command line, or else `where`."""
-        said = any(key == own or key.startswith((f"{own}.", f"{own}[")) for own in self._arguments.values)
-        return COMMAND_LINE if said else where
+    def _check(
+        self,
+        model: type[BaseModel],
+        name: str,
+        section: Any,
+        experiment: str | None,
+        where: str,
+        context: Context | None = None,
+        hypotheses: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add every breach of a section, with the file that set its key; where: the file for a key that none set.
+
+        hypotheses: the content of their files.
+        """
+        for breach in breaches(model, section, name, context):
+            words = breach.key.partition("[")[0].split(".")
+            above = [".".join(words[:end]) for end in range(len(words), 1, -1)]
+            selection = self._context.selection(experiment)
+            sources = filter(None, (self._composer.source(selection, key) for key in above))
+            origin = self._arguments.origin(breach.key, next(sources, where))
+            fix = breach.fix
+            if breach.key.startswith(f"{_HYPOTHESES}."):
+                fix += f", or leave it out: {'.'.join(words[:3])}=null"
+                owner = next((file for file, own in (hypotheses or {}).items() if words[2] in own), None)
+                if owner is not None:
+                    others = ",".join(file for file in hypotheses or {} if file != owner)
+                    fix += f", or with the rest of its file: {HYPOTHESIS}=[{others}]"
+            schema.report(self._problems, origin, replace(breach, fix=fix))
 
 
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:
@@ -209,6 +238,3 @@ def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[st
     while len(words) > 1 and isinstance(tree.get(words[0]), Mapping):
         tree, within = tree[words[0]], f"{within}{words.pop(0)}."
     return within, words[0], list(map(str, tree))
-
-
-# ---------------------------------------------------------------- freezing

@@ -1,4 +1,4 @@
-"""What a run asks of a cluster: `model.resources` of its model's file, with one meaning on all of them."""
+"""What a run asks of a cluster: `model.resources` of its model's file, with one meaning on every scheduler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Shape:
 
 
 def shape(config: Mapping[str, Any]) -> Shape:
-    """The shape of a run, by its configuration, which was checked (conf/config.yaml)."""
+    """What a run asks for. config: checked against conf/config.yaml."""
     asked = config["model"].get("resources") or {}
     return Shape(
         nodes=asked.get("nodes") or 1,
@@ -39,7 +39,7 @@ def shape(config: Mapping[str, Any]) -> Shape:
 
 
 def seconds(time: str) -> int | None:
-    """The seconds of a time as SLURM writes it, HH:MM:SS or D-HH:MM:SS; None when it is not written so."""
+    """The seconds of a time in SLURM's format, HH:MM:SS or D-HH:MM:SS; None for another format."""
     match = _TIME.fullmatch(time)
     if match is None:
         return None

@@ -1,154 +1,134 @@
-"""The cells of one experiment: composed, checked, identified."""
+"""The runs of one experiment: its cells and seeds, composed, checked, identified."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher.config import hydra_compose, identity, schema
-from launcher.config.hydra_compose import Composer
-from launcher.errors import Problem
+from analysis.spec.validation import NO_SUCH_KEY, closest
+from launcher.config import hydra_compose, identity
 from launcher.planning import design, factors, method_parts
 from launcher.planning import overrides as command_line
 from launcher.planning.design import Cell, Choices
-from launcher.planning.experiment_spec import Declared, Group
+from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
-from launcher.planning.variants import SECTIONS, Shape, Workshop, does_not_compose
-from launcher.text import nearest
+from launcher.planning.schema import brief, report
+from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
+
+_Sources = Mapping[str, tuple[str, str]]
 
 
-class Cells:
-    """The cells of one experiment, composed and checked."""
+@dataclass(frozen=True)
+class RunSpecs:
+    """The entries of an experiment, their runs by id, and the levels of each factor by key."""
 
-    def __init__(self, workshop: Workshop, experiment: str | None, wanted: Declared) -> None:
-        self._workshop, self._experiment, self._wanted = workshop, experiment, wanted
-        self.runs: dict[str, PlannedRun] = {}
-        arguments, composer = workshop.arguments, workshop.composer
-        self._fixed = {key: value for key, value in arguments.values.items() if key.partition(".")[0] in SECTIONS}
-        self._scale, self._scaled = self._resolve_scale()
-        self._factors = factors.resolve(workshop, wanted)
-        self.levels = self._factors.levels
-        self._choices, self._values = self._factors.choices, self._factors.values
-        pinned = [key for group in wanted.groups.values() for key in group.overrides]
-        self._refused: set[str] = set()
-        for key in [*self._values, *self._fixed, *self._scaled, *pinned]:
-            self._refuse_parts(key, composer)
+    entries: tuple[Entry, ...]
+    runs: Mapping[str, PlannedRun]
+    levels: Mapping[str, list[Any]]
+
+
+def run_specs(context: PlanningContext, experiment: str | None, spec: ExperimentSpec) -> RunSpecs:
+    """Every run of an experiment. Every breach is added to the context's problems; its runs are left out."""
+    return _Builder(context, experiment, spec).build()
+
+
+class _Builder:
+    """Composes and checks the runs of one experiment."""
+
+    def __init__(self, context: PlanningContext, experiment: str | None, spec: ExperimentSpec) -> None:
+        self._context, self._experiment, self._spec = context, experiment, spec
+        self._composer, self._problems, self._arguments = context.composer, context.problems, context.arguments
+        self._where = context.file_of(experiment)
+        self._fixed = {key: one for key, one in self._arguments.values.items() if key.partition(".")[0] in SECTIONS}
+        for name in spec.scales:
+            if name not in self._composer.options("scale"):
+                at = f"experiment.scales.{name}"
+                command_line.unknown_option(self._composer, self._where, at, "scale", name, self._problems)
+        self._scale = self._composer.compose(context.selection(experiment)).choices.get("scale")
+        self._scaled = spec.scales.get(self._scale or "") or {}
+        self._factors = factors.resolve(context, spec, self._where)
+        pinned = [key for group in spec.groups.values() for key in group.values]
+        self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
+        #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
         self._groups = self._resolve_groups()
 
-    def _resolve_scale(self) -> tuple[str | None, Mapping[str, Any]]:
-        """The chosen scale, and the values that the experiment gives at it."""
-        composer, wanted = self._workshop.composer, self._wanted
-        for name in wanted.scales:
-            if name not in composer.options("scale"):
-                at = f"experiment.scales.{name}"
-                self._workshop.problems.append(command_line.unknown_option(composer, wanted.where, at, "scale", name))
-        scale = composer.compose(self._workshop.selection(self._experiment)).choices.get("scale")
-        return scale, wanted.scales.get(scale or "", {})
+    def build(self) -> RunSpecs:
+        self._refuse_unread()
+        labels = design.short_labels(list(self._factors.levels))
+        entries: list[Entry] = []
+        runs: dict[str, PlannedRun] = {}
+        matched: set[int] = set()
+        for cell in design.cells(list(self._groups), self._factors.factors, self._reads):
+            levels = {labels[key]: level for key, level in cell.factors}
+            for seed, run in self._runs_of(cell, self._seeds_of(cell, matched)):
+                runs.setdefault(run.id, run)
+                entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
+        self._refuse_idle_exclusions(matched, bool(entries))
+        return RunSpecs(tuple(entries), runs, self._factors.levels)
 
-    def _refuse_parts(self, key: str, composer: Composer) -> None:
-        path = key.split(".")
-        if path[0] == "method" and len(path) in (2, 3) and path[1] in method_parts.parts(composer):
-            part = path[1]
-            self._refused.add(key)
-            rule = "a part of a method is chosen as a group, not set as a value"
-            self._workshop.problems.append(
-                Problem(
-                    self._source(key),
-                    key,
-                    None,
-                    rule,
-                    f"write method/{part}=NAME; available: {', '.join(composer.options(f'method/{part}'))}",
-                )
-            )
-
-    def _source(self, key: str, group: Group | None = None) -> str:
-        if key in self._fixed or key in self._workshop.arguments.value_factors:
-            return COMMAND_LINE
-        return self._wanted.where
+    # ------------------------------------------------------------ groups
 
     def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, tuple[Any, str]]]]:
-        """Each sound group's overrides of configuration groups, and the values that its methods set beside them."""
-        composer, problems = self._workshop.composer, self._workshop.problems
-        options = composer.options("method")
-        parts = [
-            f"{key}={choice}" for key, choice in self._workshop.arguments.choices.items() if key.startswith("method/")
-        ]
-        found: dict[str, tuple[list[str], dict[str, tuple[Any, str]]]] = {}
-        for group in self._wanted.groups.values():
-            where, at = self._wanted.where, f"experiment.groups.{group.name}.method"
-            if self._workshop.arguments.methods is not None:
+        parts = [f"{key}={choice}" for key, choice in self._arguments.choices.items() if key.startswith("method/")]
+        resolved: dict[str, tuple[list[str], dict[str, tuple[Any, str]]]] = {}
+        for name, group in self._spec.groups.items():
+            where, at = self._where, f"experiment.groups.{name}.method"
+            if self._arguments.methods is not None:
                 where, at = COMMAND_LINE, "method"
-            unknown = [method for method in group.methods if method not in options]
-            problems.extend(command_line.unknown_option(composer, where, at, "method", one) for one in unknown)
+            unknown = [method for method in group.methods if method not in self._composer.options("method")]
+            for method in unknown:
+                command_line.unknown_option(self._composer, where, at, "method", method, self._problems)
             if unknown:
                 continue
             try:
-                combined = method_parts.combine(composer, group.methods, where, at, problems)
+                combined = method_parts.combine(self._composer, group.methods, where, at, self._problems)
             except hydra_compose.ERRORS as error:
-                problems.append(does_not_compose(self._wanted.where, error))
+                self._context.does_not_compose(self._where, error)
                 continue
-            pinned = self._pinned(group)
+            pinned = self._pinned(name, group)
             if combined is not None and pinned is not None:
-                overrides, values = combined
-                found[group.name] = ([*overrides, *pinned, *parts], values)
-        return found
+                resolved[name] = ([*combined[0], *pinned, *parts], combined[1])
+        return resolved
 
-    def _pinned(self, group: Group) -> list[str] | None:
+    def _pinned(self, name: str, group: Group) -> list[str] | None:
         """The choices of parts that a group's overrides make, for Hydra; None (and problems) if one is not sound."""
-        composer, problems, where = self._workshop.composer, self._workshop.problems, self._wanted.where
-        found: list[str] = []
+        pinned: list[str] = []
+        known = [f"method/{part}" for part in method_parts.parts(self._composer)]
         for key, choice in group.choices.items():
-            at = f"experiment.groups.{group.name}.overrides.{key}"
-            value = schema.brief(choice)
-            known = [f"method/{part}" for part in method_parts.parts(composer)]
+            at = f"experiment.groups.{name}.overrides.{key}"
             if key not in known:
-                close = nearest(key, known)
-                fix = f"write {close}" if close else f"use one of {', '.join(known)}"
-                problems.append(Problem(where, at, value, "this is no part of a method", fix))
-            elif key in self._wanted.multiplied:
+                fix = closest(key, known, otherwise=f"use one of {', '.join(known)}")
+                self._problems.add(self._where, at, brief(choice), "this is not a part of a method", fix)
+            elif key in self._spec.multiplied:
                 rule = "a choice that is a factor of the experiment cannot be held fixed"
-                problems.append(Problem(where, at, value, rule, "remove it, or the factor"))
+                self._problems.add(self._where, at, brief(choice), rule, "remove it, or the factor")
             else:
-                spelled = command_line.choice_levels(composer, key, [choice], where, at, problems)
-                found.extend(f"{key}={one}" for one in spelled or [])
-        return found if len(found) == len(group.choices) else None
+                spelled = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
+                pinned += [f"{key}={one}" for one in spelled or []]
+        return pinned if len(pinned) == len(group.choices) else None
 
-    def _shape(self, group: str, choices: Choices) -> Shape | None:
+    def _variant(self, group: str, choices: Choices) -> ConfigVariant | None:
         overrides = [*self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
-        return self._workshop.shape(self._experiment, overrides)
+        return self._context.variant(self._experiment, overrides)
 
     def _reads(self, group: str, choices: Choices, key: str) -> bool:
-        if key == "seed" or key in self._wanted.groups[group].overrides:
+        if key == "seed" or key in self._spec.groups[group].values:
             return False  # experiment.seeds decides, or the group holds it fixed
-        shape = self._shape(group, choices)
-        return shape is not None and shape.has(key)
+        variant = self._variant(group, choices)
+        return variant is not None and variant.has(key)
 
-    def entries(self) -> list[Entry]:
-        """Every entry of the experiment; its runs are added to `runs`, its problems to the planner's."""
-        names = list(self._groups)
-        labels = design.short_labels(list(self.levels))
-        self._unread(names)
-        found: list[Entry] = []
-        matched: set[int] = set()
-        for cell in design.cells(names, self._factors.factors, self._reads):
-            levels = {labels[key]: level for key, level in cell.factors}
-            for seed, run in self._runs_of(cell, self._kept(cell, matched)):
-                self.runs.setdefault(run.id, run)
-                found.append(Entry(run.id, cell.group, seed, levels))
-        self._idle_exclusions(names, matched, bool(found))
-        return found
+    # ------------------------------------------------------------ exclusions
 
-    def _kept(self, cell: Cell, matched: set[int]) -> list[int]:
+    def _seeds_of(self, cell: Cell, matched: set[int]) -> list[int]:
         """The cell's seeds that no exclusion leaves out; the numbers of the exclusions that did are added."""
-        if not self._factors.excluded:
-            return list(self._wanted.seeds)
         fixed = {key: level for key, level in self._fixed.items() if self._reads(cell.group, cell.choices, key)}
-        fixed |= {**self._workshop.arguments.choices, **dict(cell.factors), "group": cell.group}
+        fixed |= {**self._arguments.choices, **dict(cell.factors), "group": cell.group}
         kept = []
-        for seed in self._wanted.seeds:
+        for seed in self._spec.seeds or ():
             rules = [rule for rule, _ in self._factors.excluded]
             out = {number for number, rule in enumerate(rules) if rule.matches({**fixed, "seed": seed})}
             matched |= out
@@ -156,148 +136,154 @@ class Cells:
                 kept.append(seed)
         return kept
 
-    def _idle_exclusions(self, names: list[str], matched: set[int], some: bool) -> None:
-        if len(names) < len(self._wanted.groups):
+    def _refuse_idle_exclusions(self, matched: set[int], some: bool) -> None:
+        if len(self._groups) < len(self._spec.groups):
             return  # a group that is not sound may be the one that an exclusion speaks of
         for number, (rule, at) in enumerate(self._factors.excluded):
             if number not in matched and at is not None:
-                value = schema.brief({key: list(own) for key, own in rule.levels.items()})
-                fix = "correct it, or remove it"
+                value = brief({key: list(own) for key, own in rule.levels.items()})
                 why = "this exclusion leaves out nothing: no cell has these levels together"
-                self._workshop.problems.append(Problem(self._wanted.where, at, value, why, fix))
-        if matched and not some and not self._workshop.problems:
-            fix = "remove some exclusions"
-            rule_ = "the exclusions leave no run"
-            self._workshop.problems.append(Problem(self._wanted.where, "experiment.exclude", None, rule_, fix))
+                self._problems.add(self._where, at, value, why, "correct it, or remove it")
+        if matched and not some and not self._problems:
+            at, rule_ = "experiment.exclude", "the exclusions leave no run"
+            self._problems.add(self._where, at, None, rule_, "remove some exclusions")
 
-    def _unread(self, names: list[str]) -> None:
-        wanted = {key: [value] for key, value in self._scaled.items()}
-        wanted |= {**self._values, **{key: [value] for key, value in self._fixed.items()}}
-        sound = len(names) == len(self._wanted.groups)
-        for key in design.unread(names, self._factors.factors, list(wanted), self._reads) if names else []:
-            if key.startswith("method.") and not sound:
+    # ------------------------------------------------------------ keys that nothing reads
+
+    def _refuse_parts(self, keys: Sequence[str]) -> set[str]:
+        refused = set()
+        for key in keys:
+            section, _, rest = key.partition(".")
+            part = rest.partition(".")[0]
+            if section == "method" and rest.count(".") < 2 and part in method_parts.parts(self._composer):
+                refused.add(key)
+                options = ", ".join(self._composer.options(f"method/{part}"))
+                rule = "a part of a method is chosen as a group, not set as a value"
+                fix = f"write method/{part}=NAME; available: {options}"
+                self._problems.add(self._source(key), key, None, rule, fix)
+        return refused
+
+    def _source(self, key: str) -> str:
+        return COMMAND_LINE if key in self._fixed or key in self._arguments.value_factors else self._where
+
+    def _refuse_unread(self) -> None:
+        single = {**self._scaled, **self._fixed}
+        values = {**single, **self._factors.values}
+        names = list(self._groups)
+        for key in design.unread(names, self._factors.factors, list(values), self._reads) if names else []:
+            if key.startswith("method.") and len(names) < len(self._spec.groups):
                 continue  # a group that does not compose may be the one that reads it
-            command = key in self._fixed or key in self._workshop.arguments.value_factors
-            factor = key in self._values
-            at = key if command else self._at(key) if factor else f"experiment.scales.{self._scale}.{key}"
-            value = schema.brief(wanted[key] if factor else wanted[key][0])
-            rule, fix = self._hint(key, names)
-            self._workshop.problems.append(Problem(self._source(key), at, value, rule, fix))
+            at = f"experiment.scales.{self._scale}.{key}"
+            if self._source(key) == COMMAND_LINE:
+                at = key
+            elif key in self._factors.values:
+                at = self._declared_at(key)
+            self._problems.add(self._source(key), at, brief(values[key]), *self._hint(key, names))
 
-    def _hint(self, key: str, names: list[str]) -> tuple[str, str]:
+    def _hint(self, key: str, names: Sequence[str]) -> tuple[str, str]:
+        """The rule and the fix for a key that these groups do not read."""
         section, _, rest = key.partition(".")
-        if section == "method":
-            owners = self._workshop.owners(rest)
-            if owners:
-                return f"no group's method reads it; it is read with {owners}", "add such a group, or remove it"
+        readers = self._context.readers(rest) if section == "method" else ""
+        if readers:
+            return f"no group's method reads it; it is read with {readers}", "add such a group, or remove it"
         above, _, last = key.rpartition(".")
         known: dict[str, None] = {}
         for name in names:
-            shape = self._shape(name, tuple((one, levels[0]) for one, levels in self._choices.items()))
-            found = hydra_compose.lookup(shape.tree, above)[1] if shape is not None else None
-            known.update(dict.fromkeys(map(str, found)) if isinstance(found, Mapping) else {})
-        near = nearest(last, list(known))
-        reader = "method" if section == "method" else "configuration"
-        return f"no group's {reader} reads it", f"write {above}.{near}" if near else "correct the key, or remove it"
+            variant = self._variant(name, tuple((one, levels[0]) for one, levels in self._factors.choices.items()))
+            siblings = hydra_compose.lookup(variant.tree, above)[1] if variant is not None else None
+            known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
+        fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
+        return f"no group's {'method' if section == 'method' else 'configuration'} reads it", fix
 
-    def _at(self, key: str) -> str:
-        """Where the experiment's file declares a factor."""
-        zips = [name for name, keys in self._wanted.zips.items() if key in keys]
+    def _declared_at(self, key: str) -> str:
+        """The key under which the experiment's file declares a factor."""
+        zips = [name for name, keys in self._spec.zip.items() if key in keys]
         return f"experiment.zip.{zips[0]}.{key}" if zips else f"experiment.factors.{key}"
 
+    # ------------------------------------------------------------ runs
+
     def _runs_of(self, cell: Cell, seeds: Sequence[int]) -> list[tuple[int, PlannedRun]]:
-        shape = self._shape(cell.group, cell.choices)
-        if shape is None:
+        variant = self._variant(cell.group, cell.choices)
+        if variant is None:
             return []
-        group = self._wanted.groups[cell.group]
-        base = self._workshop.base(shape, self._wanted.where)
-        tree, sources = self._values_of(cell, shape, group)
-        found: list[tuple[int, PlannedRun]] = []
+        base = self._context.base(variant, self._where)
+        tree, sources = self._values_of(cell, variant)
+        runs: list[tuple[int, PlannedRun]] = []
         for seed in seeds:
             try:
                 config = hydra_compose.resolved({**tree, "seed": seed})
             except OmegaConfBaseException as error:
-                self._workshop.problems.append(does_not_compose(self._wanted.where, error))
+                self._context.does_not_compose(self._where, error)
                 return []
-            fitting, sound = self._fits(shape, group), self._check(shape, config, sources)
+            sound = [self._parts_fit(variant, cell.group), self._is_sound(variant, config, sources)]
             if base is None or not isinstance(config["verl"], Mapping):
                 continue
-            pruned, refused = self._workshop.differences(base, config, shape.verl_keys)
+            config["verl"], refused = self._context.differences(base, config, variant.verl_keys)
             for bad in refused:
-                where, at = self._blame(bad.key, shape, sources)
-                self._workshop.problems.append(Problem(where, at, schema.brief(bad.value), bad.rule, bad.fix))
-            if refused or not fitting or not sound:
-                continue
-            config["verl"] = pruned
-            digest = identity.identity(base.hash, config)
-            found.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))
-        return found
+                where, at = self._origin(bad.key, variant, sources)
+                report(self._problems, where, bad, at)
+            if not refused and all(sound):
+                digest = identity.identity(base.hash, config)
+                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))
+        return runs
 
-    def _values_of(self, cell: Cell, shape: Shape, group: Group) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-        """The shape's tree with the cell's values in it, and who set each: (where, key)."""
-        tree = shape.tree
-        sources: dict[str, tuple[str, str]] = {}
-        for key, (value, method) in self._groups[cell.group][1].items():
-            tree = hydra_compose.assign(tree, key, value)
-            sources[key] = (f"{self._workshop.composer.folder.name}/method/{method}.yaml", key)
-        for key, value in self._scaled.items():
-            if shape.has(key):
-                tree = hydra_compose.assign(tree, key, value)
-                sources[key] = (self._wanted.where, f"experiment.scales.{self._scale}.{key}")
-        for key, value in group.overrides.items():
-            at = f"experiment.groups.{group.name}.overrides.{key}"
-            if not shape.has(key) or key == "seed":
-                rule, fix = self._hint(key, [cell.group])
-                self._workshop.problems.append(Problem(self._wanted.where, at, schema.brief(value), rule, fix))
-                continue
-            tree = hydra_compose.assign(tree, key, value)
-            sources[key] = (self._wanted.where, at)
+    def _values_of(self, cell: Cell, variant: ConfigVariant) -> tuple[dict[str, Any], _Sources]:
+        """The variant's tree with the cell's values in it, and who set each: (where, key). A later layer wins."""
+        group, at_group = self._spec.groups[cell.group], f"experiment.groups.{cell.group}.overrides"
+        methods, scale = f"{self._composer.folder.name}/method", f"experiment.scales.{self._scale}"
+        layers = [
+            *((key, value, f"{methods}/{own}.yaml", key) for key, (value, own) in self._groups[cell.group][1].items()),
+            *((key, value, self._where, f"{scale}.{key}") for key, value in self._scaled.items() if variant.has(key)),
+        ]
+        for key, value in group.values.items():
+            if variant.has(key) and key != "seed":
+                layers.append((key, value, self._where, f"{at_group}.{key}"))
+            else:
+                self._problems.add(self._where, f"{at_group}.{key}", brief(value), *self._hint(key, [cell.group]))
         for key, value in cell.values:
+            command = key in self._arguments.value_factors
+            layers.append((key, value, self._source(key), key if command else self._declared_at(key)))
+        layers += [(key, value, COMMAND_LINE, key) for key, value in self._fixed.items() if variant.has(key)]
+        tree = variant.tree
+        for key, value, _, _ in layers:
             tree = hydra_compose.assign(tree, key, value)
-            command = key in self._workshop.arguments.value_factors
-            sources[key] = (COMMAND_LINE, key) if command else (self._wanted.where, self._at(key))
-        for key, value in self._fixed.items():
-            if shape.has(key):
-                tree = hydra_compose.assign(tree, key, value)
-                sources[key] = (COMMAND_LINE, key)
-        return tree, sources
+        return tree, {key: (where, at) for key, _, where, at in layers}
 
-    def _fits(self, shape: Shape, group: Group) -> bool:
+    def _parts_fit(self, variant: ConfigVariant, group: str) -> bool:
         """Whether the chosen parts have what they need of each other."""
-        for one in shape.unmet:
-            where = self._chooser(shape, group, one.part)
-            key, choice = f"method/{one.part}", shape.parts[one.part]
-            fix = one.fix(self._workshop.composer)
-            self._workshop.problems.append(Problem(where, key, choice, one.rule(), fix))
-        return not shape.unmet
+        for one in variant.unmet:
+            where = self._chooser(variant, self._spec.groups[group], one.part)
+            fix = one.fix(self._composer)
+            self._problems.add(where, f"method/{one.part}", variant.parts[one.part], one.rule(), fix)
+        return not variant.unmet
 
-    def _chooser(self, shape: Shape, group: Group, part: str) -> str:
+    def _chooser(self, variant: ConfigVariant, group: Group, part: str) -> str:
         """Who chose a part of a group's method: the command line, the experiment, or a method file."""
-        key, composer = f"method/{part}", self._workshop.composer
-        if key in self._workshop.arguments.choices or key in self._workshop.arguments.choice_factors:
+        key = f"method/{part}"
+        if key in self._arguments.choices or key in self._arguments.choice_factors:
             return COMMAND_LINE
-        if key in self._choices or key in group.choices:
-            return self._wanted.where
-        chosen = {method: method_parts.chosen_parts(composer, method)[part] for method in group.methods}
-        likely = [method for method, choice in chosen.items() if choice == shape.parts[part]] or group.methods
-        return f"{composer.folder.name}/method/{likely[-1]}.yaml"
+        if key in self._factors.choices or key in group.choices:
+            return self._where
+        choices = {method: method_parts.chosen_parts(self._composer, method)[part] for method in group.methods}
+        likely = [method for method, choice in choices.items() if choice == variant.parts[part]] or group.methods
+        return f"{self._composer.folder.name}/method/{likely[-1]}.yaml"
 
-    def _check(self, shape: Shape, config: Mapping[str, Any], sources: Mapping[str, tuple[str, str]]) -> bool:
-        sound = True
-        for breach in shape.breaches(config):
-            sound = False
-            if breach.key in self._refused:
+    def _is_sound(self, variant: ConfigVariant, config: Mapping[str, Any], sources: _Sources) -> bool:
+        breaches = list(variant.breaches(config))
+        for breach in breaches:
+            if breach.key in self._parts_as_values:
                 continue
-            where, at = self._blame(breach.key, shape, sources)
-            rule, fix = breach.rule, breach.fix
-            if rule == schema.NO_SUCH_KEY and breach.key.startswith("method."):
-                owners = self._workshop.owners(breach.key.removeprefix("method."))
-                if owners:
-                    rule, fix = f"the method does not read it; it is read with {owners}", "choose that, or remove it"
-            self._workshop.problems.append(Problem(where, at, schema.brief(breach.value), rule, fix))
-        return sound
+            where, at = self._origin(breach.key, variant, sources)
+            section, _, rest = breach.key.partition(".")
+            readers = self._context.readers(rest) if breach.rule == NO_SUCH_KEY and section == "method" else ""
+            if readers:
+                rule = f"the method does not read it; it is read with {readers}"
+                self._problems.add(where, at, brief(breach.value), rule, "choose that, or remove it")
+            else:
+                report(self._problems, where, breach, at)
+        return not breaches
 
-    def _blame(self, key: str, shape: Shape, sources: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    def _origin(self, key: str, variant: ConfigVariant, sources: _Sources) -> tuple[str, str]:
         """Who set a key: the command line, the experiment's factors or overrides, or a configuration file."""
         for prefix in (key, *(known for known in sources if key.startswith(f"{known}."))):
             if prefix in sources:
@@ -307,4 +293,4 @@ class Cells:
         if below is not None:  # verl.nosuch, of verl.nosuch.x=1
             where, at = sources[below]
             return where, at.removesuffix(below.removeprefix(key))
-        return self._workshop.composer.source(shape.overrides, key) or self._wanted.where, key
+        return self._composer.source(variant.overrides, key) or self._where, key

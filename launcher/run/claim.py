@@ -1,10 +1,10 @@
-"""One owner a run: a claim is a file created atomically, with host, process and a heartbeat (its modification time).
+"""A run has one owner: a claim is a file created atomically, with host, process and a heartbeat (its mtime).
 
-A claim may be taken over when its owner is known to be dead: on the same host and boot, when the process is gone or
-another process has its number (a stopped process lives); elsewhere, when somebody watched the claim for the time of
-three heartbeats, on a clock that nobody sets, and saw none. Every change happens under a lock on the run's folder and
-after reading the claim again, so that of two who see a dead claim only one gets the run. Who finds another token in the
-claim has lost it, and stops writing.
+A claim may be replaced if its owner is known to be dead. On the same host and boot, the process must have ended, or its
+number must belong to another process (a stopped process is alive). For another host, the claim must have been watched
+for three heartbeats without one, on a clock that nobody sets. Every change is made under a lock on the run's folder,
+after the claim was read again, so that only one of two processes that see a dead claim gets the run. A process that
+finds another token in the claim has lost the run, and stops writing.
 """
 
 from __future__ import annotations
@@ -13,36 +13,25 @@ import fcntl
 import json
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from launcher.files import create_atomic
+from launcher.files import BadRunFolder, create_atomic
+from launcher.run.records import Claim, read_record, to_json
 
 HEARTBEAT_S = 5.0
 SILENCE_S = 3 * HEARTBEAT_S
-# How long a command waits for the lock of a run; its holder may be stopped.
+# How long to wait for the lock of a run: its holder may be stopped.
 PATIENCE_S = 2.0
 
 
 class ClaimLost(RuntimeError):
-    """Another process owns this run now; the finder must not write to it any more."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What claim.json holds. `process_start` is in clock ticks since boot, as /proc tells it."""
-
-    host: str
-    pid: int
-    process_start: int
-    boot_id: str
-    token: str
-    attempt: int
+    """Another process owns this run now; this process must not write to it any more."""
 
 
 def hostname() -> str:
@@ -85,7 +74,7 @@ class Locked(RuntimeError):
 
 @contextmanager
 def locked(folder: Path, patience: float | None = None) -> Iterator[None]:
-    """Hold the run folder's lock, which the kernel releases when the holder dies. Locked: not within `patience` s."""
+    """Hold the lock of a run's folder. The kernel releases it when its holder dies. Locked: not within `patience` s."""
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if patience is None:
@@ -109,13 +98,12 @@ def _lock(handle: int, folder: Path, patience: float) -> None:
 
 
 def read_claim(folder: Path) -> Claim | None:
-    """The present claim, or None. An unreadable claim (its writer died in the middle) counts as nobody's, dead."""
+    """The present claim, or None. An unreadable one, whose writer died, counts as the claim of a dead process."""
     try:
-        value = json.loads((folder / "claim.json").read_text(encoding="utf-8"))
-        return Claim(**{name: value[name] for name in Claim.__dataclass_fields__})
+        return read_record(Claim, folder / "claim.json")
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError):
+    except BadRunFolder:
         return Claim(hostname(), -1, -1, boot_id(), "", 0)
 
 
@@ -125,33 +113,33 @@ def is_here(claim: Claim) -> bool:
 
 
 def is_alive(folder: Path, claim: Claim) -> bool:
-    """Whether the claim's owner may still be at work, as far as one look tells."""
+    """Whether the claim's owner may still be alive, as far as a single check can tell."""
     if is_here(claim):
         return claim.pid > 0 and process_start(claim.pid) == claim.process_start
     try:
         beat = (folder / "claim.json").stat().st_mtime
     except FileNotFoundError:
         return False
-    # The file system's own clock: that of another host may differ from ours.
+    # Compare with the file system's own clock: that of the other host may differ from ours.
     clock = folder / ".lock"
     try:
         clock.touch()
         now = clock.stat().st_mtime
-    except OSError:  # a reader who may not write here has no better clock than this host's
+    except OSError:  # a reader without write permission has only this host's clock
         now = time.time()
     return now - beat < SILENCE_S
 
 
 def live_claim(folder: Path) -> Claim | None:
-    """The claim whose owner may still be at work, or None when the run is free."""
+    """The claim if its owner may still be alive, else None: the run is free."""
     claim = read_claim(folder)
     return claim if claim is not None and is_alive(folder, claim) else None
 
 
 class Witness:
-    """Tells whether a run's owner is dead, also one on another host; asked again and again, it remembers what it saw.
+    """Decides from repeated checks whether a run's owner is dead, also for an owner on another host.
 
-    A single look would compare two times of day, and a clock that is set would make living owners look dead.
+    A single check would have to compare two times of day. After a clock was set, living owners would seem dead.
     """
 
     def __init__(self, silence: float = SILENCE_S) -> None:
@@ -159,7 +147,7 @@ class Witness:
         self._seen: dict[Path, tuple[str, int, float]] = {}
 
     def owner(self, folder: Path) -> Claim | None:
-        """The claim whose owner may still be at work, or None when the run is free to take."""
+        """The claim if its owner may still be alive, else None: the run may be claimed."""
         claim = read_claim(folder)
         if claim is None:
             return None
@@ -177,7 +165,7 @@ class Witness:
 
 
 def uptime() -> float:
-    """Seconds on a clock that nobody sets, and that goes on while a process is stopped or the machine sleeps."""
+    """Seconds on a clock that nobody sets and that also counts while the process is stopped or the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -189,8 +177,8 @@ def acquire(folder: Path, attempt: int, witness: Witness | None = None) -> Claim
     assert start is not None
     mine = Claim(hostname(), os.getpid(), start, boot_id(), secrets.token_hex(8), attempt)
     discard(folder)
-    # Atomic by itself, too: some network file systems have no locks.
-    return mine if create_atomic(folder / "claim.json", json.dumps(asdict(mine)) + "\n") else None
+    # Creation is atomic too, because some network file systems have no locks.
+    return mine if create_atomic(folder / "claim.json", json.dumps(to_json(mine)) + "\n") else None
 
 
 def owns(folder: Path, claim: Claim) -> bool:
@@ -200,9 +188,9 @@ def owns(folder: Path, claim: Claim) -> bool:
 
 
 def release(folder: Path, claim: Claim) -> None:
-    """Give the run up; nothing happens when the claim was lost. The caller holds the folder's lock."""
+    """Remove this claim, unless it was lost. The caller holds the folder's lock."""
     if owns(folder, claim):
-        (folder / "claim.json").unlink(missing_ok=True)
+        discard(folder)
 
 
 def discard(folder: Path) -> None:
@@ -210,12 +198,19 @@ def discard(folder: Path) -> None:
     (folder / "claim.json").unlink(missing_ok=True)
 
 
+def kill(owner: Claim) -> None:
+    """Send SIGKILL to an owner on this host; others cannot be reached."""
+    if is_here(owner):
+        with suppress(ProcessLookupError):
+            os.kill(owner.pid, signal.SIGKILL)
+
+
 class Heartbeat:
-    """A thread that touches the claim every few seconds, and notices when it was lost or a request to stop came."""
+    """A thread that touches the claim every few seconds. It notices a lost claim, and calls `on_beat` each time."""
 
     def __init__(self, folder: Path, claim: Claim, interval: float = HEARTBEAT_S) -> None:
         self.claim = claim
-        self.look: Callable[[], None] | None = None  # called with every beat
+        self.on_beat: Callable[[], None] | None = None
         self._folder = folder
         self._interval = interval
         self._end = threading.Event()
@@ -233,18 +228,18 @@ class Heartbeat:
                     return
                 os.utime(self._folder / "claim.json")
                 self._confirmed = now
-                if self.look is not None:
-                    self.look()
+                if self.on_beat is not None:
+                    self.on_beat()
             except FileNotFoundError:
                 self.lost.set()
                 return
-            except OSError:  # a file system that is away for a while; who writes meanwhile looks for itself
+            except OSError:  # the file system is away for a while; writers call `confirm` themselves
                 continue
 
     def confirm(self) -> None:
-        """Check the claim if the last heartbeat is so old that another process may have taken the run meanwhile.
+        """Check the claim if the last heartbeat is so old that another process may have claimed the run.
 
-        A process that was stopped, or whose machine slept, writes nothing before it has looked.
+        A process that was stopped, or whose machine slept, checks before it writes.
         """
         if self.lost.is_set() or uptime() - self._confirmed > 2 * self._interval:
             self.check()

@@ -1,4 +1,4 @@
-"""The format of a run folder: state, frozen configuration, metric log, checkpoints.
+"""The format of a run folder: state, frozen configuration, logs, checkpoints.
 
     multirun/runs/<id>/config.yaml       frozen, never rewritten
     multirun/runs/<id>/state.json        replaced atomically
@@ -7,91 +7,30 @@
     multirun/runs/<id>/summary.json      written just before `done`
     multirun/runs/<id>/checkpoints/      complete ones only
 
-Standard library only at import, so that every reader (analysis, the command line, a worker) may afford it.
+records.py and models.py say what each file holds. Only the standard library is imported at the top, so that every
+reader (analysis, commands, a worker) can afford it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.files import BadRunFolder, create_atomic, load_yaml, parse_lines, write_atomic
-
-FORMAT = 1  # of a run folder
-PLAN_FORMAT = 1  # of the plan.json that names runs
-
-PLANNED = "planned"
-SUBMITTED = "submitted"
-RUNNING = "running"
-DONE = "done"
-FAILED = "failed"
-DIVERGED = "diverged"
-PREEMPTED = "preempted"
-CANCELLED = "cancelled"
-LOST = "lost"
-STATES = (PLANNED, SUBMITTED, RUNNING, DONE, FAILED, DIVERGED, PREEMPTED, CANCELLED, LOST)
-# The same command takes these up again; a failed run would fail again, so it waits for `retry`.
-RESUMABLE = frozenset({PLANNED, SUBMITTED, RUNNING, PREEMPTED, LOST})
-RETRYABLE = frozenset({FAILED, DIVERGED, CANCELLED})
-# What commands call a planned run without a folder; no state file says it.
-NEW = "new"
+from launcher.files import BadRunFolder, create_atomic, load_yaml, parse_lines, read_from, write_atomic
+from launcher.run.lifecycle import RunState
+from launcher.run.records import UNREADABLE, State, parse, read_object, read_record, to_json
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
+_TAIL = 2**14
 
 
-@dataclass(frozen=True)
-class State:
-    """What state.json holds. Times are unix seconds; `error` has type, message, traceback (last 50 lines).
-
-    `job` is the token of the launch that the run was submitted by. `kind` is one of lifecycle.CAUSES, `cause` says it
-    in words; `ends` counts the attempts that ended so, by kind. `from_step` is the step that the attempt began after.
-    """
-
-    id: str
-    state: str
-    attempt: int = 0
-    created: float | None = None
-    started: float | None = None
-    finished: float | None = None
-    host: str | None = None
-    pid: int | None = None
-    job: str | None = None
-    cause: str | None = None
-    error: Mapping[str, str] | None = None
-    kind: str | None = None
-    ends: Mapping[str, int] = field(default_factory=dict)
-    from_step: int | None = None
-
-    def but(self, **changes: Any) -> State:
-        """The same state with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
-
-_FIELDS = tuple(one.name for one in dataclasses.fields(State))
-_NONE = type(None)
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "attempt": (int,),
-    "ends": (dict,),
-    **dict.fromkeys(("created", "started", "finished"), (float, int, _NONE)),
-    **dict.fromkeys(("host", "job", "cause", "kind"), (str, _NONE)),
-    **dict.fromkeys(("pid", "from_step"), (int, _NONE)),
-    "error": (dict, _NONE),
-}
-# A file that is no file, or another user's: nothing that a later look would find otherwise.
-_UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
-
-
-# ---------------------------------------------------------------- places
+# ---------------------------------------------------------------- paths
 
 
 def runs_folder(multirun: Path) -> Path:
-    """Where every run of every experiment lies, by id."""
+    """The folder of all runs of all experiments, by id."""
     return multirun / "runs"
 
 
@@ -116,17 +55,17 @@ def cache_folder(multirun: Path) -> Path:
 
 
 def metrics_path(folder: Path) -> Path:
-    """One JSON object a step: step (from 1), attempt (from 1), time (unix seconds), and the metrics."""
+    """The metric log: a models.MetricLine a step."""
     return folder / "metrics.jsonl"
 
 
 def histograms_path(folder: Path) -> Path:
-    """One JSON object a histogram: step, attempt, name, edges, counts."""
+    """A models.HistogramLine a histogram."""
     return folder / "histograms.jsonl"
 
 
 def responses_path(folder: Path) -> Path:
-    """One JSON object a response of an evaluation: step, attempt, id (prompt's), prompt, response, reward, answer."""
+    """A models.ResponseLine a response of an evaluation."""
     return folder / "responses.jsonl"
 
 
@@ -140,56 +79,27 @@ def checkpoints_folder(folder: Path) -> Path:
     return folder / "checkpoints"
 
 
-# ---------------------------------------------------------------- writing
+# ---------------------------------------------------------------- state and configuration
 
 
 def write_state(folder: Path, state: State) -> None:
     """Replace state.json atomically."""
-    write_atomic(folder / "state.json", _state_text(folder, state))
+    write_atomic(folder / "state.json", _state_text(state))
 
 
 def create_state(folder: Path, state: State) -> bool:
     """Write a new run's first state, unless another launcher was faster; whether it was written."""
-    return create_atomic(folder / "state.json", _state_text(folder, state))
+    return create_atomic(folder / "state.json", _state_text(state))
 
 
-def _state_text(folder: Path, state: State) -> str:
-    if state.state not in STATES:
-        raise ValueError(f"{folder}: state {state.state!r} is not one of {', '.join(STATES)}")
-    return json.dumps({"format": FORMAT, **dataclasses.asdict(state)}, indent=1) + "\n"
-
-
-# ---------------------------------------------------------------- reading
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # or no UTF-8
-        raise BadRunFolder(path, f"not JSON ({error})") from error
-    except _UNREADABLE as error:
-        raise BadRunFolder(path, str(error.strerror)) from error
-    if not isinstance(value, dict):
-        raise BadRunFolder(path, f"an object is expected, not {type(value).__name__}")
-    return value
-
-
-def _check_format(path: Path, value: Mapping[str, Any]) -> None:
-    if value.get("format") != FORMAT:
-        raise BadRunFolder(path, f"format {value.get('format')!r}; this version reads format {FORMAT}")
+def _state_text(state: State) -> str:
+    RunState(state.state)  # ValueError: there is no such state
+    return json.dumps(to_json(state), indent=1) + "\n"
 
 
 def read_state(folder: Path) -> State:
     """The run's state. FileNotFoundError: there is no such run; BadRunFolder: the file cannot be read."""
-    path = folder / "state.json"
-    value = _read_json(path)
-    _check_format(path, value)
-    if not isinstance(value.get("id"), str) or value.get("state") not in STATES:
-        raise BadRunFolder(path, f"`id` must be a string and `state` one of {', '.join(STATES)}")
-    for name, kinds in _KINDS.items():
-        if not isinstance(value.get(name, kinds[0]()), kinds):
-            raise BadRunFolder(path, f"`{name}` is {value[name]!r}, not {kinds[0].__name__}")
-    return State(**{name: value[name] for name in _FIELDS if name in value})
+    return read_record(State, folder / "state.json")
 
 
 def find_state(folder: Path) -> State | None:
@@ -201,39 +111,43 @@ def find_state(folder: Path) -> State | None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The frozen configuration: format, id, identity, base, seed, method, model, task, trainer, verl (differences).
-
-    BadRunFolder: the file is gone, or cannot be read.
-    """
+    """The frozen configuration, as models.FrozenConfig has it. BadRunFolder: the file is gone, or cannot be read."""
     import yaml
+
+    from launcher.run.models import FrozenConfig
 
     path = folder / "config.yaml"
     try:
         value = load_yaml(path)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadRunFolder(path, f"not YAML ({' '.join(str(error).split())})") from error
-    except (FileNotFoundError, *_UNREADABLE) as error:
+    except (FileNotFoundError, *UNREADABLE) as error:
         raise BadRunFolder(path, str(error.strerror)) from error
     if not isinstance(value, dict):
-        raise BadRunFolder(path, "a mapping is expected")
-    _check_format(path, value)
+        raise BadRunFolder(path, "must be a mapping")
+    parse(FrozenConfig, path, value)
     return value
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """What train() returned, or None before the end."""
     try:
-        return _read_json(folder / "summary.json")
+        return read_object(folder / "summary.json")
     except FileNotFoundError:
         return None
 
 
 def read_provenance(folder: Path) -> dict[str, Any] | None:
-    """Where the run came from, or None before its first attempt."""
+    """Where the run came from, as models.Provenance has it, or None before its first attempt."""
+    from launcher.run.models import Provenance
+
+    path = folder / "provenance.json"
     try:
-        return _read_json(folder / "provenance.json")
+        value = read_object(path)
     except FileNotFoundError:
         return None
+    parse(Provenance, path, value)
+    return value
 
 
 def is_imported(folder: Path) -> bool:
@@ -241,43 +155,13 @@ def is_imported(folder: Path) -> bool:
     return "imported" in (read_provenance(folder) or {})
 
 
-@dataclass(frozen=True)
-class Log:
-    """The complete lines of a .jsonl file, and how many were torn."""
-
-    records: list[dict[str, Any]]
-    torn: int
+# ---------------------------------------------------------------- logs
 
 
-def read_log(path: Path) -> Log:
-    """Every complete line of a .jsonl file in its order; an absent file is an empty log."""
-    records: list[dict[str, Any]] = []
-    torn = 0
-    try:
-        with open(path, "rb") as file:
-            for record in parse_lines(file):
-                if record is None:
-                    torn += 1
-                else:
-                    records.append(record)
-    except FileNotFoundError:
-        pass
-    return Log(records, torn)
-
-
-def last_record(path: Path, tail: int = 16384) -> dict[str, Any] | None:
-    """The newest complete line among the last `tail` bytes of a .jsonl file, or None."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - tail))
-            lines = file.read().splitlines(keepends=True)
-    except FileNotFoundError:
-        return None
-    for record in parse_lines(reversed(lines)):
-        if record is not None:
-            return record
-    return None
+def last_record(path: Path) -> dict[str, Any] | None:
+    """The newest complete line among the last 16 KiB of a .jsonl file, or None."""
+    lines = read_from(path, -_TAIL).splitlines(keepends=True)
+    return next((record for record in parse_lines(reversed(lines)) if record is not None), None)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -290,19 +174,14 @@ def checkpoint_name(step: int) -> str:
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Complete checkpoints as (step, path), oldest first."""
-    found: list[tuple[int, Path]] = []
     try:
-        entries = list(checkpoints_folder(folder).iterdir())
+        paths = list(checkpoints_folder(folder).iterdir())
     except FileNotFoundError:
         return []
-    for path in entries:
-        match = _CHECKPOINT.fullmatch(path.name)
-        if match and path.is_dir():
-            found.append((int(match.group(1)), path))
-    return sorted(found)
+    matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in paths)
+    return sorted((int(match[1]), path) for match, path in matches if match and path.is_dir())
 
 
 def latest_checkpoint(folder: Path) -> tuple[int, Path] | None:
     """The newest complete checkpoint as (step, path), or None."""
-    found = checkpoints(folder)
-    return found[-1] if found else None
+    return next(reversed(checkpoints(folder)), None)

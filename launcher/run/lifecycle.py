@@ -1,190 +1,254 @@
-"""Why an attempt ended, and whether its run is taken up again: causes as data, judged by rules that are data too.
+"""The states of a run, the reasons why its attempts end, and the one table of all transitions between states.
 
-A rule is the number of times that a run is taken up again after one cause; null is without limit. The counts stand in
-the run's state, so they hold over launches, until `retry` clears them. What may be taken up again has a state that says
-so (folder.RESUMABLE): whoever looks at a run, now or later, needs no rules.
+A retry rule says how often a run is resumed after one failure kind; null is without limit. The counts are kept in the
+run's state, so they hold over launches, until `retry` clears them. Whether a run may be resumed can be read from its
+state alone (`RESUMABLE`); no reader needs the rules. `python -m launcher.run.lifecycle` prints the table.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import re
 import signal
-import time
 from collections.abc import Mapping
-from pathlib import Path
+from enum import IntEnum, StrEnum
+from itertools import product
+from typing import NamedTuple
 
-from launcher.run import claim, stop_request
-from launcher.run import folder as folders
-from launcher.run.folder import State
 from launcher.text import one_line
 
-EXCEPTION = "exception"
-OUT_OF_MEMORY = "out_of_memory"
-DIVERGED = "diverged"
-PREEMPTED = "preempted"
-TIME_OUT = "time_out"
-LOST = "lost"
-NODE_FAILURE = "node_failure"
-REVOKED = "revoked"
-DISK_FULL = "disk_full"
-CANCELLED = "cancelled"
-CAUSES = (EXCEPTION, OUT_OF_MEMORY, DIVERGED, PREEMPTED, TIME_OUT, LOST, NODE_FAILURE, REVOKED, DISK_FULL, CANCELLED)
+
+class RunState(StrEnum):
+    """What state.json says of a run."""
+
+    PLANNED = "planned"
+    SUBMITTED = "submitted"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    DIVERGED = "diverged"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+# Commands call a planned run without a folder `new`. No state file contains this word.
+NEW = "new"
+# The same command resumes these. A failed run would fail again, so it waits for `retry`.
+RESUMABLE = frozenset({RunState.PLANNED, RunState.SUBMITTED, RunState.RUNNING, RunState.PREEMPTED, RunState.LOST})
+RETRYABLE = frozenset({RunState.FAILED, RunState.DIVERGED, RunState.CANCELLED})
+
+
+class FailureKind(StrEnum):
+    """Why an attempt ended before the run was done."""
+
+    EXCEPTION = "exception"
+    OUT_OF_MEMORY = "out_of_memory"
+    DIVERGED = "diverged"
+    PREEMPTED = "preempted"
+    TIME_OUT = "time_out"
+    LOST = "lost"
+    NODE_FAILURE = "node_failure"
+    EXTERNALLY_CANCELLED = "revoked"
+    DISK_FULL = "disk_full"
+    CANCELLED = "cancelled"
+
 
 Rules = Mapping[str, int | None]
 
-# Without a rule: what is no fault of the run is taken up again, the rest is not.
-_UNRULED: Rules = {PREEMPTED: None, LOST: None, NODE_FAILURE: None, REVOKED: None, TIME_OUT: None}
-# How a run waits to be taken up again; the others wait as planned ones do.
-_WAITS = {
-    PREEMPTED: folders.PREEMPTED,
-    TIME_OUT: folders.PREEMPTED,
-    REVOKED: folders.PREEMPTED,
-    DISK_FULL: folders.PREEMPTED,
-    LOST: folders.LOST,
-    NODE_FAILURE: folders.LOST,
+
+class Ending(NamedTuple):
+    """When a failure kind occurs, and what follows: the state of a run that is resumed, and of one that is not.
+
+    `limit` holds if the retry rules do not name the kind: how often the run is resumed, None without limit.
+    """
+
+    when: str
+    resumed_as: RunState
+    ended_as: RunState
+    limit: int | None
+    sources: frozenset[RunState] = frozenset({RunState.SUBMITTED, RunState.RUNNING})
+
+
+_RAISED = "the training function raised"
+# A worker that a signal stopped says `preempted`; its SLURM job may then correct the kind.
+_STOPPED = frozenset({RunState.SUBMITTED, RunState.RUNNING, RunState.PREEMPTED})
+_PLANNED, _PREEMPTED, _LOST, _FAILED = RunState.PLANNED, RunState.PREEMPTED, RunState.LOST, RunState.FAILED
+#: By default a run is resumed after what was no fault of its own, and not after its own failures.
+ENDINGS: Mapping[FailureKind, Ending] = {
+    FailureKind.EXCEPTION: Ending(f"{_RAISED} an exception", _PLANNED, _FAILED, 0),
+    FailureKind.OUT_OF_MEMORY: Ending("memory ran out on the machine or on a device", _PLANNED, _FAILED, 0),
+    FailureKind.DIVERGED: Ending(f"{_RAISED} Diverged", _PLANNED, RunState.DIVERGED, 0),
+    FailureKind.PREEMPTED: Ending(
+        "the run was asked to stop: by Ctrl-C, a signal or the scheduler", _PREEMPTED, _FAILED, None, _STOPPED
+    ),
+    FailureKind.TIME_OUT: Ending(
+        "the time limit expired; without a newer checkpoint the run fails", _PREEMPTED, _FAILED, None, _STOPPED
+    ),
+    FailureKind.EXTERNALLY_CANCELLED: Ending(
+        "its job was cancelled with the scheduler's own command", _PREEMPTED, _FAILED, None, _STOPPED
+    ),
+    FailureKind.DISK_FULL: Ending("no space was left on the disk", _PREEMPTED, _PREEMPTED, None),
+    FailureKind.LOST: Ending("its process ended without a terminal state", _LOST, _FAILED, None),
+    FailureKind.NODE_FAILURE: Ending("its node failed", _LOST, _FAILED, None),
+    FailureKind.CANCELLED: Ending("`cancel` named the run", RunState.CANCELLED, RunState.CANCELLED, 0, RESUMABLE),
 }
-_ENDS = {DIVERGED: folders.DIVERGED, CANCELLED: folders.CANCELLED}
+
+
+class Event(StrEnum):
+    """What changes a run's state, besides the failure kinds."""
+
+    CREATE = "create"
+    SUBMIT = "submit"
+    WITHDRAW = "withdraw"
+    START = "start"
+    FINISH = "finish"
+    RETRY = "retry"
+
+
+class Transition(NamedTuple):
+    """One row of the table: `event` leads from any of `sources` (none: a new run) to one of `targets`."""
+
+    event: Event | FailureKind
+    sources: frozenset[RunState]
+    targets: frozenset[RunState]
+    when: str
+
+
+def _row(event: Event, sources: frozenset[RunState], target: RunState, when: str) -> Transition:
+    return Transition(event, sources, frozenset({target}), when)
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    _row(Event.CREATE, frozenset(), _PLANNED, "a launch freezes the plan"),
+    _row(Event.SUBMIT, RESUMABLE, RunState.SUBMITTED, "a launch gives the run to its scheduler"),
+    _row(Event.WITHDRAW, frozenset({RunState.SUBMITTED}), _PLANNED, "the launch stops before the run has started"),
+    _row(Event.START, RESUMABLE, RunState.RUNNING, "a worker claims the run"),
+    _row(Event.FINISH, frozenset({RunState.RUNNING}), RunState.DONE, "the training function returned"),
+    *(
+        Transition(kind, ending.sources, frozenset({ending.resumed_as, ending.ended_as}), ending.when)
+        for kind, ending in ENDINGS.items()
+    ),
+    _row(Event.RETRY, RETRYABLE, _PLANNED, "`retry` named the run"),
+)
+_ALLOWED = {row.event: row for row in TRANSITIONS}
+
+
+def check(event: Event | FailureKind, before: str | None, after: str) -> None:
+    """Raise ValueError if the table has no transition of this event between these states; None: a new run."""
+    row = _ALLOWED[event]
+    if after not in row.targets or (before not in row.sources if row.sources else before is not None):
+        raise ValueError(f"{event}: a run does not go from {before} to {after}")
+
+
+def state_after(kind: FailureKind, count: int, rules: Rules, progressed: bool) -> RunState:
+    """The state of a run whose attempt ended so for the `count`-th time.
+
+    `progressed`: the attempt left a newer checkpoint than it started from.
+    """
+    ending = ENDINGS[kind]
+    limit = rules.get(kind, ending.limit)
+    resumed = limit is None or count <= limit
+    if kind == FailureKind.TIME_OUT and not progressed:
+        resumed = False  # the next attempt would compute the same steps again
+    return ending.resumed_as if resumed else ending.ended_as
+
+
+# ---------------------------------------------------------------- which kind an error or an exit code is
+
+
+class WorkerExit(IntEnum):
+    """The exit codes of a worker. BUSY: another process owns the run, or the run needs no work."""
+
+    DONE = 0
+    FAILED = 1
+    DIVERGED = 3
+    BUSY = 4
+    CANCELLED = 5
+    DISK_FULL = 74
+    PREEMPTED = 75
+
 
 _LONGEST = 1000
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Libraries in C++ and Rust report failed allocations, and failed writes of checkpoints, without a number.
-_NO_MEMORY_TEXT = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
-_NO_SPACE_TEXT = re.compile(
+_NO_MEMORY_TEXT = r"(?i)out of memory|can't allocate memory"
+_NO_SPACE_TEXT = (
     r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing|iostream error"
     r"|inline_container\.cc.*unexpected pos"
 )
-_ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error says that no space, or no quota, is left."""
     if isinstance(error, OSError):
         return error.errno in _NO_SPACE
-    return _NO_SPACE_TEXT.search(str(error)) is not None
+    return re.search(_NO_SPACE_TEXT, str(error)) is not None
 
 
-def kind_of(error: BaseException) -> str:
-    """The cause that an exception of the trainer stands for. The trainer's own are known by their names."""
+def kind_of(error: BaseException) -> FailureKind:
+    """The failure kind of an exception. The trainer's own exceptions are recognised by their class names."""
     names = {base.__name__ for base in type(error).__mro__}
-    for name, kind in (("Preempted", PREEMPTED), ("Diverged", DIVERGED), ("OutOfMemoryError", OUT_OF_MEMORY)):
+    for name, kind in (
+        ("Preempted", FailureKind.PREEMPTED),
+        ("Diverged", FailureKind.DIVERGED),
+        ("OutOfMemoryError", FailureKind.OUT_OF_MEMORY),
+    ):
         if name in names:
             return kind
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY_TEXT.search(str(error))):
-        return OUT_OF_MEMORY
-    # An error raised while another was handled: the first says what happened.
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and re.search(_NO_MEMORY_TEXT, str(error))):
+        return FailureKind.OUT_OF_MEMORY
+    # If an error was raised while another was handled, the first one is the reason.
     chain: BaseException | None = error
     while chain is not None:
         if is_disk_full(chain):
-            return DISK_FULL
+            return FailureKind.DISK_FULL
         chain = chain.__cause__ or chain.__context__
-    return EXCEPTION
+    return FailureKind.EXCEPTION
 
 
-def of_exit(code: int | None, oom_killed: bool) -> tuple[str, str]:
-    """Kind and cause of a process that left no terminal state. `oom_killed`: the kernel killed one for its memory."""
+def of_exit(code: int | None, oom_killed: bool) -> tuple[FailureKind, str]:
+    """Kind and message for a process that left no terminal state. `oom_killed`: the kernel killed one for memory."""
     if code is None:
-        return LOST, "the worker's exit code is unknown"
+        return FailureKind.LOST, "the worker's exit code is unknown"
+    if code == WorkerExit.DISK_FULL:
+        return FailureKind.DISK_FULL, "no space left, not even for the run's state"
     if code >= 0:
-        return LOST, f"exit code {code} without a terminal state"
-    number = -code
-    name = f"signal {number} ({signal.Signals(number).name})" if number in set(signal.Signals) else f"signal {number}"
-    if number == signal.SIGKILL and oom_killed:
-        return OUT_OF_MEMORY, f"{name}: the kernel killed it because memory ran out"
-    # The worker's own handler was not there yet.
-    return (PREEMPTED if number in _ASKED_TO_STOP else LOST), name
+        return FailureKind.LOST, f"exit code {code} without a terminal state"
+    if code == -signal.SIGKILL and oom_killed:
+        return FailureKind.OUT_OF_MEMORY, f"{signal_name(-code)}: the kernel killed it because memory ran out"
+    # A worker that dies of a request to stop had not installed its signal handler yet.
+    return (FailureKind.PREEMPTED if -code in _STOP_SIGNALS else FailureKind.LOST), signal_name(-code)
 
 
-def ended(
-    state: State,
-    kind: str,
-    cause: str,
-    rules: Rules,
-    progressed: bool,
-    error: Mapping[str, str] | None = None,
-) -> State:
-    """The state of a run whose attempt ended for that cause. `progressed`: it left a newer checkpoint than it found."""
-    count = state.ends.get(kind, 0) + 1
-    again = _taken_up(kind, count, rules, progressed)
-    if count > 1 and not again and kind in rules:
-        cause = f"{cause} ({kind} {count} times)"
-    return state.but(
-        state=_WAITS.get(kind, folders.PLANNED) if again else _ENDS.get(kind, folders.FAILED),
-        finished=time.time(),
-        kind=kind,
-        cause=cause,
-        error=error,
-        ends={**state.ends, kind: count},
-    )
-
-
-def _taken_up(kind: str, count: int, rules: Rules, progressed: bool) -> bool:
-    if kind == CANCELLED:
-        return False
-    if kind == DISK_FULL:
-        return True  # no fault of the run, and this launch stops anyway
-    if kind == TIME_OUT and not progressed:
-        return False  # the next attempt would do the same steps again
-    limit = rules.get(kind, _UNRULED.get(kind, 0))
-    return limit is None or count <= limit
+def signal_name(number: int) -> str:
+    """`signal 15 (SIGTERM)`."""
+    return f"signal {number} ({signal.Signals(number).name})" if number in set(signal.Signals) else f"signal {number}"
 
 
 def described(error: BaseException) -> str:
-    """An exception on one line, shortened where its message is pages long; a state's `error` has it whole."""
+    """An exception on one line, shortened if its message is pages long; the state's `error` has all of it."""
     text = f"{type(error).__name__}: {one_line(str(error))}"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def progressed(folder: Path, state: State) -> bool:
-    """Whether the run's newest checkpoint is newer than the one that its present attempt began from."""
-    newest = folders.latest_checkpoint(folder)
-    return newest is not None and newest[0] > (state.from_step or 0)
+# ---------------------------------------------------------------- the table for people
 
 
-def planned_again(state: State) -> State:
-    """A terminal state made new by `retry`: its attempts and checkpoints stay, what was counted does not."""
-    return state.but(
-        state=folders.PLANNED, started=None, finished=None, kind=None, cause=None, error=None, ends={}, job=None
-    )
+def document() -> str:
+    """The table of transitions and a diagram of it, in Markdown; docs/run-states.md has both."""
+    rows = ["| event or failure kind | from | to | when |", "| --- | --- | --- | --- |"]
+    arrows: dict[str, list[str]] = {}
+    for row in TRANSITIONS:
+        sources, targets = (", ".join(f"`{state}`" for state in RunState if state in ends) for ends in row[1:3])
+        rows.append(f"| `{row.event}` | {sources or '(a new run)'} | {targets} | {row.when} |")
+        for source, target in product(sorted(row.sources) or ("[*]",), sorted(row.targets)):
+            if source != target:
+                arrows.setdefault(f"    {source} --> {target}: ", []).append(row.event)
+    diagram = [f"{arrow}{', '.join(events)}" for arrow, events in arrows.items()]
+    return "\n".join([*rows, "", "```mermaid", "stateDiagram-v2", *diagram, "    done --> [*]", "```", ""])
 
 
-# ---------------------------------------------------------------- cancelling
-
-# What `cancel` did: asked the worker. `retry` takes a cancelled run up again.
-ASKED = "asked"
-
-
-def cancel(multirun: Path, run_id: str) -> str:
-    """Cancel a run; what happened: "cancelled", "asked", or the terminal state that the run already had.
-
-    "asked": its worker, on whatever host, saves a checkpoint and ends as `cancelled`. FileNotFoundError: no such run;
-    claim.Locked: another process, perhaps a stopped one, holds the run's lock.
-    """
-    folder = folders.run_folder(multirun, run_id)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no such run")
-    cause = f"cancelled by process {os.getpid()} on {claim.hostname()}"
-    with claim.locked(folder, claim.PATIENCE_S):
-        state = folders.read_state(folder)
-        if state.state not in folders.RESUMABLE:
-            return state.state
-        owner = claim.live_claim(folder)
-        if owner is None:
-            claim.discard(folder)
-            folders.write_state(folder, ended(state, CANCELLED, cause, {}, progressed=False))
-            return folders.CANCELLED
-        stop_request.send(folder, owner, CANCELLED, cause)
-    return ASKED
-
-
-def unheeded(folder: Path, state: State) -> State | None:
-    """The state of a run that was to be cancelled and whose owner died, or ended otherwise, before it could heed that.
-
-    None: nobody asked for it. The caller holds the folder's lock, and has not removed the claim.
-    """
-    owner = claim.read_claim(folder)
-    asked = stop_request.asked(folder, owner.token) if owner is not None else None
-    if asked is None or asked.kind != CANCELLED or state.state not in folders.RESUMABLE:
-        return None
-    return ended(state, CANCELLED, asked.cause, {}, progressed=False, error=state.error)
+if __name__ == "__main__":
+    print(document(), end="")

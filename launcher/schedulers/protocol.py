@@ -1,4 +1,4 @@
-"""What a scheduler is to the rest: a small protocol, which takes runs and tells of those that ended."""
+"""The protocol of a scheduler: it takes runs, and reports those whose jobs have ended."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from launcher.run.lifecycle import FailureKind
+
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that ended: the run's folder and its exit code; -9 means killed by signal 9.
+    """A job that ended: the run's folder and the exit code of its worker; -9 means killed by signal 9.
 
-    The exit code is not the result: what the run came to stands in its state file. Where that says nothing, because
-    the worker died without a word, `kind` (one of lifecycle.CAUSES) and `cause` are the scheduler's own account, if it
-    has one. `job` is the token that the worker wrote into its state, where that is another launch's: of an adopted job.
+    The result of the run is in its state file. If the worker died before it wrote a state, `failure_kind` and `message`
+    are what the scheduler knows of its end. `launch_id` is that of an adopted job, which another launch submitted.
     """
 
     folder: Path
     exit_code: int | None
-    kind: str | None = None
-    cause: str | None = None
-    job: str | None = None
+    failure_kind: FailureKind | None = None
+    message: str | None = None
+    launch_id: str | None = None
 
 
 class SchedulerError(RuntimeError):
@@ -35,8 +36,11 @@ class Scheduler(Protocol):
         """How many more runs it takes now."""
         ...
 
-    def submit(self, folder: Path, job: str) -> None:
-        """Start a run; `job` stands in its state, and its worker repeats it. SchedulerError: it cannot start any."""
+    def submit(self, folder: Path, launch_id: str) -> None:
+        """Start a run.
+
+        `launch_id` is in its state, and its worker writes it again. SchedulerError: no run can start.
+        """
         ...
 
     def poll(self, timeout: float) -> Sequence[Ended]:
@@ -44,7 +48,7 @@ class Scheduler(Protocol):
         ...
 
     def withdraw(self) -> int:
-        """Take back the jobs that have not begun, and tell how many; their runs wait for another launch."""
+        """Take back the jobs that have not started; how many. Their runs wait for another launch."""
         ...
 
     def cancel(self, kill: bool = False) -> None:
@@ -52,5 +56,5 @@ class Scheduler(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up what the scheduler holds; running jobs are asked to stop and waited for."""
+        """Release what the scheduler holds. Running jobs are asked to stop and waited for."""
         ...

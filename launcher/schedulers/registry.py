@@ -1,4 +1,4 @@
-"""Which scheduler `cluster=` names: one module each, imported when it is wanted."""
+"""The schedulers that `cluster=` can name: one module each, imported when it is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.planning.plan import Plan
 from launcher.run.launch_record import Launch
 from launcher.schedulers.protocol import Scheduler
 
-#: conf/cluster/<file>.yaml: name -> the module that fulfils Cluster.
+#: `name` in conf/cluster/<file>.yaml -> the module that implements Cluster.
 CLUSTERS: Mapping[str, str] = {
     "local": "launcher.schedulers.local.cluster",
     "slurm": "launcher.schedulers.slurm.cluster",
@@ -23,43 +23,43 @@ CLUSTERS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Order:
-    """What a scheduler is started for. `root`: the project's folder; `wanted`: the ids of the runs to do.
+    """What to run. `root`: the project's folder; `run_ids`: the ids of the runs; `record`: the file of `launch`.
 
-    `train` names the training function; `record` is the file of `launch`, in plan.multirun.
+    `train` names the training function.
     """
 
     root: Path
     plan: Plan
-    wanted: Sequence[str]
+    run_ids: Sequence[str]
     train: str
     launch: Launch
     record: Path
 
 
 @dataclass(frozen=True)
-class Place:
-    """A started scheduler, what to call it, and its number of workers where that is fixed.
+class StartedScheduler:
+    """A started scheduler, its name for users, and its number of workers if that is fixed.
 
-    `detached`: called when all runs were handed to the scheduler, instead of waiting for them; what to tell the user.
+    `detached`: called after all runs were submitted, instead of waiting for them; it returns a message for the user.
     """
 
     scheduler: Scheduler
-    where: str
+    name: str
     workers: int | None = None
     detached: Callable[[], str] | None = None
 
 
 class Cluster(Protocol):
-    """What the module of a cluster offers."""
+    """What the module of a cluster has."""
 
-    def check(self, plan: Plan, wanted: Sequence[str]) -> None:
+    def check(self, plan: Plan, run_ids: Sequence[str]) -> None:
         """Raise InvalidPlan when these runs cannot be run there. Writes and submits nothing."""
         ...
 
-    def start(self, order: Order) -> Place:
-        """Start a scheduler; no run begins before its first `submit`.
+    def start(self, order: Order) -> StartedScheduler:
+        """Start a scheduler; it runs nothing before its first `submit`.
 
-        Raises SchedulerError, and InvalidPlan where only the cluster itself can tell.
+        Raises SchedulerError, and InvalidPlan if only the cluster itself can find the problem.
         """
         ...
 

@@ -1,1 +1,1 @@
-"""How the runs of a sweep stand: read from their folders, counted, and printed as tables."""
+"""The present standing of a sweep's runs: read from their folders, counted, and printed as tables."""

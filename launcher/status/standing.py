@@ -1,35 +1,38 @@
-"""How an experiment stands: counts by state, last metric, remaining time and failures, from the index and the claims.
+"""The present standing of an experiment: counts by state, last metric, remaining time and failures.
 
-Remaining times are estimates from measured steps: a run's own where it has two lines in its log, else the mean of its
-group's, else of the experiment's.
+Remaining times are estimated from measured steps: a run's own if its log has two lines, else the mean of its group,
+else that of the experiment.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.run import catalog, folder
+from launcher.run import catalog
+from launcher.run.folder import read_config, run_folder
+from launcher.run.lifecycle import NEW, RESUMABLE, RunState
+from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
+from launcher.text import without_numbers
 
-# What needs a person: these wait for `retry`. Cancelled runs do too, but somebody wanted that.
-FAILURES = frozenset({folder.FAILED, folder.DIVERGED, UNREADABLE})
-# What the same command takes up, or somebody is at.
-UNFINISHED = frozenset({folder.NEW, *folder.RESUMABLE})
-_EXPLAINED = FAILURES | {folder.LOST, folder.CANCELLED}
+# States that need a decision: these runs wait for `retry`. Cancelled ones do too, but that was a decision.
+FAILURES = frozenset({RunState.FAILED, RunState.DIVERGED, UNREADABLE})
+# States that the same command resumes, or that another process is working on.
+UNFINISHED = frozenset({NEW, *RESUMABLE})
+_EXPLAINED = FAILURES | {RunState.LOST, RunState.CANCELLED}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Runs that are not done for one cause. `example` is the id of the one that ended last, `title` what it is."""
+    """Runs that are not done for the same reason. `example` is the id of the one that ended last, `title` its title."""
 
     state: str
-    kind: str | None
-    cause: str
+    failure_kind: str | None
+    message: str
     runs: int
     example: str
     title: str
@@ -67,7 +70,7 @@ class Standing:
     failures: Sequence[Failure]
 
     @property
-    def settled(self) -> bool:
+    def finished(self) -> bool:
         """Whether no run is waiting or running."""
         return not any(self.states.get(state) for state in UNFINISHED)
 
@@ -85,12 +88,14 @@ class Standing:
             },
             "work_seconds": self.work_seconds,
             "remaining_seconds": self.remaining_seconds,
-            "failures": [vars(failure) for failure in self.failures],
+            "failures": [
+                {JSON_KEYS.get(name, name): value for name, value in vars(failure).items()} for failure in self.failures
+            ],
         }
 
 
 def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
-    """How the experiment of a plan.json stands at this moment."""
+    """The present standing of the experiment of a plan.json."""
     metric = (plan.get("analysis") or {}).get("primary", {}).get("metric")
     groups: dict[str, dict[str, None]] = defaultdict(dict)
     for entry in plan["runs"]:
@@ -101,12 +106,12 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     steps = {run_id: _steps(multirun, run_id, states[run_id], plan["steps"]) for run_id in ids}
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
-    for own in groups.values():
-        own_pace = _mean(rows[run_id].step_seconds for run_id in own if run_id in rows) or pace
-        for run_id in own:
+    for members in groups.values():
+        group_pace = _mean(rows[run_id].step_seconds for run_id in members if run_id in rows) or pace
+        for run_id in members:
             if states[run_id] in UNFINISHED:
-                left[run_id] = _left(rows.get(run_id), steps[run_id], own_pace)
-    running = [run_id for run_id in ids if states[run_id] == folder.RUNNING]
+                left[run_id] = _left(rows.get(run_id), steps[run_id], group_pace)
+    running = [run_id for run_id in ids if states[run_id] == RunState.RUNNING]
     work = _total(left.values())
     return Standing(
         experiment=plan["experiment"],
@@ -115,12 +120,12 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         states=_counted(states.values()),
         groups={
             name: Group(
-                states=_counted(states[run_id] for run_id in own),
-                metric=_mean(rows[run_id].metrics[metric] for run_id in own if run_id in rows) if metric else None,
-                step=_mean(rows[run_id].step if run_id in rows else 0 for run_id in own) or 0.0,
-                work_seconds=_total(left[run_id] for run_id in own if run_id in left),
+                states=_counted(states[run_id] for run_id in members),
+                metric=_mean(rows[run_id].metrics[metric] for run_id in members if run_id in rows) if metric else None,
+                step=_mean(rows[run_id].step if run_id in rows else 0 for run_id in members) or 0.0,
+                work_seconds=_total(left[run_id] for run_id in members if run_id in left),
             )
-            for name, own in groups.items()
+            for name, members in groups.items()
         },
         metric=metric,
         work_seconds=work,
@@ -130,14 +135,14 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
 
 
 def _state(multirun: Path, run_id: str, row: Row | None) -> str:
-    return folder.NEW if row is None else catalog.true_state(folder.run_folder(multirun, run_id), row.state)
+    return NEW if row is None else catalog.true_state(run_folder(multirun, run_id), row.state)
 
 
 def _steps(multirun: Path, run_id: str, state: str, planned: int) -> int:
-    """A running run's own number of steps; of the others, too many to read, the most that the experiment has."""
-    if state != folder.RUNNING:
+    """The number of steps of a running run. The others are too many to read: for them, the experiment's largest."""
+    if state != RunState.RUNNING:
         return planned
-    steps: int = folder.read_config(folder.run_folder(multirun, run_id))["trainer"]["steps"]
+    steps: int = read_config(run_folder(multirun, run_id))["trainer"]["steps"]
     return steps
 
 
@@ -151,28 +156,30 @@ def _wall(work: float | None, running: Sequence[float | None]) -> float | None:
     """Wall time with as many runs at a time as now, but no less than the longest of them takes."""
     if work is None or not running:
         return None
-    return max(work / len(running), *(own for own in running if own is not None), 0.0)
+    return max(work / len(running), *(seconds for seconds in running if seconds is not None), 0.0)
 
 
 def _failures(entries: Mapping[str, Mapping[str, Any]], runs: Mapping[str, tuple[str, Row]]) -> list[Failure]:
-    """What is not done and will not be by itself, by cause, the most frequent first."""
-    found: dict[tuple[str, str | None, str], list[str]] = defaultdict(list)
+    """The runs that will not be done without a command, by reason, the most frequent first."""
+    reasons: dict[tuple[str, str | None, str], list[str]] = defaultdict(list)
     for run_id, (state, row) in runs.items():
         if state in _EXPLAINED:
-            cause = row.cause or ("its process is gone" if state == folder.LOST else "no cause was recorded")
-            # Numbers (addresses, sizes, steps, seeds) do not make another cause.
-            found[state, row.kind, re.sub(r"0x[0-9a-f]+|\d+", "#", cause)].append(run_id)
+            reasons[state, row.failure_kind, without_numbers(_message(state, row))].append(run_id)
     failures: list[Failure] = []
-    for (state, kind, _), ids in found.items():
+    for (state, kind, _), ids in reasons.items():
         newest = max(ids, key=lambda run_id: runs[run_id][1].finished or 0.0)
-        cause = runs[newest][1].cause or ("its process is gone" if state == folder.LOST else "no cause was recorded")
-        failures.append(Failure(state, kind, cause, len(ids), newest, catalog.title(entries[newest])))
+        message = _message(state, runs[newest][1])
+        failures.append(Failure(state, kind, message, len(ids), newest, catalog.title(entries[newest])))
     return sorted(failures, key=lambda failure: -failure.runs)
+
+
+def _message(state: str, row: Row) -> str:
+    return row.message or ("its process is gone" if state == RunState.LOST else "no cause was recorded")
 
 
 def _counted(states: Iterable[str]) -> dict[str, int]:
     counts = Counter(states)
-    return {state: counts[state] for state in (folder.NEW, *folder.STATES, UNREADABLE) if counts[state]}
+    return {state: counts[state] for state in (NEW, *RunState, UNREADABLE) if counts[state]}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -181,7 +188,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _total(values: Iterable[float | None]) -> float | None:
-    """The sum; None when one is unknown."""
+    """The sum; None if one value is unknown."""
     listed: Collection[float | None] = list(values)
     known = [value for value in listed if value is not None]
     return sum(known) if len(known) == len(listed) else None

@@ -1,8 +1,8 @@
-"""Trackers: W&B and TensorBoard beside the local files, which stay the truth.
+"""Trackers: W&B and TensorBoard, which show copies of the local files.
 
-What a tracker holds is always a replay of the run's metric log. An attempt replays what the log has (after a resume:
-the steps up to the checkpoint) and goes on from there, so that no step is doubled or missing, however the attempt
-before it ended. Each tracker lives in a thread of its own: it cannot break a run, nor make it wait for a server.
+A tracker always gets a replay of the run's metric log. An attempt replays what the log contains (after a resume: the
+steps up to the checkpoint) and continues from there, so that no step is doubled or missing, however the attempt before
+it ended. Each tracker has a thread of its own: it can neither make the run fail nor make it wait for a server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,12 +21,12 @@ from launcher.tracking import rows as logs
 from launcher.tracking.rows import Histogram, Row
 from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
 
-# How long the end of a run waits for its trackers; what W&B has not got by then, `sync` sends.
+# How long the end of a run waits for its trackers. What W&B has not received by then, `sync` sends.
 CLOSE_S = 30.0
 
 
 class Sink(Protocol):
-    """Where rows go: one W&B run, one folder of TensorBoard's events. Used by one thread."""
+    """The destination of rows: a W&B run, or a folder of TensorBoard's events. One thread uses it."""
 
     def row(self, row: Row) -> None:
         """Take one step. A later row of the same step adds to it."""
@@ -39,7 +38,7 @@ class Sink(Protocol):
 
 
 class Tracker:
-    """What an attempt tells of its steps. No method raises or waits, but for `close`, which waits CLOSE_S at most."""
+    """Passes the steps of an attempt on to sinks. No method raises or waits, except `close`: at most CLOSE_S."""
 
     def __init__(self, sinks: Mapping[str, Callable[[], Sink]], replay: Callable[[], Iterator[Row]]) -> None:
         self._followers = [_Follower(name, opening, replay) for name, opening in sinks.items()]
@@ -57,7 +56,7 @@ class Tracker:
             follower.put(row)
 
     def close(self, state: str) -> None:
-        """Say how the run ended, and give the trackers a moment to finish. No call comes after it."""
+        """Report how the run ended, and give the trackers time to finish. It must be the last call."""
         for follower in self._followers:
             follower.end(state)
         deadline = time.monotonic() + CLOSE_S
@@ -66,7 +65,10 @@ class Tracker:
 
 
 class _Follower:
-    """A thread that opens a sink, replays the log into it and follows the run; it says one failure, then is silent."""
+    """A thread that opens a sink, replays the log into it and follows the run.
+
+    It reports its first failure and ends.
+    """
 
     def __init__(self, name: str, opening: Callable[[], Sink], replay: Callable[[], Iterator[Row]]) -> None:
         self._name = name
@@ -102,9 +104,9 @@ class _Follower:
             _say(self._name, f"{type(error).__name__}: {one_line(str(error))}")
 
 
-def _say(name: str, what: str) -> None:
+def _say(name: str, problem: str) -> None:
     fix = "; `python -m launcher sync` sends the run" if name == "W&B" else ""
-    print(f"tracking: {name}: {what}; the local files are whole{fix}", file=sys.stderr, flush=True)
+    print(f"tracking: {name}: {problem}; the local files are complete{fix}", file=sys.stderr, flush=True)
 
 
 def start(folder: Path, config: Mapping[str, Any], attempt: int, settings: Mapping[str, Any]) -> Tracker:
@@ -114,12 +116,12 @@ def start(folder: Path, config: Mapping[str, Any], attempt: int, settings: Mappi
     """
     sinks: dict[str, Callable[[], Sink]] = {}
     try:
-        wanted = read_settings(settings)
-        files.write_json(settings_path(folder), asdict(wanted))
-        if wanted.tensorboard:
+        chosen = read_settings(settings)
+        files.write_json(settings_path(folder), chosen.model_dump())
+        if chosen.tensorboard:
             sinks["TensorBoard"] = lambda: _tensorboard(folder)
-        if wanted.wandb == ONLINE:
-            sinks["W&B"] = lambda: _wandb(folder, config, wanted)
+        if chosen.wandb == ONLINE:
+            sinks["W&B"] = lambda: _wandb(folder, config, chosen)
         until = logs.extent(folder)
     except Exception as error:
         _say(f"attempt {attempt}", f"{type(error).__name__}: {one_line(str(error))}")

@@ -1,30 +1,31 @@
-"""The section `tracking` of a configuration, and where a run keeps it."""
+"""The section `tracking` of a configuration, and the file that a run keeps it in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
-OFFLINE = "offline"
-ONLINE = "online"
+from pydantic import BaseModel, Field
+
+OFFLINE: Final = "offline"
+ONLINE: Final = "online"
+
+_Name = Annotated[str, Field(pattern="^[A-Za-z0-9_.-]{1,128}$", description="1 to 128 letters, digits, and _ . -")]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The section `tracking` of a configuration. An entity of None is the W&B user's own default."""
+class Settings(BaseModel, extra="forbid", frozen=True, strict=True):
+    """Trackers beside the local files. An entity of None is the W&B user's own default."""
 
-    wandb: str = OFFLINE
-    project: str = "rlsweep"
-    entity: str | None = None
+    wandb: Literal["offline", "online"] = OFFLINE
+    project: _Name = "rlsweep"
+    entity: _Name | None = None
     tensorboard: bool = False
 
 
 def read_settings(values: Mapping[str, Any]) -> Settings:
-    """The settings that a plan's section `tracking` names; those it does not name have their defaults."""
-    known = {key: values[key] for key in Settings.__dataclass_fields__ if key in values}
-    return Settings(**known)
+    """The settings that a plan or a run has kept; those it does not name have their defaults."""
+    return Settings(**{key: values[key] for key in Settings.model_fields if key in values})
 
 
 def settings_path(folder: Path) -> Path:

@@ -1,7 +1,7 @@
-"""Which runs W&B does not have as they are, and sending them.
+"""Finding the runs that W&B does not have in their present form, and sending them.
 
-A run that was sent has synced.json: where to, and what the run was then. It is written after the server has confirmed
-the run; a crash before that lets the next sync ask the server again, which says how far it came.
+A run that was sent has synced.json, with its address and a hash of what was sent. It is written after the server has
+confirmed the run. After a crash before that, the next sync asks the server how much of the run it has.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launcher import files
-from launcher.run import folder as folders
+from launcher.run.folder import read_state
+from launcher.run.lifecycle import RESUMABLE, RunState
+from launcher.run.records import read_object
 from launcher.tracking.labels import Labels
-from launcher.tracking.rows import extent, settled
+from launcher.tracking.rows import extent, last_final_step
 from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
 
-# A run that the server does not take may be a special one; several in a row are not.
+# If the server refuses one run, the fault may be the run's; if it refuses several in a row, it is not.
 GIVE_UP_AFTER = 3
 
 
@@ -38,74 +40,73 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Sent:
-    """What became of one parcel: its address on the server, or why it did not arrive."""
+    """The result for one parcel: its address on the server, or why it was not sent."""
 
     parcel: Parcel
     address: str | None
     error: str | None
 
 
-def parcel(folder: Path, own: Labels, project: str | None, entity: str | None) -> Parcel:
-    """The run as it stands; project and entity in place of those that it ran with."""
-    state = folders.read_state(folder)
+def parcel(folder: Path, labels: Labels, project: str | None, entity: str | None) -> Parcel:
+    """The run in its present form; project and entity replace those of its own settings."""
+    state = read_state(folder)
     where = run_settings(folder)
-    where = replace(where, project=project or where.project, entity=entity or where.entity)
-    until = sys.maxsize if state.state == folders.DONE else settled(folder)
-    # The logs only grow during an attempt: their sizes stand for their content.
-    content = json.dumps([state.state, state.attempt, until, asdict(extent(folder)), asdict(own)])
-    return Parcel(folder, state.state, where, own, until, hashlib.sha256(content.encode()).hexdigest())
+    where = where.model_copy(update={"project": project or where.project, "entity": entity or where.entity})
+    until = sys.maxsize if state.state == RunState.DONE else last_final_step(folder)
+    # During an attempt the logs only grow, so their lengths identify their content.
+    content = json.dumps([state.state, state.attempt, until, asdict(extent(folder)), asdict(labels)])
+    return Parcel(folder, state.state, where, labels, until, hashlib.sha256(content.encode()).hexdigest())
 
 
 def run_settings(folder: Path) -> Settings:
-    """What the run was tracked with; the defaults for one that no worker has had."""
+    """The tracking settings of the run; the defaults if no worker has started it yet."""
     try:
         return read_settings(json.loads(settings_path(folder).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Settings()
 
 
-def due(one: Parcel, running: bool) -> bool:
-    """Whether a run's state asks for sending: it is at its end, or, with `running`, a checkpoint has some of it.
+def due(parcel: Parcel, running: bool) -> bool:
+    """Whether to send a run: it has ended, or, with `running`, a checkpoint has some of its steps.
 
-    A run that its own worker sends is left to it while it runs.
+    While a run is running and its own worker sends it, it is not sent here.
     """
-    if one.state not in folders.RESUMABLE:
+    if parcel.state not in RESUMABLE:
         return True
-    followed = one.where.wandb == ONLINE and one.state == folders.RUNNING
-    return running and not followed and one.until > 0
+    followed = parcel.where.wandb == ONLINE and parcel.state == RunState.RUNNING
+    return running and not followed and parcel.until > 0
 
 
-def is_sent(one: Parcel, server: str) -> bool:
-    """Whether this server has confirmed exactly this content of the run, in this place."""
+def is_sent(parcel: Parcel, server: str) -> bool:
+    """Whether this server has confirmed exactly this content of the run, in this project."""
     try:
-        record = json.loads((one.folder / "synced.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        record = read_object(parcel.folder / "synced.json")
+    except (FileNotFoundError, files.BadRunFolder):
         return False
-    return isinstance(record, dict) and {key: record.get(key) for key in _key(one, server)} == _key(one, server)
+    return _key(parcel, server).items() <= record.items()
 
 
-def _key(one: Parcel, server: str) -> dict[str, str | None]:
-    return {"server": server, "entity": one.where.entity, "project": one.where.project, "content": one.content}
+def _key(parcel: Parcel, server: str) -> dict[str, str | None]:
+    where = parcel.where
+    return {"server": server, "entity": where.entity, "project": where.project, "content": parcel.content}
 
 
 def send_all(parcels: Sequence[Parcel]) -> Iterator[Sent]:
-    """Send one after another, and record what arrived. After GIVE_UP_AFTER failures in a row, the rest stays."""
+    """Send them one after another, and record what arrived. After GIVE_UP_AFTER failures in a row, stop."""
     from launcher.tracking import wandb
 
     address = wandb.server()
     failures = 0
-    for one in parcels:
+    for parcel in parcels:
         try:
-            where = wandb.send(one.folder, one.where, one.labels, one.state, one.until)
+            where = wandb.send(parcel.folder, parcel.where, parcel.labels, parcel.state, parcel.until)
         except wandb.Unsent as error:
             failures += 1
-            yield Sent(one, None, str(error))
+            yield Sent(parcel, None, str(error))
             if failures == GIVE_UP_AFTER:
                 return
             continue
         failures = 0
-        files.write_json(
-            one.folder / "synced.json",
-            {**_key(one, address), "address": where, "time": time.time()},
-        )
-        yield Sent(one, where, None)
+        record = {**_key(parcel, address), "address": where, "time": time.time()}
+        files.write_json(parcel.folder / "synced.json", record)
+        yield Sent(parcel, where, None)

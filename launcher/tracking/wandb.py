@@ -1,9 +1,9 @@
-"""W&B: one W&B run per run, under the same id. Steps are only ever appended to it, and only those that stand.
+"""W&B: one W&B run per run, with the same id. Steps are only appended to it, and only final ones.
 
-W&B keeps what it has got: a step that is computed again after a resume would be dropped, shown twice, or mixed with the
-old ones, depending on how the W&B run was opened. So it gets a step once no resume can supersede it any more: when a
-checkpoint has it, or the run is done. Its history is then always a beginning of the metric log, and the number of its
-lines says what is missing, after a crash in the middle of sending too.
+W&B keeps what it has received: a step that is computed again after a resume would be dropped, shown twice, or mixed
+with the old one, depending on how the W&B run was opened. A step is therefore sent when no resume can supersede it:
+when a checkpoint contains it, or the run is done. W&B's history is then always a beginning of the metric log, and the
+number of its lines says what is missing, also after a crash while sending.
 """
 
 from __future__ import annotations
@@ -23,62 +23,63 @@ import numpy as np
 import psutil
 import wandb
 
-from launcher.run import folder as folders
+from launcher.run.folder import multirun_of, read_config
+from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.text import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
-from launcher.tracking.rows import Row, settled
+from launcher.tracking.rows import Row, last_final_step
 from launcher.tracking.settings import Settings
 
 INIT_S = 30.0
 FINISH_S = 120.0
-# Shorter than what a worker waits for its trackers: the last word is then W&B's own.
+# Shorter than the time that a worker waits for its trackers, so that W&B reports its own problem.
 LIVE_FINISH_S = 20.0
-# wandb waits at exit for its service process, without limit; whether everything arrived is known by then.
+# wandb waits at exit for its service process without limit. By then it is known whether everything arrived.
 EXIT_S = 5.0
-# The server counts what it got in the background.
+# The server counts in the background what it has received.
 CONFIRM_S = 20.0
 # The x axis of every metric. W&B's own step is the same, as a rule.
 STEP = "step"
 _RETRIES = 2
 SERVICE = "wandb-core"
-LOGIN = "log in with `wandb login`, or set WANDB_API_KEY; another server than this: set WANDB_BASE_URL"
+LOGIN = "log in with `wandb login`, or set WANDB_API_KEY; for another server, set WANDB_BASE_URL"
 
 
 class Unsent(Exception):
-    """W&B did not take a run, or any: where, why, and the fix."""
+    """W&B did not accept a run, or cannot be used: where, why, and the fix."""
 
 
 def server() -> str:
-    """The address of the W&B server: WANDB_BASE_URL, else what `wandb login` left, else wandb's own default."""
+    """The address of the W&B server: WANDB_BASE_URL, else that of `wandb login`, else wandb's default."""
     return str(wandb.setup().settings.base_url)
 
 
 def check_credentials(ask: bool = False) -> None:
-    """Raise Unsent without a key for the server; with `ask`, also when the server does not answer or refuses the key.
+    """Raise Unsent without a key for the server; with `ask`, also if the server does not answer or refuses the key.
 
-    Never prompts: a worker has nobody to ask.
+    It never prompts, because a worker has no terminal.
     """
-    from wandb.sdk.lib import wbauth  # wandb.login, the public way, prompts
+    from wandb.sdk.lib import wbauth  # the public wandb.login prompts
 
     _start_service()
     try:
-        found = wbauth.authenticate_session(host=server(), source="rlsweep", prompt=False, verify=ask)
+        credentials = wbauth.authenticate_session(host=server(), source="rlsweep", prompt=False, verify=ask)
     except Exception as error:
         raise Unsent(f"{server()}: no answer, or the key was refused ({one_line(str(error))}). Fix: {LOGIN}") from error
-    if found is None:
+    if credentials is None:
         raise Unsent(f"{server()}: no credentials. Fix: {LOGIN}")
 
 
 @functools.cache
 def _start_service() -> None:
-    """Start wandb's service process, which then lives EXIT_S longer than this one at most.
+    """Start wandb's service process, which is killed EXIT_S after this process has ended.
 
-    Where its last request got no answer it may never end: 5 times in 72 (wandb 0.31, 6 processes on two cores).
+    If its last request gets no answer, it may never end by itself: 5 times in 72 (wandb 0.31, 6 processes, two cores).
     """
     wandb.setup(settings=wandb.Settings(silent=True)).ensure_service()
     leaving = threading.Event()
-    # begun now, for from Python 3.12 on nothing is begun at exit
+    # started now, because since Python 3.12 no thread can start at exit
     threading.Thread(target=_end_service, args=(leaving,), daemon=True).start()
     atexit.register(leaving.set)  # after wandb's own handler, so that it runs before it
 
@@ -98,27 +99,27 @@ def _api() -> wandb.Api:
 
 
 class Writer:
-    """A W&B run that is open: gets a run's steps in their order from the first on, and leaves out those it has."""
+    """An open W&B run. It gets a run's steps in order, from the first on, and skips those that it has."""
 
     def __init__(
-        self, folder: Path, config: Mapping[str, Any], where: Settings, own: Labels, finish_s: float, ends: bool
+        self, folder: Path, config: Mapping[str, Any], where: Settings, labels: Labels, finish_s: float, ends: bool
     ) -> None:
         self._dir = tempfile.TemporaryDirectory(prefix="rlsweep-wandb-", ignore_cleanup_errors=True)
         settings = wandb.Settings(
             silent=True,
-            console="off",  # the attempt's logs have it
-            disable_git=True,  # provenance.json has it, masked
+            console="off",  # it is in the attempt's logs
+            disable_git=True,  # it is in provenance.json, with secrets masked
             disable_code=True,
             x_disable_meta=True,
             x_disable_stats=True,
             x_save_requirements=False,
-            x_skip_transaction_log=True,  # metrics.jsonl is ours
+            x_skip_transaction_log=True,  # there is metrics.jsonl
             x_update_finish_state=ends,
             init_timeout=INIT_S,
             finish_timeout=finish_s,
             finish_timeout_raises=True,
             x_graphql_retry_max=_RETRIES,
-            x_file_stream_retry_max=10_000,  # until finish_timeout: giving up earlier would not be told
+            x_file_stream_retry_max=10_000,  # until finish_timeout: if wandb gives up earlier, it does not report it
         )
         try:
             self._run = wandb.init(
@@ -126,10 +127,10 @@ class Writer:
                 entity=where.entity,
                 project=where.project,
                 config=dict(config),
-                group=own.experiment,
-                job_type=own.group,
-                name=own.name,
-                tags=list(own.tags),
+                group=labels.experiment,
+                job_type=labels.group,
+                name=labels.name,
+                tags=list(labels.tags),
                 mode="online",
                 resume="allow",
                 reinit="create_new",
@@ -137,12 +138,12 @@ class Writer:
                 settings=settings,
             )
             self._path = f"{self._run.entity}/{self._run.project}/{folder.name}"
-            self.there, _ = self._shown()
+            self.present, _ = self._on_server()
         except BaseException as error:
             self._dir.cleanup()
             if isinstance(error, KeyboardInterrupt):
                 raise
-            # Of an answer over many lines the first says what it is.
+            # The first line of a long answer says what the problem is.
             text = one_line(str(error).strip().partition("\n")[0]) or type(error).__name__
             raise Unsent(f"{server()}: {text}") from error
         self.address = str(self._run.url)
@@ -154,47 +155,47 @@ class Writer:
     def row(self, row: Row) -> None:
         """The next step. It is sent in the background."""
         self._given += 1
-        if self._given <= self.there:
+        if self._given <= self.present:
             return
         histograms = {
-            name: wandb.Histogram(np_histogram=(np.asarray(one.counts), np.asarray(one.edges)))
-            for name, one in row.histograms.items()
+            name: wandb.Histogram(np_histogram=(np.asarray(histogram.counts), np.asarray(histogram.edges)))
+            for name, histogram in row.histograms.items()
         }
-        # W&B's own step may be ahead, where an upload broke off: its summary arrived, its lines did not.
-        own = max(row.step, self._next)
-        self._next = own + 1
-        self._run.log({**row.metrics, **histograms, STEP: row.step, "_timestamp": row.time}, step=own, commit=True)
+        # After an interrupted upload W&B's own step may be ahead: its summary arrived, but its lines did not.
+        step = max(row.step, self._next)
+        self._next = step + 1
+        self._run.log({**row.metrics, **histograms, STEP: row.step, "_timestamp": row.time}, step=step, commit=True)
 
     def finish(self, state: str) -> None:
         """Wait until everything was sent. Unsent: it was not in time."""
         try:
-            if state == folders.PREEMPTED:
+            if state == RunState.PREEMPTED:
                 self._run.mark_preempting()
             self._run.summary["state"] = state
-            self._run.finish(exit_code=0 if state == folders.DONE else 1)
+            self._run.finish(exit_code=0 if state == RunState.DONE else 1)
         except TimeoutError as error:
             raise Unsent(f"{server()}: not everything was sent in time") from error
         finally:
             self._dir.cleanup()
 
     def confirm(self, ends: bool) -> None:
-        """Wait until the server shows every step, and the end where there is one. Unsent: it refused some.
+        """Wait until the server shows every step, and the end of the run if it has ended. Unsent: it refused some.
 
-        wandb's finish does not tell of a refusal in the middle.
+        wandb's finish does not report that the server refused steps.
         """
         deadline = time.monotonic() + CONFIRM_S
         while True:
-            lines, state = self._shown()
+            lines, state = self._on_server()
             if lines >= self._given and (state != "running" or not ends):
                 return
             if time.monotonic() > deadline:
                 raise Unsent(f"{self._path}: the server shows {lines} of {self._given} steps and refused the others")
             time.sleep(0.5)
 
-    def _shown(self) -> tuple[int, str]:
+    def _on_server(self) -> tuple[int, str]:
         """How many lines of history the server has, and the W&B run's state there."""
         try:
-            _api().flush()  # type: ignore[no-untyped-call]  # or it answers from memory
+            _api().flush()  # type: ignore[no-untyped-call]  # else it answers from its cache
             run = _api().run(self._path)
             return int(run.historyLineCount or 0), str(run.state)
         except Exception as error:  # wandb's client has no common base for its errors
@@ -202,24 +203,24 @@ class Writer:
 
 
 class LiveRun:
-    """The sink of a running attempt: sends steps as checkpoints take them in, and the rest when the run is done."""
+    """The sink of a running attempt: sends steps when a checkpoint contains them, and the rest when the run is done."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], settings: Settings) -> None:
         check_credentials()
-        own = labels(folders.multirun_of(folder)).get(folder.name, Labels())
+        of_run = labels(multirun_of(folder)).get(folder.name, Labels())
         self._folder = folder
-        self._writer = Writer(folder, config, settings, own, LIVE_FINISH_S, ends=True)
+        self._writer = Writer(folder, config, settings, of_run, LIVE_FINISH_S, ends=True)
         self._held: dict[int, Row] = {}
 
     def row(self, row: Row) -> None:
-        """Hold a step, or a part of it, until it stands and the next has begun, so that no part follows."""
+        """Hold a step, or a part of it, until it is final and the next one has begun, so that no part follows."""
         held = self._held.get(row.step)
         self._held[row.step] = row if held is None else replace(held, histograms={**held.histograms, **row.histograms})
-        self._send(min(settled(self._folder), row.step - 1))
+        self._send(min(last_final_step(self._folder), row.step - 1))
 
     def close(self, state: str) -> None:
-        """Send what stands, and end the W&B run."""
-        self._send(sys.maxsize if state == folders.DONE else settled(self._folder))
+        """Send the final steps, and end the W&B run."""
+        self._send(sys.maxsize if state == RunState.DONE else last_final_step(self._folder))
         self._writer.finish(state)
 
     def _send(self, until: int) -> None:
@@ -227,13 +228,13 @@ class LiveRun:
             self._writer.row(self._held.pop(step))
 
 
-def send(folder: Path, where: Settings, own: Labels, state: str, until: int) -> str:
-    """Append to the W&B run what it lacks of the run's steps up to `until`, and return its address.
+def send(folder: Path, where: Settings, labels: Labels, state: str, until: int) -> str:
+    """Append the missing steps up to `until` to the W&B run, and return its address.
 
-    Unsent: it did not arrive whole. A run that is not at its end stays `running` there.
+    Unsent: not everything arrived. A run that has not ended stays `running` there.
     """
-    ends = state not in folders.RESUMABLE
-    writer = Writer(folder, folders.read_config(folder), where, own, FINISH_S, ends)
+    ends = state not in RESUMABLE
+    writer = Writer(folder, read_config(folder), where, labels, FINISH_S, ends)
     for row in logs.rows(folder):
         if row.step > until:
             break

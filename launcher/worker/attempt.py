@@ -1,4 +1,4 @@
-"""One attempt at a run, as the trainer sees it: where metrics and checkpoints go, and a flag that asks it to stop."""
+"""One attempt at a run, as the trainer sees it: its logs, its checkpoints, and the request to stop."""
 
 from __future__ import annotations
 
@@ -13,32 +13,42 @@ from typing import Any
 
 from launcher import files
 from launcher.config import identity
-from launcher.run import folder as folders
-from launcher.run import lifecycle, stop_request
+from launcher.run import stop_request
 from launcher.run.claim import Heartbeat
+from launcher.run.folder import (
+    attempt_folder,
+    cache_folder,
+    checkpoint_name,
+    checkpoints,
+    checkpoints_folder,
+    histograms_path,
+    latest_checkpoint,
+    metrics_path,
+    multirun_of,
+    responses_path,
+)
+from launcher.run.lifecycle import FailureKind
 from launcher.tracking import Tracker
 
 
 class Attempt:
-    """The object that train(config, run) receives. One thread uses it; `request_stop` may come from any."""
+    """The object that train(config, run) receives. It is for one thread; only `request_stop` may be called from any."""
 
     def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat) -> None:
         self.folder = folder
         self.attempt = attempt
-        self.cache = folders.cache_folder(folders.multirun_of(folder))
-        self.stop_kind = lifecycle.PREEMPTED
-        self.stop_cause: str | None = None
+        self.cache = cache_folder(multirun_of(folder))
+        self.stop_kind = FailureKind.PREEMPTED
+        self.stop_message: str | None = None
         self.tracker: Tracker | None = None
-        # No Event: a second signal in the middle of the first one's `set` would wait for it forever.
+        # Not a threading.Event: a second signal during the first one's `set` would wait for it forever.
         self._stop = False
-        self._asked = False
+        self._explained = False
         self._heartbeat = heartbeat
-        self._metrics = _Lines(folders.metrics_path(folder))
-        self._histograms = _Lines(folders.histograms_path(folder))
-        self._responses = _Lines(folders.responses_path(folder))
+        self._metrics, self._histograms, self._responses = map(_Lines, _logs(folder))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append one step's metrics. Raises ClaimLost when another process has taken the run."""
+        """Append one step's metrics. Raises ClaimLost if another process has claimed the run."""
         self._heartbeat.confirm()
         self._metrics.append({"step": step, "attempt": self.attempt, "time": time.time(), **metrics})
         if self.tracker is not None:
@@ -53,7 +63,7 @@ class Attempt:
             self.tracker.histogram(step, name, edges, counts)
 
     def response(self, step: int, prompt: str, response: str, reward: float, answer: str) -> None:
-        """Append one response of an evaluation; `answer` is what the prompt asks for."""
+        """Append one response of an evaluation; `answer` is the right answer to the prompt."""
         self._heartbeat.confirm()
         record = {"step": step, "attempt": self.attempt, "id": identity.content_hash(prompt), "prompt": prompt,
                   "response": response, "reward": reward, "answer": answer}  # fmt: skip
@@ -61,18 +71,18 @@ class Attempt:
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """The newest complete checkpoint as (step, path), or None."""
-        return folders.latest_checkpoint(self.folder)
+        return latest_checkpoint(self.folder)
 
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
-        """Yield an empty folder to fill; on exit it becomes the run's newest checkpoint, and older ones go.
+        """Yield an empty folder to fill; on exit it becomes the run's newest checkpoint, and older ones are deleted.
 
-        The metric log reaches the disk first: a checkpoint without the lines up to its step would lose them on resume.
-        Raises ClaimLost instead of publishing when another process has taken the run.
+        The metric log is synced first, so that no checkpoint lacks the lines up to its step. Raises ClaimLost instead
+        of publishing the checkpoint if another process has claimed the run.
         """
-        parent = folders.checkpoints_folder(self.folder)
+        parent = checkpoints_folder(self.folder)
         parent.mkdir(parents=True, exist_ok=True)
-        name = folders.checkpoint_name(step)
+        name = checkpoint_name(step)
         aside = parent / f"{files.ASIDE}{name}-{os.getpid()}"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
@@ -81,41 +91,42 @@ class Attempt:
             self.sync()
             _fsync_tree(aside)
             self._heartbeat.check()
-            # One of the same step is the same state; to remove it first would leave a moment without any.
+            # A checkpoint of the same step is the same state. To delete it first would leave the run without one.
             if not (parent / name).exists():
                 aside.rename(parent / name)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         files.fsync_folder(parent)
-        for old_step, path in folders.checkpoints(self.folder):
+        for old_step, path in checkpoints(self.folder):
             if old_step != step:
-                # Away in one step: a crash must not leave half of it under a checkpoint's name.
-                gone = parent / f"{files.ASIDE}old-{path.name}-{os.getpid()}"
-                path.rename(gone)
-                shutil.rmtree(gone, ignore_errors=True)
+                # Rename it first: a crash must not leave half of it under a checkpoint's name.
+                old = parent / f"{files.ASIDE}old-{path.name}-{os.getpid()}"
+                path.rename(old)
+                shutil.rmtree(old, ignore_errors=True)
 
     def check(self) -> None:
-        """Raise ClaimLost when another process has taken the run."""
+        """Raise ClaimLost if another process has claimed the run."""
         self._heartbeat.check()
 
     def stop_requested(self) -> bool:
-        """Whether to checkpoint and raise Preempted: a signal came, the launcher is gone, or the claim is lost."""
+        """Whether to save a checkpoint and raise Preempted: after a signal or a request, or if the claim is lost."""
         return self._stop or self._heartbeat.lost.is_set()
 
-    def heed(self) -> None:
+    def check_stop_request(self) -> None:
         """Stop if another process left a request in the run's folder."""
-        asked = stop_request.asked(self.folder, self._heartbeat.claim.token)
-        if asked is not None:
-            self.request_stop(asked.cause, asked.kind, asked=True)
+        request = stop_request.find(self.folder, self._heartbeat.claim)
+        if request is not None:
+            self.request_stop(request.message, request.failure_kind, explained=True)
 
-    def request_stop(self, cause: str, kind: str = lifecycle.PREEMPTED, asked: bool = False) -> None:
-        """Ask the trainer to stop after its current step; the first cause counts, and a user's over any other.
+    def request_stop(self, message: str, kind: FailureKind = FailureKind.PREEMPTED, explained: bool = False) -> None:
+        """Ask the trainer to stop after its current step.
 
-        `asked`: it says why, as a signal that came earlier, perhaps with it, could not.
+        The first reason is kept, but a cancellation replaces any other, and an explained reason replaces a signal,
+        which cannot carry one.
         """
-        if self.stop_cause is None or kind == lifecycle.CANCELLED or (asked and not self._asked):
-            self.stop_kind, self.stop_cause = kind, cause
-        self._asked |= asked
+        if self.stop_message is None or kind == FailureKind.CANCELLED or (explained and not self._explained):
+            self.stop_kind, self.stop_message = kind, message
+        self._explained |= explained
         self._stop = True
 
     def sync(self) -> None:
@@ -130,21 +141,21 @@ class Attempt:
 
 
 class _Lines:
-    """A .jsonl file that grows by whole lines or not at all; opened by the first."""
+    """A .jsonl file to which only complete lines are appended. The first line opens it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: int | None = None
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one line. OSError: it could not be written, and the file ends where it did before."""
+        """Write one line. OSError: it could not be written, and the file is as before."""
         if self._handle is None:
             self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         line = json.dumps(record).encode() + b"\n"
         size = os.fstat(self._handle).st_size
         try:
             left = line
-            while left:  # a full disk takes a part of a line, and refuses the rest
+            while left:  # a disk that becomes full takes a part of a line
                 left = left[os.write(self._handle, left) :]
         except OSError:
             os.ftruncate(self._handle, size)
@@ -175,24 +186,28 @@ def _fsync_tree(folder: Path) -> None:
 
 
 def prepare(folder: Path, attempt: int) -> None:
-    """Make the logs end where the newest checkpoint stands, before an attempt resumes from it.
+    """Cut the logs at the newest checkpoint, before an attempt resumes from it.
 
-    Lines after the checkpoint's step (all of them without one) and torn lines move to
-    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl holds exactly one line a step. A crash in between leaves
-    the log as it was: it is replaced whole, after the moved lines were written. It is replaced even when no line moves:
-    an earlier owner that was stopped, and does not know yet that it lost the run, writes into the old file. What was
-    half-written is removed. The caller holds the folder's lock and its claim.
+    Lines after the checkpoint's step (without a checkpoint, all lines) and torn lines are moved to
+    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line a step. The logs are replaced
+    atomically, after the moved lines were written. They are replaced even if no line moves: an earlier owner that was
+    stopped, and does not know yet that it lost the run, then writes into the old file. Unfinished files are deleted.
+    The caller holds the folder's lock and its claim.
     """
-    newest = folders.latest_checkpoint(folder)
+    newest = latest_checkpoint(folder)
     resumed_from = newest[0] if newest else 0
-    moved = folders.attempt_folder(folder, attempt)
+    moved = attempt_folder(folder, attempt)
     moved.mkdir(parents=True, exist_ok=True)
-    for path in (folders.metrics_path(folder), folders.histograms_path(folder), folders.responses_path(folder)):
+    for path in _logs(folder):
         _supersede(path, resumed_from, moved / "superseded.jsonl")
-    for leftover in folder.glob(f"{files.ASIDE}*"):
-        leftover.unlink()
-    for leftover in folders.checkpoints_folder(folder).glob(f"{files.ASIDE}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    for unfinished in folder.glob(f"{files.ASIDE}*"):
+        unfinished.unlink()
+    for unfinished in checkpoints_folder(folder).glob(f"{files.ASIDE}*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _logs(folder: Path) -> tuple[Path, Path, Path]:
+    return metrics_path(folder), histograms_path(folder), responses_path(folder)
 
 
 def _supersede(path: Path, resumed_from: int, moved: Path) -> None:
@@ -201,14 +216,14 @@ def _supersede(path: Path, resumed_from: int, moved: Path) -> None:
     except FileNotFoundError:
         return
     kept: list[bytes] = []
-    gone: list[bytes] = []
+    superseded: list[bytes] = []
     for line in lines:
-        (record,) = list(files.parse_lines([line])) or [None]
+        record = next(files.parse_lines([line]), None)
         step = record.get("step") if record else None
-        (kept if isinstance(step, int) and step <= resumed_from else gone).append(line)
-    if gone:
+        (kept if isinstance(step, int) and step <= resumed_from else superseded).append(line)
+    if superseded:
         with open(moved, "ab") as file:
-            file.write(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in gone))
+            file.write(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in superseded))
             file.flush()
             os.fsync(file.fileno())
     files.write_atomic(path, b"".join(kept).decode("utf-8"))

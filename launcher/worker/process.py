@@ -1,4 +1,4 @@
-"""A worker as a process of its own, for schedulers whose jobs do not begin as one: `python -m launcher.worker`."""
+"""Starting `python -m launcher.worker` as a process, for schedulers whose jobs are not worker processes themselves."""
 
 from __future__ import annotations
 
@@ -7,26 +7,40 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
+from launcher.project import ONE_THREAD, ROOT
 from launcher.worker import worker
 
 _PR_SET_PDEATHSIG = 1
 
 
 def start(folder: Path, record: Path, job: str, train: str = worker.TRAIN) -> subprocess.Popen[bytes]:
-    """Start a worker on a frozen run. `record` is what `Launch.write` returned, `job` the token that its state names.
+    """Start a worker on a frozen run, with the code of this tree.
 
-    The code is that of the tree this file lies in. The worker gets SIGTERM, so it saves a checkpoint and stops, when
-    the thread that called this is gone (Linux).
+    `record` is the file of the launch, `job` the token that the run's state gets. When the thread that called this
+    ends, the worker gets SIGTERM (on Linux), saves a checkpoint and stops.
     """
     command = [sys.executable, "-m", "launcher.worker", str(folder), "--launch", str(record), "--job", job]
-    root = Path(__file__).resolve().parents[2]
-    environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
-    return subprocess.Popen([*command, "--train", train], cwd=root, env=environment, preexec_fn=_before)
+    environment = {**ONE_THREAD, **os.environ}
+    return subprocess.Popen([*command, "--train", train], cwd=ROOT, env=environment, preexec_fn=_prepare)
 
 
-def _before() -> None:
-    """In the worker, before it begins. SLURM sends its early warning, SIGUSR2, to all of a job: it would kill."""
+@contextmanager
+def handling(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle these signals in this way for the time of the block. Only the main thread may call it."""
+    previous = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+def _prepare() -> None:
+    """In the worker process, before it starts. SLURM sends its early warning, SIGUSR2, to all processes of a job."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

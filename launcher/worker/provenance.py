@@ -1,4 +1,4 @@
-"""Where a run came from: commit, uncommitted changes, packages, machine, devices, command. Secrets are masked."""
+"""The provenance of a run: commit, uncommitted changes, packages, machine, devices, command. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from typing import Any
 
 from launcher.secrets import mask, mask_patch
 
-__all__ = ["Provenance", "collect", "here", "mask", "packages"]
-
-# New files beyond these sizes are named instead of kept: data, not code.
+# New files beyond these sizes are data rather than code: only their names are kept.
 LARGEST_FILE = 1 << 20
 LARGEST_SUM = 8 << 20
 _GIT_S = 30
@@ -27,17 +25,17 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEX
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is the same for every run of a launch, and the patch of a dirty tree (None when clean or without git).
-
-    record["patch"] says of the patch whether it is `exact`, and which new files it leaves out.
-    """
+    """What is the same for all runs of a launch (records.Provenance), and the patch of a tree with changes, or None."""
 
     record: Mapping[str, Any]
     patch: str | None
 
 
 def collect(root: Path, command: str, multirun: Path | None = None) -> Provenance:
-    """Read it all once a launch. Without git, commit and dirty are null. multirun: a folder of results, not of code."""
+    """Collect it, once a launch.
+
+    Files in the folder `multirun` are results, and do not count as changes of the code.
+    """
     commit = _git(root, ["rev-parse", "HEAD"])
     changes = _git(root, ["status", "--porcelain", "--untracked-files=no"]) if commit else None
     new, left_out = _new_files(root, multirun) if commit else ([], [])
@@ -59,14 +57,14 @@ def collect(root: Path, command: str, multirun: Path | None = None) -> Provenanc
 
 def packages() -> dict[str, str]:
     """Every installed distribution's version, by name."""
-    found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    return dict(sorted(((name, version) for name, version in found.items() if name), key=lambda item: item[0].lower()))
+    versions = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
+    return {name: versions[name] for name in sorted(filter(None, versions), key=str.lower)}
 
 
 def here(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What may differ from the launch's own record in this process: its visible devices and its threads.
+    """What may differ from the launch's record in this process: its visible devices and its threads.
 
-    The machine's GPUs are taken from a record of the same host: asking the driver takes a moment.
+    The list of GPUs is taken from a record of the same host, because it takes a moment to ask the driver.
     """
     known = record.get("devices") if record.get("host") == socket.gethostname() else None
     gpus = known["gpus"] if isinstance(known, Mapping) else _gpus()
@@ -81,9 +79,9 @@ def _gpus() -> list[str]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
-    asked = [command, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    query = [command, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(asked, capture_output=True, timeout=_GIT_S, check=False, text=True)
+        done = subprocess.run(query, capture_output=True, timeout=_GIT_S, check=False, text=True)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
@@ -93,8 +91,8 @@ def _gpus() -> list[str]:
 
 
 def _new_files(root: Path, multirun: Path | None) -> tuple[list[bytes], list[str]]:
-    """The files that git neither tracks nor ignores, as paths for git, and those too large or binary, in words."""
-    listed = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--", *_but(root, multirun)]) or b""
+    """The files that git neither tracks nor ignores: paths for git, and descriptions of those too large or binary."""
+    listed = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--", *_without(root, multirun)]) or b""
     kept: list[bytes] = []
     left_out: list[str] = []
     total = 0
@@ -115,40 +113,38 @@ def _new_files(root: Path, multirun: Path | None) -> tuple[list[bytes], list[str
     return kept, left_out
 
 
-def _but(root: Path, multirun: Path | None) -> list[str]:
+def _without(root: Path, multirun: Path | None) -> list[str]:
     if multirun is None or not multirun.resolve().is_relative_to(root.resolve()):
         return []
     return [".", f":(exclude,literal){multirun.resolve().relative_to(root.resolve()).as_posix()}"]
 
 
 def _patch(root: Path, new: Sequence[bytes]) -> tuple[str | None, bool]:
-    """The difference to HEAD with these new files in it, masked, and whether `git apply` gives the tree back exactly.
+    """The difference to HEAD with these new files, masked, and whether `git apply` restores the tree exactly.
 
-    Git is shown the new files in a copy of its index: the user's own stays as it is.
+    The new files are added to a copy of git's index; the user's index stays as it is.
     """
     with tempfile.TemporaryDirectory(prefix="rlsweep-index-") as folder:
         index = Path(folder) / "index"
-        own = _git(root, ["rev-parse", "--git-path", "index"])
-        if own is not None and (root / os.fsdecode(own.strip())).is_file():
-            shutil.copyfile(root / os.fsdecode(own.strip()), index)
+        original = _git(root, ["rev-parse", "--git-path", "index"])
+        if original is not None and (root / os.fsdecode(original.strip())).is_file():
+            shutil.copyfile(root / os.fsdecode(original.strip()), index)
         environment = {**os.environ, "GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1"}
         if new:
             adding = ["add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul"]
             _git(root, adding, environment, b"\0".join(new))
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"]
-        found = _git(root, ["diff", "HEAD", "--binary", *plain], environment)
-    if found is None:
-        return None, False
-    if not found:
-        return None, True
-    text = found.decode("utf-8", "replace")
-    masked = mask_patch(text)
-    return masked, masked.encode() == found
+        patch = _git(root, ["diff", "HEAD", "--binary", *plain], environment)
+    if not patch:
+        return None, patch is not None
+    masked = mask_patch(patch.decode("utf-8", "replace"))
+    return masked, masked.encode() == patch
 
 
 def _git(
-    root: Path, arguments: Sequence[str], environment: Mapping[str, str] | None = None, given: bytes | None = None
+    root: Path, arguments: Sequence[str], environment: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> bytes | None:
+    """The output of a git command, or None if it failed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],
@@ -156,7 +152,7 @@ def _git(
             timeout=_GIT_S,
             check=False,
             env=environment,
-            input=given if given is not None else b"",
+            input=stdin,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,7 +1,7 @@
 """Imported once by the fork server: loads the modules whose import is slow, so that runs start with them in memory.
 
-A failing import must not kill the server (nor vanish, as an ImportError in the server's own preload list would): it is
-kept here, and each worker, importing the same module again, reports it as its run's error.
+A failing import must not end the server, and must not be ignored as in the server's own preload list. It is kept here;
+each worker imports the same module again, and reports the error as its run's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ MODULES = "RLSWEEP_WARM"
 failure: str | None = None
 
 if os.environ.get(MODULES):  # in the server alone
-    # A signal to the whole process group stops the runs, which know how to; the server must outlive them to say how.
-    # While it imports, too: that is when one sees a mistake in the command and presses Ctrl-C.
+    # A signal to the whole process group stops the runs. The server must outlive them to report their exit codes. Users
+    # also press Ctrl-C while it imports, when they see a mistake in the command.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -27,5 +27,5 @@ for name in filter(None, os.environ.get(MODULES, "").split(",")):
         importlib.import_module(name)
     except Exception:
         failure = traceback.format_exc()
-# What was loaded stays shared between the forks: a collection would write to every page.
+# A garbage collection would write to every page, and the forks would no longer share the memory.
 gc.freeze()

@@ -16,8 +16,12 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from analysis.__main__ import main
+from analysis.findings.outcomes import Ground, Reason
+from analysis.findings.study import Block, Study
+from analysis.findings.verdicts import Verdict
 from launcher import files
-from launcher.run import folder as folders
+from launcher.run.folder import metrics_path, run_folder, write_state
+from launcher.run.records import State
 
 GROUPS = {"C0": "C0 (GRPO)", "C1": "C1 (BNTO minimal)", "asymmetric_clip": "asymmetric clip", "PTRW": "PTRW"}
 GAIN = {"C0": 0.0, "C1": 0.05, "asymmetric_clip": 0.02, "PTRW": -0.08}
@@ -55,17 +59,33 @@ def metrics(group: str, seed: int, steps: int, extra: int = 0) -> Lines:
 
 def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **fields: Any) -> Path:
     """One run folder as the launcher leaves it."""
-    folder = folders.run_folder(multirun, run_id)
+    folder = run_folder(multirun, run_id)
     folder.mkdir(parents=True)
     if lines:
         text = "".join(json.dumps(line) + "\n" for line in lines)
-        folders.metrics_path(folder).write_text(text, encoding="utf-8")
+        metrics_path(folder).write_text(text, encoding="utf-8")
     if state == "done":
         summary = {"steps": len(lines), "train_seconds": 12.5, "samples": 256 * len(lines), "tokens": 9 * len(lines)}
         files.write_json(folder / "summary.json", {**summary, "warnings": fields.pop("warnings", {})})
     files.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
-    folders.write_state(folder, folders.State(run_id, state, attempt=1, started=1.7e9, finished=1.7e9 + 9, **fields))
+    write_state(folder, State(run_id, state, attempt=1, started=1.7e9, finished=1.7e9 + 9, **fields))
     return folder
+
+
+def block_of(study: Study, metric: str, summary: str) -> Block:
+    """The block of that metric and summary."""
+    return next(b for b in study.blocks if b.measure.metric == metric and b.measure.summary == summary)
+
+
+def reasons(verdict: Verdict) -> list[Reason]:
+    """The reasons of a verdict, in their order."""
+    return [ground.reason for ground in verdict.grounds]
+
+
+def ground_of(verdict: Verdict, reason: Reason) -> Ground:
+    """The only ground of a verdict that has this reason."""
+    (ground,) = [ground for ground in verdict.grounds if ground.reason is reason]
+    return ground
 
 
 @pytest.fixture
@@ -164,5 +184,5 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     from tests.analysis import qstar
 
     folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("pictured")))
-    shutil.rmtree(folders.run_folder(folder.parent, "dpo-2"))
+    shutil.rmtree(run_folder(folder.parent, "dpo-2"))
     return reported(folder)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from launcher.run import folder as folders
+from launcher.run.folder import histograms_path, run_folder
 from tests.analysis.conftest import Lines, MakeSweep
 
 METHODS = ("ppo", "off_policy", "rejection", "sft", "dpo", "uniform_alpha", "entropy_alpha", "q_star")
@@ -61,7 +61,7 @@ def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
 def histogram(folder: Path, run_id: str, steps: tuple[int, ...] = (1, 40, 80, 120), centre: float = 0.5) -> None:
     """Histograms of alpha over [0, 1] as a run writes them."""
     edges = np.linspace(0, 1, 65)
-    with open(folders.histograms_path(folders.run_folder(folder.parent, run_id)), "w") as file:
+    with open(histograms_path(run_folder(folder.parent, run_id)), "w") as file:
         for step in steps:
             middle = (edges[1:] + edges[:-1]) / 2
             counts = np.round(1000 * np.exp(-((middle - centre - 0.1 * step / STEPS) ** 2) / 0.02)).astype(int)

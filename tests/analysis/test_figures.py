@@ -12,21 +12,21 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
-import yaml
 
 from analysis.__main__ import main
-from analysis.data.sweep import BadPlan, read_sweep
+from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import Figure, Sketch, lay_out
 from analysis.figures.figures import figures
 from analysis.figures.series import series
-from analysis.findings.study import Study, block_of, study
+from analysis.findings.outcomes import Gap
+from analysis.findings.study import Study, study
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
 from analysis.tables.comparison import tables
 from launcher import files
-from launcher.config.schema import Checker
-from launcher.run import folder as folders
-from tests.analysis.conftest import Lines, MakeSweep, metrics
+from launcher.run.folder import run_folder, write_state
+from launcher.run.records import State
+from tests.analysis.conftest import Lines, MakeSweep, block_of, metrics
 
 ROOT = Path(__file__).parents[2]
 WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
@@ -89,34 +89,6 @@ def test_figures_come_after_the_metrics_and_none_twice() -> None:
     assert drawn == [(REWARD,), (WH, BUDGET), ("actor/grad_norm",), ("actor/lr",), (LAMBDA, WH)]
 
 
-BAD = [
-    ("dual_game/lambda", "analysis.figures = 'dual_game/lambda': a list such as"),
-    ([3], "analysis.figures[0] = 3: a metric's key such as actor/grad_norm, a list of 2 to 6 of them, or a"),
-    ([LAMBDA, "the lambda"], "analysis.figures[1] = 'the lambda': a metric's key"),
-    ([[LAMBDA]], "analysis.figures[0] = ['dual_game/lambda']: a metric's key"),
-    ([[LAMBDA, [WH]]], "analysis.figures[0] = "),
-    ([[f"a/b{i}" for i in range(7)]], "a list of 2 to 6 of them"),
-    ([[LAMBDA, LAMBDA]], "a list that names each metric once is needed"),
-]
-
-
-@pytest.mark.parametrize(("value", "said"), BAD)
-def test_figures_are_checked_by_the_analysis_and_before_training(value: Any, said: str) -> None:
-    with pytest.raises(BadPlan) as caught:
-        settings({"figures": value}, "multirun/x/plan.json")
-    assert str(caught.value).startswith("multirun/x/plan.json: analysis.figures") and said in str(caught.value)
-    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
-    (breach,) = Checker({"analysis": section}).check({"analysis": {"figures": value}})
-    said = "a list of metrics' keys, of lists of 2 to 6 of them, and of mappings"
-    assert breach.key == "analysis.figures" and said in breach.rule
-
-
-def test_declared_figures_are_allowed() -> None:
-    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
-    good = {"analysis": {"figures": [[WH, BUDGET], LAMBDA, "eval/pass@k"]}}
-    assert section["figures"] == [] and list(Checker({"analysis": section}).check(good)) == []
-
-
 # ---------------------------------------------------------------- metrics that begin late, or not at all
 
 
@@ -132,7 +104,7 @@ def test_every_group_is_drawn_from_where_all_its_seeds_have_the_metric(make_swee
 def test_tables_compare_from_where_every_run_has_the_metric(make_sweep: MakeSweep) -> None:
     found = studied(make_sweep(("C1", "C3"), analysis=asked(metrics=(USAGE,)), lines=dual))
     block = block_of(found, USAGE, "auc")
-    assert block is not None and block.start == 34 and block.comparisons[0].result.n == 3
+    assert block.start == 34 and block.comparisons[0].result.n == 3
     assert "Use of the entropy budget, wH / B: the area is from step 34" in " ".join(tables(found)[1].notes)
 
 
@@ -153,15 +125,15 @@ def test_run_without_its_first_lines_or_a_whole_final_value_is_left_out(
 ) -> None:
     found = studied(make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lines))
     block = block_of(found, USAGE, "final")
-    assert block is not None and block.start == 11
-    assert block.estimates[1].gaps == (f"seed 1: {USAGE} begins at step {begin}, others at 11",)
+    assert block.start == 11
+    assert block.estimates[1].gaps == (Gap(1, (), f"{USAGE} begins at step {begin}, others at 11"),)
 
 
 def test_group_without_the_metric_is_named_once_and_is_no_gap(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_sweep(BNTO, analysis=asked(BUDGET, metrics=(USAGE,)), lines=dual)
-    shutil.rmtree(folders.run_folder(folder.parent, "C0-2"))
+    shutil.rmtree(run_folder(folder.parent, "C0-2"))
     caption, canvas = drawn(monkeypatch, folder)["curve_dual_game_B_token"]
     assert caption.count("C0 (GRPO)") == 1 and "Not recorded by C0 (GRPO)." in caption
     assert "Missing" not in caption and "dotted" not in caption
@@ -180,12 +152,11 @@ def test_group_without_the_metric_is_named_once_and_is_no_gap(
 def test_group_whose_runs_all_failed_is_missing_not_without_the_metric(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lambda g, s, c: dual(g, s, c)[:5])
     for seed in range(3):
-        folders.write_state(folders.run_folder(folder.parent, f"C1-{seed}"), folders.State(f"C1-{seed}", "failed", 1))
+        write_state(run_folder(folder.parent, f"C1-{seed}"), State(f"C1-{seed}", "failed", 1))
     block = block_of(studied(folder), USAGE, "final")
-    assert block is not None
     by_group = {estimate.group: estimate for estimate in block.estimates}
     assert not by_group["C0"].recorded and by_group["C1"].recorded
-    assert by_group["C1"].gaps[0] == "seed 0: failed (last step 5)"
+    assert by_group["C1"].gaps[0] == Gap(0, (), "failed (last step 5)")
 
 
 def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
@@ -198,7 +169,7 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
         return made[: 30 if (group, seed) == ("C1", 1) else STEPS]
 
     folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], BUDGET), lines=lines)
-    folders.write_state(folders.run_folder(folder.parent, "C1-1"), folders.State("C1-1", "failed", 1))
+    write_state(run_folder(folder.parent, "C1-1"), State("C1-1", "failed", 1))
     found = drawn(monkeypatch, folder)
     caption, canvas = found["curve_dual_game_B_token"]
     assert "Missing: C1 (BNTO minimal): 2 of 3 seeds; C3: 2 of 3 seeds, not recorded by seed 2; a dotted" in caption
@@ -287,11 +258,11 @@ def test_captions_say_which_intervals_are_cut_or_not_there(
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
     assert "95% t interval" in caption and "intervals that go beyond it are cut" in caption
     for seed in (1, 2):
-        shutil.rmtree(folders.run_folder(folder.parent, f"C1-{seed}"))
+        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}"))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
     assert "95% t interval" in caption and "One seed has no interval: C1 (BNTO minimal)." in caption
     for seed in (1, 2):
-        shutil.rmtree(folders.run_folder(folder.parent, f"C0-{seed}"))
+        shutil.rmtree(run_folder(folder.parent, f"C0-{seed}"))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
     assert "t interval" not in caption and "One seed has no interval." in caption and "cut" not in caption
 

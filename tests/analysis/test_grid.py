@@ -19,7 +19,8 @@ from analysis.sections.grid_tables import grid_tables
 from analysis.spec.settings import REWARD
 from analysis.stats import t_test
 from analysis.stats.multiplicity import benjamini_hochberg
-from launcher.run import folder as folders
+from launcher.run.folder import run_folder, write_state
+from launcher.run.records import State
 from tests.analysis.conftest import Lines, MakeSweep
 from tests.analysis.test_figures import studied
 
@@ -41,8 +42,8 @@ def grid(make_sweep: MakeSweep, seeds: tuple[int, ...] = (0, 1, 2)) -> Path:
 
 def diverge(folder: Path, seed: int, place: int) -> None:
     run_id = f"C1-{seed}-{place}"
-    state = folders.State(run_id, "diverged", 1, cause="diverged")
-    folders.write_state(folders.run_folder(folder.parent, run_id), state)
+    state = State(run_id, "diverged", 1, message="diverged")
+    write_state(run_folder(folder.parent, run_id), state)
 
 
 def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:

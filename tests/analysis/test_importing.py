@@ -23,7 +23,9 @@ from analysis.importing.wandb_files import find, read
 from analysis.spec.settings import settings
 from launcher import files
 from launcher.__main__ import main as launcher
-from launcher.run import folder as folders
+from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import State
 from launcher.tracking.rows import Row, rows
 from launcher.tracking.tensorboard import EventFiles
 from tests.analysis.conftest import ANALYSIS, MakeSweep
@@ -63,12 +65,12 @@ def found(into: Path) -> tuple[Sweep, Study]:
 
 def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_sweep: MakeSweep) -> None:
     folder = make_sweep(groups=("C0", "C1"))
-    runs = folders.runs_folder(folder.parent)
+    runs = runs_folder(folder.parent)
     for run in runs.iterdir():
         group, seed = run.name.split("-")
         (run / "config.yaml").write_text(files.dump_yaml(config(group, int(seed))))
         line = {"step": 60, "attempt": 1, "name": "entropy", "edges": [0, 0.5, 2], "counts": [1, 3]}
-        folders.histograms_path(run).write_text(json.dumps(line) + "\n")
+        histograms_path(run).write_text(json.dumps(line) + "\n")
         writer = EventFiles(run)
         for row in rows(run):
             writer.row(row)
@@ -86,7 +88,7 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         assert [e.values for e in a.estimates] == [pytest.approx(e.values, **near) for e in b.estimates]
         assert a.comparisons[0].result.p_signflip == b.comparisons[0].result.p_signflip
         assert a.comparisons[0].result.p_t == pytest.approx(b.comparisons[0].result.p_t, rel=1e-3)
-    histogram = read_histograms(folders.run_folder(into.parent, sweep.runs[0].id), "entropy").by_step[60]
+    histogram = read_histograms(run_folder(into.parent, sweep.runs[0].id), "entropy").by_step[60]
     assert (histogram.edges.tolist(), histogram.counts.tolist()) == ([0, 0.5, 2], [1, 3])
 
 
@@ -172,7 +174,7 @@ def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: Mak
     table = logs.parent / "map.csv"
     for text, said in (
         ("run,group\nlogs/x,a\n", "line 2: the columns run, group and seed are needed"),
-        ("run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "line 3: run = 'logs/x' stands there twice"),
+        ("run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "line 3: run = 'logs/x' occurs twice"),
         ("run,group,seed\nlogs/z,a,0\n", "run = 'logs/z': there is no such run; there are logs/x, logs/y"),
         ("run,group,seed\n", "it names no run"),
     ):
@@ -199,7 +201,7 @@ def test_two_runs_of_one_name_and_folders_of_others_are_refused(logs: Path) -> N
     events(logs / "y", {1: 0.5}, config("dpo", 1))
     import_runs(asked(logs, into))
     run = found(into)[0].runs[0]
-    files.write_json(folders.run_folder(into.parent, run.id) / "provenance.json", {"commit": "abc"})
+    files.write_json(run_folder(into.parent, run.id) / "provenance.json", {"commit": "abc"})
     with pytest.raises(BadImport, match=rf"runs/{run.id} belongs to another experiment; fix: choose another --into"):
         import_runs(asked(logs, into))
 
@@ -238,11 +240,11 @@ def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: 
     assert json.loads(capsys.readouterr().out)["server"] is None  # nothing was to be sent
     assert launcher(["reproduce", first.id, *where]) == 2
     assert f"run {first.id}: it was imported, not made by launch.py" in capsys.readouterr().err
-    state = folders.State(second.id, folders.FAILED, 1)
-    folders.write_state(folders.run_folder(into.parent, second.id), state)
+    state = State(second.id, RunState.FAILED, 1)
+    write_state(run_folder(into.parent, second.id), state)
     assert launcher(["retry", "theirs", *where]) == 2
     assert "no `launch.py -m ...`" in capsys.readouterr().err
-    assert folders.read_state(folders.run_folder(into.parent, second.id)) == state
+    assert read_state(run_folder(into.parent, second.id)) == state
 
 
 def test_what_torch_writes_is_read_with_its_hyperparameters_and_purges(tmp_path: Path) -> None:
@@ -325,7 +327,7 @@ def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: P
     assert (resumed.attempt, resumed.curves.superseded) == (2, 2)
     assert runs["dpo", 1].curves.steps.tolist() == [4, 5, 6]  # --step, not W&B's own
     assert runs["ppo", 1].problem == "failed: exit code 3 (last step 5)"
-    kept = read_histograms(folders.run_folder(into.parent, runs["ppo", 0].id), "h").by_step[5]
+    kept = read_histograms(run_folder(into.parent, runs["ppo", 0].id), "h").by_step[5]
     assert (kept.edges.tolist(), kept.counts.tolist()) == ([0, 1, 2], [1, 3])
     assert main(["report", str(into)]) == 0
 
@@ -344,7 +346,7 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         path.write_bytes(torn)
         (run,) = read([path], None, path.parent)
         assert run.problem == "its file has no end: it was killed, or still runs"
-        assert 0 < run.last_step <= 5 and run.about["method.name"] == "ppo"
+        assert 0 < run.staged.last_step <= 5 and run.about["method.name"] == "ppo"
     for content, said in ((b"x" * 99, "does not begin as a file of W&B"), (data[:7], "it holds no run")):
         path.write_bytes(content)
         with pytest.raises(BadImport, match=said):

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
+from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.study import study
 from analysis.findings.verdicts import Verdict, judge
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import settings
 from analysis.stats import t_test
-from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.conftest import Lines, MakeSweep, ground_of, reasons
 from tests.analysis.test_verdicts import DOWN, SPREAD, UP, judged, sweep_of
 
 # Of the values 1 + SPREAD, whose interval is [0.9752, 1.0248]: true, false, open, and open only at a stricter level.
@@ -53,7 +54,9 @@ def test_all_any_and_a_count(folder: Path, more: Any, members: Any, verdict: str
     found = joint(folder, {f"H{place}": one for place, one in enumerate(members)}, **more)
     assert found["J"].verdict == verdict
     held = members.count(HELD)
-    assert (found["J"].shown, found["J"].estimate) == (f"{held} of {len(members)}", held)
+    assert found["J"].estimate == held
+    outcomes = [ground.outcome for ground in found["J"].grounds if ground.reason is Reason.MEMBER]
+    assert outcomes == [found[f"H{place}"].verdict for place in range(len(members))]
 
 
 def test_what_one_member_settles_is_asked_of_each_at_a_stricter_level(folder: Path) -> None:
@@ -64,11 +67,15 @@ def test_what_one_member_settles_is_asked_of_each_at_a_stricter_level(folder: Pa
     all_, any_ = (joint(folder, of, kind=kind)["J"] for of, kind in (({"H": BARELY}, "all"), (one, "any")))
     assert all_.verdict == "supported"  # every one must hold: the level stays as it is
     assert any_.verdict == "inconclusive"
-    assert any_.decided.endswith("; at the level 0.025 that a verdict on 2 needs, not supported: H")
+    assert any_.grounds[-1] == Ground(
+        Reason.MEMBERS_AT_LEVEL, members=("H",), outcome=Outcome.SUPPORTED, n=2, level=0.025
+    )
     high = {"H": {"high": 0.972}, "K": HELD, "L": HELD}  # barely contradicted
     found = joint(folder, high, kind="all")
     assert (found["H"].verdict, found["J"].verdict) == ("contradicted", "inconclusive")
-    assert "at the level 0.017 that a verdict on 3 needs, not contradicted: H" in found["J"].decided
+    assert found["J"].grounds[-1] == Ground(
+        Reason.MEMBERS_AT_LEVEL, members=("H",), outcome=Outcome.CONTRADICTED, n=3, level=0.05 / 3
+    )
     assert joint(folder, {"H": {"high": 0.972}}, kind="any")["J"].verdict == "contradicted"
 
 
@@ -100,7 +107,8 @@ def test_a_metric_may_be_derived(make_sweep: MakeSweep, metric: str, estimate: f
 def test_a_derived_metric_needs_what_it_is_made_of(make_sweep: MakeSweep) -> None:
     folder = sweep_of(make_sweep, {UP: {"A": SPREAD, "B": SPREAD}, DOWN: {"A": SPREAD}})
     found = judged(folder, kind="greater", group="B", metric=f"{UP} - {DOWN}")
-    assert found.verdict == "not evaluable" and found.decided.startswith("not recorded by B")
+    (comparison,) = found.comparisons
+    assert found.verdict == "not evaluable" and comparison.ground == Ground(Reason.NOT_RECORDED, ("B",))
 
 
 def test_a_derived_metric_is_named_by_what_it_is_made_of() -> None:
@@ -141,7 +149,8 @@ def test_one_run_that_collapsed_is_not_lost_in_the_mean(make_sweep: MakeSweep) -
 
     found = of_curves(make_sweep, shape, range(10), summary="lowest_relative", low=0.1)
     assert found.interval is not None and found.interval[0] > 0.1  # of the mean
-    assert found.verdict == "inconclusive" and found.decided.endswith("is at least 0.1, but not seed 7")
+    assert found.verdict == "inconclusive" and reasons(found) == [Reason.INTERVAL_INSIDE, Reason.SEEDS_OUTSIDE]
+    assert ground_of(found, Reason.SEEDS_OUTSIDE).seeds == (7,)
     assert found.estimate == pytest.approx(np.mean([0.6 + 0.01 * s if s != 7 else 0.05 for s in range(10)]))
 
 

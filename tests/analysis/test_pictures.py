@@ -10,16 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from analysis.__main__ import main
 from analysis.data.histograms import Histogram, read_histograms
-from analysis.data.sweep import BadPlan
 from analysis.figures.scatter import front
-from analysis.spec.figure_spec import Picture
-from analysis.spec.settings import settings
-from launcher.config.schema import Checker
-from launcher.run import folder as folders
+from launcher.run.folder import histograms_path, run_folder, write_state
+from launcher.run.records import State
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, sweeps_in
 from tests.analysis.test_figures import drawn, lines_of
@@ -30,51 +26,6 @@ SCATTER = "scatter_qstar_ess_t__qstar_ess_theta"
 PARETO = "pareto_eval_reward_mean__actor_grad_variance"
 BAND = "band_qstar_alpha_mean__qstar_alpha_std"
 NAMES = {SCATTER, PARETO, BAND, "histogram_alpha"}
-
-# ---------------------------------------------------------------- what is asked for
-
-
-def test_mappings_are_pictures() -> None:
-    found = settings({"figures": qstar.ANALYSIS["figures"]}).figures
-    assert [picture.name for picture in found] == [BAND, SCATTER, "histogram_alpha", PARETO]
-    assert found[1] == Picture("scatter", (X, Y), diagonal=True)
-    assert found[3].directions == ("higher", "lower")
-    known = settings({"figures": [{"pareto": ["eval/reward_mean", "cost/wall_seconds"]}]}).figures[0]
-    assert known.directions == ("higher", "lower")  # what is known of the two metrics
-
-
-BAD = [
-    ({"scater": [X, Y]}, "analysis.figures[0] = {'scater': ['qstar/ess_t', 'qstar/ess_theta']}: one of the keys band,"),
-    ({"scatter": [X, Y], "band": [X, Y]}, "one of the keys band, histogram, pareto, scatter is needed"),
-    ({"scatter": [X]}, "analysis.figures[0].scatter = ['qstar/ess_t']: a list of two metrics' keys is needed"),
-    ({"scatter": [X, X]}, "a list of two metrics' keys, each once, is needed"),
-    ({"scatter": [X, "|ess|"]}, "analysis.figures[0].scatter = '|ess|': a metric's key"),
-    ({"scatter": [X, Y], "diagonal": 1}, "analysis.figures[0].diagonal = 1: true or false is needed"),
-    ({"band": [X, Y], "diagonal": True}, "analysis.figures[0].diagonal = True: no such key; allowed are band"),
-    ({"histogram": ["alpha"]}, "analysis.figures[0].histogram = ['alpha']: the name of a histogram"),
-    ({"pareto": ["eval/reward_mean", X], "directions": ["up", "down"]}, "a list such as [higher, lower] is needed"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("item", "said"), BAD)
-def test_pictures_are_checked_by_the_analysis_and_before_training(item: Any, said: str) -> None:
-    with pytest.raises(BadPlan) as caught:
-        settings({"figures": [item]}, "multirun/x/plan.json")
-    assert str(caught.value).startswith("multirun/x/plan.json: analysis.figures[0]") and said in str(caught.value)
-    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
-    (breach,) = Checker({"analysis": section}).check({"analysis": {"figures": [item]}})
-    assert breach.key == "analysis.figures"
-
-
-def test_pareto_of_a_metric_without_direction_asks_for_one() -> None:
-    with pytest.raises(BadPlan, match=r"figures\[0\]: needs directions.* of actor/grad_variance"):
-        settings({"figures": [{"pareto": ["eval/reward_mean", "actor/grad_variance"]}]})
-
-
-def test_declared_pictures_are_allowed() -> None:
-    section = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["analysis"]
-    assert list(Checker({"analysis": section}).check({"analysis": {"figures": qstar.ANALYSIS["figures"]}})) == []
-
 
 # ---------------------------------------------------------------- what is drawn
 
@@ -157,8 +108,8 @@ def test_snapshots_are_densities_of_the_first_middle_and_last_step(whole: dict[s
 
 def test_missing_runs_and_bad_lines_are_said(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = qstar.make(make_sweep)
-    folders.write_state(folders.run_folder(folder.parent, "q_star-1"), folders.State("q_star-1", "failed", 1))
-    with open(folders.histograms_path(folders.run_folder(folder.parent, "q_star-0")), "a") as file:
+    write_state(run_folder(folder.parent, "q_star-1"), State("q_star-1", "failed", 1))
+    with open(histograms_path(run_folder(folder.parent, "q_star-0")), "a") as file:
         file.write('{"step": 130, "name": "alpha", "edges": [0, 0], "counts": [1]}\n{"step": 1')
     found = drawn(monkeypatch, folder)
     for name in (SCATTER, PARETO):
@@ -174,7 +125,7 @@ def test_histogram_of_the_entropy_surrogate_is_not_called_an_entropy(
 ) -> None:
     folder = make_sweep(("C0",), seeds=(0,), analysis={"figures": [{"histogram": "entropy"}]})
     line = {"step": 60, "attempt": 1, "name": "entropy", "edges": [0, 0.2, 0.4], "counts": [3, 1]}
-    folders.histograms_path(folders.run_folder(folder.parent, "C0-0")).write_text(json.dumps(line) + "\n")
+    histograms_path(run_folder(folder.parent, "C0-0")).write_text(json.dumps(line) + "\n")
     ours = drawn(monkeypatch, folder)["histogram_entropy"][0]
     assert "Entropy surrogate of each token: -p log p of a sampled token: not an entropy." in ours
     plan = json.loads((folder / "plan.json").read_text())
@@ -237,7 +188,7 @@ def test_density_keeps_the_mass_in_other_bins() -> None:
 
 def test_newest_attempt_supersedes_from_where_it_began(tmp_path: Path) -> None:
     rows = [(1, 1, "alpha", 1), (20, 1, "alpha", 2), (40, 1, "alpha", 3), (20, 2, "entropy", 4), (30, 2, "alpha", 5)]
-    with open(folders.histograms_path(tmp_path), "w") as file:
+    with open(histograms_path(tmp_path), "w") as file:
         for step, attempt, name, count in rows:
             line = {"step": step, "attempt": attempt, "name": name, "edges": [0, 1], "counts": [count]}
             file.write(json.dumps(line) + "\n")
@@ -251,7 +202,7 @@ def test_histograms_of_different_bins_share_a_grid(make_sweep: MakeSweep, monkey
     for place, run in enumerate(json.loads((folder / "plan.json").read_text())["runs"]):
         edges = np.linspace(0, 1 + place, 9).tolist()
         record = {"step": 5, "attempt": 1, "name": "entropy", "edges": edges, "counts": [1] * 8}
-        folders.histograms_path(folders.run_folder(folder.parent, run["id"])).write_text(json.dumps(record) + "\n")
+        histograms_path(run_folder(folder.parent, run["id"])).write_text(json.dumps(record) + "\n")
     _, canvas = drawn(monkeypatch, folder)["histogram_entropy"]
     (axes,) = canvas.axes  # one step, one panel
     for line in axes.lines:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.__main__ import main
-from launcher.run import folder as folders
+from launcher.run.folder import metrics_path, run_folder, write_state
+from launcher.run.records import State
 from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported
 
 ROOT = Path(__file__).parents[2]
@@ -86,12 +87,12 @@ def test_failed_and_missing_runs_are_visible_everywhere(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_sweep()
-    run = folders.run_folder(folder.parent, "C1-1")
+    run = run_folder(folder.parent, "C1-1")
     error = {"type": "RuntimeError", "message": "loss <exploded>", "traceback": ""}
-    folders.write_state(run, folders.State("C1-1", "failed", 1, error=error))
-    lines = folders.metrics_path(run).read_text().splitlines(keepends=True)
-    folders.metrics_path(run).write_text("".join(lines[:30]) + lines[30][:20])
-    shutil.rmtree(folders.run_folder(folder.parent, "PTRW-2"))
+    write_state(run, State("C1-1", "failed", 1, error=error))
+    lines = metrics_path(run).read_text().splitlines(keepends=True)
+    metrics_path(run).write_text("".join(lines[:30]) + lines[30][:20])
+    shutil.rmtree(run_folder(folder.parent, "PTRW-2"))
     assert main(["report", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert "Missing: C1 (BNTO minimal), seed 1: failed: RuntimeError: loss <exploded> (last step 30)" in printed

@@ -15,8 +15,8 @@ import pytest
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
 from analysis.findings.responses import Responses, responses
-from analysis.report.responses import MOST, text, to_csv
-from launcher.run import folder as folders
+from analysis.report.response_examples import MOST, text, to_csv
+from launcher.run.folder import responses_path, run_folder
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 
 HOSTILE = [
@@ -37,7 +37,7 @@ def record(
     run: Path, rewards: Mapping[str, Sequence[float]], step: int = 8, attempt: int = 1, said: str = "said"
 ) -> None:
     """Append an evaluation to a run: for each prompt a response a reward."""
-    with open(folders.responses_path(run), "a") as file:
+    with open(responses_path(run), "a") as file:
         for prompt, each in rewards.items():
             for reward in each:
                 line = {"step": step, "attempt": attempt, "id": f"id-{prompt}", "prompt": prompt, "reward": reward}
@@ -59,7 +59,7 @@ def small(make_sweep: MakeSweep) -> Made:
 
 
 def run_of(folder: Path, run_id: str) -> Path:
-    return folders.run_folder(folder.parent, run_id)
+    return run_folder(folder.parent, run_id)
 
 
 def found(folder: Path) -> Responses:
@@ -125,7 +125,7 @@ def test_the_last_evaluation_that_all_have_counts_and_runs_without_one_are_named
         record(run_of(folder, run), {"a": [1]}, step=8)
     record(run_of(folder, "C1-1"), {"a": [0]}, step=4)  # it evaluated less often
     result = found(folder)
-    assert result.step == 4 and len(result.said) == 4
+    assert result.step == 4 and len(result.recorded) == 4
     assert result.lacking == ("PTRW: 0 of 2 runs",)
     assert [one.groups for one in result.contrasts] == [("C0", "C1")]
 
@@ -139,11 +139,11 @@ def test_newest_attempt_counts_and_torn_or_bad_lines_do_not(small: Made) -> None
     record(run, {"a": [0]}, step=5, attempt=2, said="newest")
     assert found(folder).step == 5  # what was recorded later came before it
     record(run, {"a": [1]}, step=8, attempt=2, said="newest")
-    with open(folders.responses_path(run), "a") as file:
+    with open(responses_path(run), "a") as file:
         file.write('[1]\n{"step": 8, "id": "x", "prompt": "x", "response": 3, "reward": 1}\n')
         file.write('{"step": 8, "id": "x", "prompt": "x", "response": "x", "reward": NaN}\n{"step": 9, "resp')
     result = found(folder)
-    assert result.step == 8 and [one.answer.response for one in result.said] == ["newest 1"] and result.bad == 4
+    assert result.step == 8 and [one.answer.response for one in result.recorded] == ["newest 1"] and result.bad == 4
 
 
 def test_without_a_baseline_the_first_prompts_are_shown_of_all(small: Made) -> None:
@@ -184,7 +184,7 @@ def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> Non
     folder = small(seeds=(0,))
     report = folder / "report"
     for group, reward in (("C0", 0.0), ("C1", 1.0)):
-        with open(folders.responses_path(run_of(folder, f"{group}-0")), "w") as file:
+        with open(responses_path(run_of(folder, f"{group}-0")), "w") as file:
             for place, said in enumerate(HOSTILE):
                 own = reward if place % 2 else 1 - reward  # as many wins as losses
                 line = {"step": 8, "attempt": 1, "id": str(place), "prompt": said, "response": said, "reward": own}
@@ -209,7 +209,7 @@ def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> Non
         ("C0", "C0-0", "0", "8"), ("C1", "C1-0", "0", "8")
     }  # fmt: skip
     for group in ("C0", "C1"):
-        folders.responses_path(run_of(folder, f"{group}-0")).unlink()
+        responses_path(run_of(folder, f"{group}-0")).unlink()
     assert main(["report", str(folder)]) == 0
     assert not (report / "tables" / "responses.csv").exists()
     assert 'id="responses"' not in (report / "index.html").read_text()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from analysis.figures.survival import waiting
-from analysis.findings.study import block_of
+from analysis.findings.outcomes import Ground, Reason
 from analysis.sections import sections
 from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
 from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_table
@@ -23,8 +23,8 @@ from analysis.stats.compare import unpaired
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
 from launcher import files
-from launcher.run import folder as folders
-from tests.analysis.conftest import Lines, MakeSweep
+from launcher.run.folder import run_folder
+from tests.analysis.conftest import Lines, MakeSweep, block_of
 from tests.analysis.test_figures import lines_of, studied
 
 ALONE: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
@@ -74,7 +74,7 @@ def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep)
 
 def test_a_size_that_a_seed_lacks_is_named_and_has_no_slope(make_sweep: MakeSweep) -> None:
     folder = sized(make_sweep)
-    shutil.rmtree(folders.run_folder(folder.parent, "C1-1-2"))
+    shutil.rmtree(run_folder(folder.parent, "C1-1-2"))
     study = studied(folder)
     found = sizes(study)
     assert found is not None and found.trends["C1"].n == 2 and found.trends["C1"].slope == pytest.approx(0.12)
@@ -86,7 +86,7 @@ def test_a_size_that_a_seed_lacks_is_named_and_has_no_slope(make_sweep: MakeSwee
 def test_a_size_that_no_run_has_is_named_and_the_others_have_a_slope(make_sweep: MakeSweep) -> None:
     folder = sized(make_sweep)
     for seed in range(3):
-        shutil.rmtree(folders.run_folder(folder.parent, f"C1-{seed}-2"))
+        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}-2"))
     study = studied(folder)
     found = sizes(study)
     assert found is not None and found.trends["C1"].n == 3 and found.trends["C1"].sizes == (124e6, 1.4e9)
@@ -149,7 +149,7 @@ def test_where_lower_is_better_the_sides_are_changed(make_sweep: MakeSweep) -> N
 
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
     folder = tasks(make_sweep, FEWEST)
-    shutil.rmtree(folders.run_folder(folder.parent, "C1-1-2"))
+    shutil.rmtree(run_folder(folder.parent, "C1-1-2"))
     assert many(studied(folder)) is None
 
 
@@ -169,17 +169,17 @@ def test_methods_without_a_common_seed_are_compared_as_samples_and_marked(make_s
     assert table.records[0]["p_welch"] == expected.p_t and table.records[0]["p_mann_whitney"] == expected.p_mann_whitney
     assert table.records[0]["difference"] == expected.mean_difference
     assert table.records[0]["paired"] is False and table.rows[0][2] == "2 and 2"
-    verdicts = {one.group: one.verdict for one in study.primary.comparisons}
-    assert verdicts["C1"] == "no common seed: see the unpaired comparison" and "n = 2" in verdicts["PTRW"]
+    grounds = {one.group: one.ground for one in study.primary.comparisons}
+    assert grounds == {"C1": Ground(Reason.NO_COMMON_SEED), "PTRW": Ground(Reason.TOO_FEW_SEEDS, n=2, needed=6)}
     assert [part.id for part in sections(study)] == ["unpaired"]
 
 
 def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:
     folder = make_sweep(PAIR, (0, 1), 10, ALONE)
-    shutil.rmtree(folders.run_folder(folder.parent, "C1-0"))
-    shutil.rmtree(folders.run_folder(folder.parent, "C0-1"))
+    shutil.rmtree(run_folder(folder.parent, "C1-0"))
+    shutil.rmtree(run_folder(folder.parent, "C0-1"))
     study = studied(folder)
-    assert not unpaired_table(study).rows and "not evaluable" in study.primary.comparisons[0].verdict
+    assert not unpaired_table(study).rows and study.primary.comparisons[0].ground == Ground(Reason.NO_PAIR)
 
 
 # ---------------------------------------------------------------- times
@@ -189,7 +189,6 @@ def test_curves_of_times_show_what_the_restricted_mean_is_of(make_sweep: MakeSwe
     asked = {**ALONE, "time_to": [{"at": 0.7}], "window": 1}
     study = studied(make_sweep(PAIR, analysis=asked))
     block = block_of(study, REWARD, "time_to")
-    assert block is not None
     (sketch,) = waiting(study)
     drawn = lines_of(sketch.canvas)
     for estimate in block.estimates:

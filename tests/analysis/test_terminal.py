@@ -12,7 +12,7 @@ from rich.console import Console
 from analysis.report import Report, terminal
 from analysis.report.headline import answer
 from analysis.tables.comparison import tables
-from launcher.run import folder as folders
+from launcher.run.folder import run_folder
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.test_figures import studied
 
@@ -20,7 +20,7 @@ from tests.analysis.test_figures import studied
 def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
     folder = make_sweep()
     for name in ("C1-1", "PTRW-0", "PTRW-1", "PTRW-2"):
-        shutil.rmtree(folders.run_folder(folder.parent, name))
+        shutil.rmtree(run_folder(folder.parent, name))
     written = reported(folder)
     value, difference = next(row for row in written.tables[0].rows if row[1] == "C1 (BNTO minimal)")[3:5]
     for width in (80, 100, 120):
@@ -52,7 +52,7 @@ def test_methods_without_a_baseline_are_not_called_alone(make_sweep: MakeSweep) 
 
 def reported(folder: Path) -> Report:
     found = studied(folder)
-    return Report(folder / "report/index.html", found, answer(found), tuple(tables(found)), ())
+    return Report(folder / "report/index.html", found, answer(found), tuple(tables(found)), (), (), (), None)
 
 
 def shown(written: Report, width: int) -> list[str]:

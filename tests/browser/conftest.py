@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from launcher.run import folder as folders
+from launcher.run.folder import run_folder, write_state
+from launcher.run.records import State
 from tests import needs
 from tests.analysis import qstar
 from tests.analysis.conftest import sweeps_in
@@ -78,8 +79,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     not there."""
     folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("sweep")))
     error = {"type": "RuntimeError", "message": "loss exploded", "traceback": ""}
-    run = folders.run_folder(folder.parent, "q_star-1")
-    folders.write_state(run, folders.State("q_star-1", "failed", 1, error=error))
-    shutil.rmtree(folders.run_folder(folder.parent, "dpo-2"))
+    run = run_folder(folder.parent, "q_star-1")
+    write_state(run, State("q_star-1", "failed", 1, error=error))
+    shutil.rmtree(run_folder(folder.parent, "dpo-2"))
     assert main(["report", str(folder)]) == 0
     return folder / "report" / "index.html"

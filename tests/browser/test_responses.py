@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from launcher.run import folder as folders
+from launcher.run.folder import responses_path, run_folder
 from tests.analysis.conftest import ANALYSIS, sweeps_in
 from tests.analysis.test_responses import HOSTILE
 from tests.browser.conftest import Open
@@ -23,7 +23,7 @@ def page_with_responses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make = sweeps_in(tmp_path_factory.mktemp("responses"))
     folder = make(groups=("C0", "C1", "PTRW"), seeds=(0,), steps=8, analysis={**ANALYSIS, "metrics": [], "time_to": []})
     for group in ("C0", "C1", "PTRW"):
-        with open(folders.responses_path(folders.run_folder(folder.parent, f"{group}-0")), "w") as file:
+        with open(responses_path(run_folder(folder.parent, f"{group}-0")), "w") as file:
             for place, said in enumerate(HOSTILE):
                 reward = place % 2 if group == "C0" else 1 - place % 2
                 line = {"step": 8, "attempt": 1, "id": str(place), "prompt": said, "response": said, "reward": reward}

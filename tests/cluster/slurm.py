@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from launcher.run import claim
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run.folder import find_state, metrics_path, read_config, run_folder, runs_folder
+from launcher.run.records import State
 from tests.cluster import leftovers
+from tests.launcher.made import read_log
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -105,22 +106,18 @@ class Lab:
 
 
 def states(multirun: Path) -> dict[str, State]:
-    runs = folders.runs_folder(multirun)
-    found = {one.name: folders.find_state(one) for one in sorted(runs.iterdir())} if runs.is_dir() else {}
+    runs = runs_folder(multirun)
+    found = {one.name: find_state(one) for one in sorted(runs.iterdir())} if runs.is_dir() else {}
     return {run_id: state for run_id, state in found.items() if state is not None}
 
 
 def steps_of(folder: Path) -> list[int]:
-    return [line["step"] for line in folders.read_log(folders.metrics_path(folder)).records]
+    return [line["step"] for line in read_log(metrics_path(folder)).records]
 
 
 def begun(multirun: Path, count: int, steps: int = 5) -> None:
     """Wait until so many runs have made so many steps; five is where they wait before a gate."""
-    until(
-        lambda: (
-            sum(len(steps_of(folders.run_folder(multirun, run_id))) >= steps for run_id in states(multirun)) >= count
-        )
-    )
+    until(lambda: sum(len(steps_of(run_folder(multirun, run_id))) >= steps for run_id in states(multirun)) >= count)
 
 
 def run_on(lab: Lab, multirun: Path, job: str) -> str:
@@ -136,10 +133,10 @@ def whole(multirun: Path, runs: int, steps: int) -> dict[str, State]:
     found = states(multirun)
     assert len(found) == runs
     for run_id, state in found.items():
-        folder = folders.run_folder(multirun, run_id)
+        folder = run_folder(multirun, run_id)
         assert state.state == "done", state
-        value = folders.read_config(folder)["seed"]
-        lines = folders.read_log(folders.metrics_path(folder))
+        value = read_config(folder)["seed"]
+        lines = read_log(metrics_path(folder))
         assert [line["step"] for line in lines.records] == list(range(1, steps + 1)) and lines.torn == 0
         for line in lines.records:
             value = (value * 1103515245 + 12345) % 2**31

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from launcher.run import claim
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT
@@ -22,6 +24,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.processes
 def test_only_what_nobody_owns_any_more_is_cleared(tmp_path: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     tests = [subprocess.Popen([sys.executable, "-c", TESTS, str(tmp_path)], cwd=ROOT, **pipes) for _ in range(2)]

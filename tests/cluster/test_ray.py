@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from launcher.run import claim, folder
-from launcher.run.lifecycle import cancel
+from launcher.run import claim
+from launcher.run.folder import latest_checkpoint
+from launcher.run.transitions import cancel
 from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
 from tests.waiting import until
@@ -70,7 +71,7 @@ def past_a_checkpoint(multirun: Path, count: int = 2) -> list[Path]:
     """The folders of the runs, once so many run and have a checkpoint."""
 
     def found() -> list[Path]:
-        runs = [path for path in multirun.glob("runs/*") if folder.latest_checkpoint(path) and claim.live_claim(path)]
+        runs = [path for path in multirun.glob("runs/*") if latest_checkpoint(path) and claim.live_claim(path)]
         return runs if len(runs) >= count else []
 
     return sorted(until(found))

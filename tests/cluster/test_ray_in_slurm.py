@@ -150,8 +150,8 @@ def test_a_head_is_judged_by_checks_that_have_ended(tmp_path: Path, check: str, 
     health = on_slurm._Health("127.0.0.1:1", every_s=60.0)
     health._command = ["sh", "-c", f"read line < {gate}; exec {check}"]
     for _ in range(3):
-        health.look()
+        health.advance()
         assert (health.answers, health.misses) == (0, 0)
     gate.write_text("go\n")
-    until(lambda: health.look() or (health.answers, health.misses) == counts)
+    until(lambda: health.advance() or (health.answers, health.misses) == counts)
     health.close()

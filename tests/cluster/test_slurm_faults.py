@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run import claim, folder
+from launcher.run import claim
+from launcher.run.folder import latest_checkpoint, run_folder
 from tests.cluster.slurm import Lab, begun, run_on, states, whole
 from tests.waiting import until
 
@@ -33,8 +34,12 @@ def test_scancel_of_one_task(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     said, _ = launcher.communicate(timeout=120)
     state = states(tmp_path / "m")[run_id]
     assert launcher.returncode == 1 and "2 done" in said, said
-    assert (state.state, state.kind) == ("preempted", "revoked") and job in state.cause and "scancel" in state.cause
-    saved = folder.latest_checkpoint(folder.run_folder(tmp_path / "m", run_id))
+    assert (
+        (state.state, state.failure_kind) == ("preempted", "revoked")
+        and job in state.message
+        and "scancel" in state.message
+    )
+    saved = latest_checkpoint(run_folder(tmp_path / "m", run_id))
     assert saved is not None and saved[0] >= 3
     slurm.finish(tmp_path / "m", *wanted)
     assert sorted(one.attempt for one in whole(tmp_path / "m", 3, 20).values()) == [1, 1, 2]
@@ -45,7 +50,7 @@ def test_scancel_of_a_waiting_task(slurm: Lab, tmp_path: Path) -> None:
     launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3")
     until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
     slurm.ask("scancel", next(iter(slurm.jobs(tmp_path / "m"))))
-    until(lambda: "revoked" in {state.kind for state in states(tmp_path / "m").values()})
+    until(lambda: "revoked" in {state.failure_kind for state in states(tmp_path / "m").values()})
     slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
     said, _ = launcher.communicate(timeout=120)
     assert "1 done, 1 preempted" in said, said
@@ -75,13 +80,13 @@ def test_preemption(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     )
     begun(tmp_path / "m", 2)
     slurm.ask("sbatch", "-p", "high", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 5")
-    until(lambda: {state.kind for state in states(tmp_path / "m").values()} == {"preempted"})
+    until(lambda: {state.failure_kind for state in states(tmp_path / "m").values()} == {"preempted"})
     for state in states(tmp_path / "m").values():
-        assert state.state == "preempted" and "SLURM preempted its job" in state.cause, state
+        assert state.state == "preempted" and "SLURM preempted its job" in state.message, state
     gate.unlink()
     said, _ = launcher.communicate(timeout=200)
     assert launcher.returncode == 0, said
-    ends = [(state.attempt, dict(state.ends)) for state in whole(tmp_path / "m", 2, 20).values()]
+    ends = [(state.attempt, dict(state.failure_counts)) for state in whole(tmp_path / "m", 2, 20).values()]
     assert ends == [(2, {"preempted": 1})] * 2
     assert len(slurm.jobs(tmp_path / "m")) == 2  # the same jobs, requeued: the launcher submitted nothing again
 
@@ -97,23 +102,23 @@ def test_time_limits(slurm: Lab, gate: Path, tmp_path: Path) -> None:
 def a_time_limit(slurm: Lab, multirun: Path, gate: Path) -> None:
     limit = ["model.resources.time='00:01:00'", "cluster.signal_delay_s=20"]
     launcher = slurm.launch(multirun, "seed=0", "trainer.steps=60", *limit, STEPS_GATE=str(gate))
-    until(lambda: {state.kind for state in states(multirun).values()} == {"time_out"})
+    until(lambda: {state.failure_kind for state in states(multirun).values()} == {"time_out"})
     (state,) = states(multirun).values()
-    assert state.state == "preempted" and "time limit of 60 s" in state.cause, state
+    assert state.state == "preempted" and "time limit of 60 s" in state.message, state
     gate.unlink()
     said, _ = launcher.communicate(timeout=250)
     assert launcher.returncode == 0, said
     (state,) = whole(multirun, 1, 60).values()
-    assert set(state.ends) == {"time_out"} and state.attempt == 1 + state.ends["time_out"]
+    assert set(state.failure_counts) == {"time_out"} and state.attempt == 1 + state.failure_counts["time_out"]
     assert len(slurm.jobs(multirun)) == 1
 
 
 def a_warning_that_comes_before_the_run_can_begin(slurm: Lab, multirun: Path) -> None:
     limit = ["model.resources.time='00:01:00'", "cluster.signal_delay_s=59"]
     launcher = slurm.launch(multirun, "seed=0", "trainer.steps=2000", *limit, STEPS_SECONDS="0.2")
-    until(lambda: {state.kind for state in states(multirun).values()} == {"time_out"})
+    until(lambda: {state.failure_kind for state in states(multirun).values()} == {"time_out"})
     (state,) = states(multirun).values()
-    assert "time limit of 60 s" in state.cause and state.ends == {"time_out": 1}, state
+    assert "time limit of 60 s" in state.message and state.failure_counts == {"time_out": 1}, state
     launcher.send_signal(signal.SIGINT)
     said, _ = launcher.communicate(timeout=60)
     assert "before the run began; see" not in said and "node_failure" not in said, said
@@ -129,7 +134,7 @@ def test_signals_while_a_job_begins_harm_nothing(slurm: Lab, tmp_path: Path) -> 
     said, _ = launcher.communicate(timeout=200)
     assert launcher.returncode == 0, said
     (state,) = whole(tmp_path / "m", 1, 10).values()
-    assert set(state.ends) <= {"preempted"}, state
+    assert set(state.failure_counts) <= {"preempted"}, state
     assert len(slurm.jobs(tmp_path / "m")) == 1
 
 
@@ -143,12 +148,14 @@ def test_only_the_task_that_is_warned_waits_again(slurm: Lab, gate: Path, tmp_pa
     ]
     run_id = run_on(slurm, tmp_path / "m", job)
     slurm.ask("scancel", "--signal=USR2", job)
-    until(lambda: states(tmp_path / "m")[run_id].kind == "preempted")
+    until(lambda: states(tmp_path / "m")[run_id].failure_kind == "preempted")
     gate.unlink()
     said, _ = launcher.communicate(timeout=200)
     assert launcher.returncode == 0, said
     for one, state in whole(tmp_path / "m", 3, 20).items():
-        assert (state.attempt, dict(state.ends)) == ((2, {"preempted": 1}) if one == run_id else (1, {})), state
+        assert (state.attempt, dict(state.failure_counts)) == ((2, {"preempted": 1}) if one == run_id else (1, {})), (
+            state
+        )
     assert len(slurm.jobs(tmp_path / "m")) == 3
 
 
@@ -203,14 +210,16 @@ def test_a_node_dies(lab: str, gate: Path, tmp_path: Path, request: pytest.Fixtu
     slurm.script("start.sh")
     assert launcher.returncode == 0, said
     for run_id, state in whole(tmp_path / "m", 2, 20).items():
-        assert (state.attempt, dict(state.ends)) == ((2, {"node_failure": 1}) if run_id == hit else (1, {})), state
+        assert (state.attempt, dict(state.failure_counts)) == (
+            (2, {"node_failure": 1}) if run_id == hit else (1, {})
+        ), state
 
 
 def test_a_node_dies_and_its_step_lives_on(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=20", STEPS_GATE=str(gate))
     begun(tmp_path / "m", 1)
     hit = fail_node(slurm, tmp_path / "m", "--keep-jobs")
-    orphan = claim.read_claim(folder.run_folder(tmp_path / "m", hit))
+    orphan = claim.read_claim(run_folder(tmp_path / "m", hit))
     time.sleep(3)
     assert orphan is not None and claim.process_start(orphan.pid) == orphan.process_start
     until(lambda: states(tmp_path / "m")[hit].attempt == 2)
@@ -219,7 +228,7 @@ def test_a_node_dies_and_its_step_lives_on(slurm: Lab, gate: Path, tmp_path: Pat
     slurm.script("start.sh")
     assert launcher.returncode == 0, said
     (state,) = whole(tmp_path / "m", 1, 20).values()
-    assert (state.attempt, dict(state.ends)) == (2, {"node_failure": 1}), state
+    assert (state.attempt, dict(state.failure_counts)) == (2, {"node_failure": 1}), state
     assert state.from_step is not None and state.from_step >= 3  # nothing of the orphan's work is lost
 
 
@@ -251,7 +260,7 @@ def test_slurmctld_goes_while_it_takes_a_job(slurm: Lab, tmp_path: Path, how: st
     path = wrapper(tmp_path, SILENT_BEFORE if how == "before" else SILENT_AFTER, slurm)
     launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3", path=path)
     said, _ = launcher.communicate(timeout=200)
-    assert launcher.returncode == 0 and "the rest waits" in said, said
+    assert launcher.returncode == 0 and "the other runs wait" in said, said
     assert (tmp_path / "killed").exists() and said.count("adopted") == (2 if how == "after" else 0), said
     assert {state.attempt for state in whole(tmp_path / "m", 2, 3).values()} == {1}
     assert len(slurm.jobs(tmp_path / "m")) == 2
@@ -263,7 +272,7 @@ def test_without_slurmdbd(plain: Lab, gate: Path, tmp_path: Path) -> None:
     launcher = plain.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     run_id = next(iter(states(tmp_path / "m")))
-    owner = claim.read_claim(folder.run_folder(tmp_path / "m", run_id))
+    owner = claim.read_claim(run_folder(tmp_path / "m", run_id))
     assert owner is not None
     task = int(Path(f"/proc/{owner.pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
     for pid in (task, owner.pid):  # dies without a word, and so does what speaks for it
@@ -272,7 +281,7 @@ def test_without_slurmdbd(plain: Lab, gate: Path, tmp_path: Path) -> None:
     said, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 0, said
     found = whole(tmp_path / "m", 3, 15)
-    assert found[run_id].attempt == 2 and sum(found[run_id].ends.values()) == 1, found[run_id]
+    assert found[run_id].attempt == 2 and sum(found[run_id].failure_counts.values()) == 1, found[run_id]
 
 
 # Stands before sbatch on PATH: the second call (the first is --test-only) kills the launcher, before or after sbatch.
@@ -345,8 +354,8 @@ def test_a_task_ends_well_without_a_word(slurm: Lab, tmp_path: Path) -> None:
     launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=3", *ends)
     said, _ = launcher.communicate(timeout=120)
     (state,) = states(tmp_path / "m").values()
-    assert launcher.returncode == 1 and (state.state, state.kind) == ("failed", "lost"), said
-    assert "SLURM says COMPLETED" in state.cause and state.ends == {"lost": 2}, state
+    assert launcher.returncode == 1 and (state.state, state.failure_kind) == ("failed", "lost"), said
+    assert "SLURM says COMPLETED" in state.message and state.failure_counts == {"lost": 2}, state
 
 
 def test_a_worker_ends_well_without_a_word(slurm: Lab, tmp_path: Path) -> None:
@@ -354,14 +363,18 @@ def test_a_worker_ends_well_without_a_word(slurm: Lab, tmp_path: Path) -> None:
     launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_END='{"0": "quit"}')
     launcher.communicate(timeout=120)
     (state,) = states(tmp_path / "m").values()
-    assert (state.state, state.kind, state.cause) == ("failed", "lost", "exit code 0 without a terminal state")
+    assert (state.state, state.failure_kind, state.message) == (
+        "failed",
+        "lost",
+        "exit code 0 without a terminal state",
+    )
 
 
 def test_a_failing_run_is_told_as_it_is(slurm: Lab, tmp_path: Path) -> None:
     said = slurm.finish(tmp_path / "m", "seed=0,1", "trainer.steps=4", STEPS_END='{"0": "raise"}')
     assert "1 done, 1 failed" in said, said
     failed = next(state for state in states(tmp_path / "m").values() if state.state == "failed")
-    assert failed.kind == "exception" and "seed 0 ends here" in failed.cause and failed.attempt == 1
+    assert failed.failure_kind == "exception" and "seed 0 ends here" in failed.message and failed.attempt == 1
     # The run's folder is written before its job is over, and SLURM's own account comes later still.
     until(lambda: "FAILED" in {state for state, _ in slurm.jobs(tmp_path / "m").values()})
 
@@ -370,7 +383,10 @@ def test_a_node_on_which_nothing_begins_is_left_out(slurm: Lab, tmp_path: Path) 
     broken = """cluster.setup=['if [ "$SLURMD_NODENAME" = n1 ]; then exit 1; fi']"""
     said = slurm.finish(tmp_path / "m", "seed=0,1,2,3,4,5", "trainer.steps=3", broken)
     assert "6 done" in said and "on n1 before the run began" in said, said
-    assert {dict(state.ends).get("node_failure") for state in whole(tmp_path / "m", 6, 3).values()} <= {None, 1}
+    assert {dict(state.failure_counts).get("node_failure") for state in whole(tmp_path / "m", 6, 3).values()} <= {
+        None,
+        1,
+    }
 
 
 def test_the_breaker_takes_back_what_waits(slurm: Lab, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run import folder as folders
+from launcher.run.folder import latest_checkpoint, run_folder
 from tests.cluster.slurm import Lab, begun, states, steps_of, whole
 from tests.waiting import until
 
@@ -22,10 +22,10 @@ def saved(multirun: Path) -> None:
     """Two of the four runs have not begun, and two have saved all that they did."""
     found = states(multirun)
     assert sorted(state.state for state in found.values()) == ["planned", "planned", "preempted", "preempted"]
-    assert {state.cause for state in found.values()} == {None, "its launcher was interrupted"}
+    assert {state.message for state in found.values()} == {None, "its launcher was interrupted"}
     for run_id, state in found.items():
-        folder = folders.run_folder(multirun, run_id)
-        newest = folders.latest_checkpoint(folder)
+        folder = run_folder(multirun, run_id)
+        newest = latest_checkpoint(folder)
         assert state.state == "planned" or (newest is not None and newest[0] == steps_of(folder)[-1])
 
 
@@ -68,12 +68,12 @@ def test_twice_ends_jobs_that_do_not_heed(slurm: Lab, tmp_path: Path) -> None:
     begun(tmp_path / "m", 1, steps=2)
     launcher.send_signal(signal.SIGINT)
     (run_id,) = states(tmp_path / "m")
-    until(lambda: (folders.run_folder(tmp_path / "m", run_id) / "stop.json").exists())
+    until(lambda: (run_folder(tmp_path / "m", run_id) / "stop.json").exists())
     assert launcher.poll() is None and not no_jobs(slurm, tmp_path / "m")
     launcher.send_signal(signal.SIGINT)
     launcher.communicate(timeout=60)
     (state,) = states(tmp_path / "m").values()
-    assert (state.state, state.kind) == ("preempted", "preempted") and "interrupted" in state.cause, state
+    assert (state.state, state.failure_kind) == ("preempted", "preempted") and "interrupted" in state.message, state
     until(lambda: no_jobs(slurm, tmp_path / "m"))
 
 
@@ -94,7 +94,7 @@ def test_while_slurmctld_is_away(slurm: Lab, gate: Path, tmp_path: Path) -> None
     with silent(slurm):
         launcher.send_signal(signal.SIGINT)
         said, _ = launcher.communicate(timeout=60)
-        assert "slurmctld does not answer: 4 jobs stay with it" in said, said
+        assert "slurmctld does not answer: 4 jobs stay in its queue" in said, said
         saved(tmp_path / "m")
     until(lambda: no_jobs(slurm, tmp_path / "m"))  # those that waited began, and ended at once
     slurm.finish(tmp_path / "m", *WANTED)

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from launcher import tracking
-from launcher.run import folder as folders
-from launcher.tracking.rows import settled
+from launcher.run.folder import checkpoint_name, checkpoints_folder, histograms_path, metrics_path, read_config
+from launcher.tracking.rows import last_final_step
 from launcher.worker import attempt as attempts
 
 HISTOGRAM = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}
@@ -24,17 +24,17 @@ def main() -> None:
     folder, attempt, last, end = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     attempts.prepare(folder, attempt)
     settings = {"wandb": "online", "project": "live", "entity": None, "tensorboard": True}
-    tracker = tracking.start(folder, folders.read_config(folder), attempt, settings)
-    for step in range(settled(folder) + 1, last + 1):
+    tracker = tracking.start(folder, read_config(folder), attempt, settings)
+    for step in range(last_final_step(folder) + 1, last + 1):
         value = step**2
-        with open(folders.metrics_path(folder), "a") as file:
+        with open(metrics_path(folder), "a") as file:
             file.write(json.dumps({"step": step, "attempt": attempt, "time": 1.7e9 + step, "value": value}) + "\n")
         tracker.log(step, {"value": value})
         if step % 2 == 0:
             tracker.histogram(step, "entropy", **HISTOGRAM)
-            with open(folders.histograms_path(folder), "a") as file:
+            with open(histograms_path(folder), "a") as file:
                 file.write(json.dumps({"step": step, "attempt": attempt, "name": "entropy", **HISTOGRAM}) + "\n")
-            (folders.checkpoints_folder(folder) / folders.checkpoint_name(step)).mkdir(parents=True, exist_ok=True)
+            (checkpoints_folder(folder) / checkpoint_name(step)).mkdir(parents=True, exist_ok=True)
     if end == "killed":
         sys.stdin.read()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -5,27 +5,42 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run.folder import checkpoint_name, checkpoints_folder, metrics_path, run_folder, write_state
+from launcher.run.records import FORMAT, State
 
 METRIC = "analysis/reward_sum_mean"
 
 
+@dataclass(frozen=True)
+class Log:
+    """The complete lines of a .jsonl file, and how many were torn."""
+
+    records: list[dict[str, Any]]
+    torn: int
+
+
+def read_log(path: Path) -> Log:
+    lines = list(files.parse_lines(path.read_bytes().splitlines(keepends=True))) if path.exists() else []
+    records = [record for record in lines if record is not None]
+    return Log(records, len(lines) - len(records))
+
+
 def make_run(multirun: Path, run_id: str, state: str, steps: int = 4, value: float = 0.5, **fields: Any) -> Path:
     """A run folder with a metric line for each of its steps, two seconds apart."""
-    folder = folders.run_folder(multirun, run_id)
+    folder = run_folder(multirun, run_id)
     folder.mkdir(parents=True)
-    config = {"format": folders.FORMAT, "id": run_id, "base": "b0", "seed": 0, "trainer": {"steps": 10}}
+    config = {"format": FORMAT, "id": run_id, "base": "b0", "seed": 0, "trainer": {"steps": 10}}
     files.write_atomic(folder / "config.yaml", files.dump_yaml(config))
     if steps:
         lines = [{"step": step, "attempt": 1, "time": 1e9 + 2 * step, METRIC: value} for step in range(1, steps + 1)]
-        folders.metrics_path(folder).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        metrics_path(folder).write_text("".join(json.dumps(line) + "\n" for line in lines))
     attempt = fields.pop("attempt", 1 if steps else 0)
-    folders.write_state(folder, State(run_id, state, attempt=attempt, **fields))
+    write_state(folder, State(run_id, state, attempt=attempt, **fields))
     return folder
 
 
@@ -44,7 +59,7 @@ def make_plan(multirun: Path, name: str, groups: dict[str, list[str]], command: 
 
 def make_checkpoint(folder: Path, step: int, size: int = 1000) -> Path:
     """A complete checkpoint of that many bytes."""
-    path = folders.checkpoints_folder(folder) / folders.checkpoint_name(step)
+    path = checkpoints_folder(folder) / checkpoint_name(step)
     path.mkdir(parents=True)
     (path / "weights").write_bytes(b"w" * size)
     return path

@@ -9,7 +9,8 @@ import subprocess
 import time
 from typing import Any
 
-from launcher.run import claim, lifecycle, stop_request
+from launcher.run import claim, stop_request
+from launcher.run.lifecycle import FailureKind
 
 PACE = "STEPS_SECONDS"  # seconds a step
 # {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "grow" | "orphan" | "late"}: what happens at the third step
@@ -46,7 +47,7 @@ def train(config: Any, run: Any) -> dict[str, Any]:
         if step == 3 and end == "late":  # cancelled when it has no eyes for that any more
             owner = claim.read_claim(run.folder)
             assert owner is not None
-            stop_request.ask(run.folder, owner, lifecycle.CANCELLED, "too late")
+            stop_request.ask(run.folder, owner, FailureKind.CANCELLED, "too late")
             raise ValueError("of another reason")
         if step == 3 and end == "diverge":
             raise Diverged("value is not finite")

@@ -12,10 +12,10 @@ import pytest
 
 from launcher import files
 from launcher.planning import freeze
-from launcher.run import claim, lifecycle, stop_request
-from launcher.run import folder as folders
-from launcher.run.folder import State
-from launcher.worker import worker
+from launcher.run import claim, stop_request, transitions
+from launcher.run.folder import metrics_path, read_state, run_folder, write_state
+from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
+from launcher.run.records import Claim, State
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.test_sweep import SMALL
@@ -29,37 +29,37 @@ def folder(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("state", sorted(folders.RESUMABLE))
+@pytest.mark.parametrize("state", sorted(RESUMABLE))
 def test_what_has_no_worker_is_cancelled_at_once(folder, tmp_path, state):
-    folders.write_state(folder, State("0123", state))
-    assert lifecycle.cancel(tmp_path, "0123") == "cancelled"
-    found = folders.read_state(folder)
-    assert (found.state, found.kind) == ("cancelled", "cancelled") and found.finished
+    write_state(folder, State("0123", state))
+    assert transitions.cancel(tmp_path, "0123") == "cancelled"
+    found = read_state(folder)
+    assert (found.state, found.failure_kind) == ("cancelled", "cancelled") and found.finished
 
 
-@pytest.mark.parametrize("state", sorted(set(folders.STATES) - folders.RESUMABLE))
+@pytest.mark.parametrize("state", sorted(set(RunState) - RESUMABLE))
 def test_what_is_over_stays_as_it_is(folder, tmp_path, state):
-    folders.write_state(folder, State("0123", state, cause="once"))
-    assert lifecycle.cancel(tmp_path, "0123") == state
-    assert folders.read_state(folder).cause == "once"
+    write_state(folder, State("0123", state, message="once"))
+    assert transitions.cancel(tmp_path, "0123") == state
+    assert read_state(folder).message == "once"
 
 
 def test_an_unknown_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="runs/nosuch: there is no such run"):
-        lifecycle.cancel(tmp_path, "nosuch")
+        transitions.cancel(tmp_path, "nosuch")
 
 
 def test_a_retried_run_has_all_its_tries_again():
-    state = State("0123", folders.FAILED, attempt=3, kind="lost", cause="signal 9", ends={"lost": 3}, from_step=8)
-    again = lifecycle.planned_again(state)
-    assert (again.state, again.attempt, again.ends, again.kind) == (folders.PLANNED, 3, {}, None)
+    ended = {"failure_kind": "lost", "message": "signal 9", "failure_counts": {"lost": 3}}
+    again = transitions.retried(State("0123", RunState.FAILED, attempt=3, from_step=8, **ended))
+    assert (again.state, again.attempt, again.failure_counts, again.failure_kind) == (RunState.PLANNED, 3, {}, None)
 
 
 @pytest.mark.processes
 def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     launcher = sweeps.start_held(*SMALL)
     victim = until(sweeps.logging)[0]
-    assert lifecycle.cancel(sweeps.multirun, victim.name) == "asked"
+    assert transitions.cancel(sweeps.multirun, victim.name) == "asked"
     until(lambda: claim.read_claim(victim) is None)
     sweeps.release()
     output, _ = launcher.communicate()
@@ -81,7 +81,7 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
     victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
     with claim.locked(victim):
-        stop_request.ask(victim, owner, lifecycle.CANCELLED, "somebody elsewhere")
+        stop_request.ask(victim, owner, FailureKind.CANCELLED, "somebody elsewhere")
     launcher.communicate()
     assert (sweeps.states()[victim.name]["state"], sweeps.states()[victim.name]["cause"]) == (
         "cancelled",
@@ -92,24 +92,24 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
 @pytest.mark.parametrize(
     ("kind", "state", "code"),
     [
-        (lifecycle.NODE_FAILURE, folders.LOST, worker.EXIT_PREEMPTED),
-        (lifecycle.LOST, folders.LOST, worker.EXIT_PREEMPTED),
-        (lifecycle.REVOKED, folders.PREEMPTED, worker.EXIT_PREEMPTED),
-        (lifecycle.CANCELLED, folders.CANCELLED, worker.EXIT_CANCELLED),
+        (FailureKind.NODE_FAILURE, RunState.LOST, WorkerExit.PREEMPTED),
+        (FailureKind.LOST, RunState.LOST, WorkerExit.PREEMPTED),
+        (FailureKind.EXTERNALLY_CANCELLED, RunState.PREEMPTED, WorkerExit.PREEMPTED),
+        (FailureKind.CANCELLED, RunState.CANCELLED, WorkerExit.CANCELLED),
     ],
 )
 def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, code):
     planned = make("method=c0_grpo", "seed=0", "trainer.steps=10000", f"multirun={tmp_path}")
     freeze.freeze(planned)
-    folder = folders.run_folder(tmp_path, next(iter(planned.runs)))
+    folder = run_folder(tmp_path, next(iter(planned.runs)))
     command = [sys.executable, "-m", "launcher.worker", str(folder), "--train", "tests.launcher.steps:train"]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "STEPS_SECONDS": "0.05"})
-    until(lambda: folders.metrics_path(folder).exists())
+    until(lambda: metrics_path(folder).exists())
     with claim.locked(folder):
         stop_request.send(folder, claim.read_claim(folder), kind, "the cluster")
     assert process.wait(DEADLINE) == code
-    ended = folders.read_state(folder)
-    assert (ended.state, ended.kind, ended.cause) == (state, kind, "the cluster")
+    ended = read_state(folder)
+    assert (ended.state, ended.failure_kind, ended.message) == (state, kind, "the cluster")
 
 
 @pytest.mark.processes
@@ -118,7 +118,7 @@ def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
         *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
     )
     victim = until(sweeps.logging)[0]
-    assert lifecycle.cancel(sweeps.multirun, victim.name) == "asked"
+    assert transitions.cancel(sweeps.multirun, victim.name) == "asked"
     launcher.communicate()
     state = sweeps.states()[victim.name]
     assert state["state"] == "cancelled" and state["cause"].endswith("; signal 9 (SIGKILL)")
@@ -129,7 +129,7 @@ def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps
     launcher = sweeps.start_held(*SMALL, "seed=0")
     victim = until(sweeps.logging)[0]
     owner = claim.read_claim(victim)
-    stop_request.ask(victim, replace(owner, token="earlier"), lifecycle.CANCELLED, "long ago")
+    stop_request.ask(victim, replace(owner, token="earlier"), FailureKind.CANCELLED, "long ago")
     sweeps.release()
     launcher.communicate()
     assert sweeps.states()[victim.name]["state"] == "done"
@@ -147,10 +147,10 @@ def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_ag
 def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
     (folder,) = (sweeps.multirun / "runs").iterdir()
-    dead = claim.Claim(claim.hostname(), 2**30, 1, claim.boot_id(), "dead", 1)
-    stop_request.ask(folder, dead, lifecycle.CANCELLED, "nobody wants it")
-    for state in (folders.RUNNING, folders.PREEMPTED):
+    dead = Claim(claim.hostname(), 2**30, 1, claim.boot_id(), "dead", 1)
+    stop_request.ask(folder, dead, FailureKind.CANCELLED, "nobody wants it")
+    for state in (RunState.RUNNING, RunState.PREEMPTED):
         files.create_atomic(folder / "claim.json", json.dumps(vars(dead)))
-        folders.write_state(folder, State(folder.name, state, attempt=1))
+        write_state(folder, State(folder.name, state, attempt=1))
         assert sweeps.run(*SMALL, "seed=0")[0] == 1
         assert (sweeps.states()[folder.name]["state"], sweeps.states()[folder.name]["attempt"]) == ("cancelled", 1)

@@ -12,7 +12,9 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.commands.retry import _overrides, reset
-from launcher.run import claim, folder
+from launcher.run import claim
+from launcher.run.folder import checkpoints, read_state, run_folder
+from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_checkpoint, make_plan, make_run
 from tests.waiting import until
@@ -20,35 +22,33 @@ from tests.waiting import until
 
 @pytest.fixture
 def multirun(tmp_path):
-    make_run(tmp_path, "done", folder.DONE)
-    make_run(tmp_path, "wait", folder.PLANNED, steps=0)
-    make_checkpoint(make_run(tmp_path, "half", folder.PREEMPTED), 4)
-    make_run(tmp_path, "fail", folder.FAILED, kind="exception", cause="ValueError: x", ends={"exception": 1})
-    make_run(tmp_path, "memo", folder.FAILED, kind="out_of_memory", cause="MemoryError")
+    failed = {"failure_kind": "exception", "message": "ValueError: x", "failure_counts": {"exception": 1}}
+    make_run(tmp_path, "done", RunState.DONE)
+    make_run(tmp_path, "wait", RunState.PLANNED, steps=0)
+    make_checkpoint(make_run(tmp_path, "half", RunState.PREEMPTED), 4)
+    make_run(tmp_path, "fail", RunState.FAILED, **failed)
+    make_run(tmp_path, "memo", RunState.FAILED, failure_kind="out_of_memory", message="MemoryError")
     make_plan(tmp_path, "study", {"A": ["done", "wait", "half", "fail", "memo", "none"]})
     return tmp_path
 
 
 def states(multirun):
-    return {
-        name: folder.read_state(folder.run_folder(multirun, name)).state
-        for name in ("done", "wait", "half", "fail", "memo")
-    }
+    return {name: read_state(run_folder(multirun, name)).state for name in ("done", "wait", "half", "fail", "memo")}
 
 
 def test_waiting_runs_are_cancelled_at_once_and_ended_ones_stay(multirun, capsys):
     assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 0
     answers = json.loads(capsys.readouterr().out)
     assert answers == {"done": "done", "wait": "cancelled", "half": "cancelled", "fail": "failed", "memo": "failed"}
-    assert states(multirun)["wait"] == states(multirun)["half"] == folder.CANCELLED
-    assert [step for step, _ in folder.checkpoints(folder.run_folder(multirun, "half"))] == [4]
+    assert states(multirun)["wait"] == states(multirun)["half"] == RunState.CANCELLED
+    assert [step for step, _ in checkpoints(run_folder(multirun, "half"))] == [4]
 
 
 def test_some_runs_are_cancelled_by_their_ids_and_the_answer_says_so(multirun, capsys):
     assert main(["cancel", "wa", "hal", "--multirun", str(multirun)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out == ["wait cancelled", "half cancelled", "2 runs: 2 cancelled"]
-    assert states(multirun)["fail"] == folder.FAILED
+    assert states(multirun)["fail"] == RunState.FAILED
 
 
 def test_one_wrong_word_cancels_nothing(multirun, capsys):
@@ -60,7 +60,7 @@ def test_one_wrong_word_cancels_nothing(multirun, capsys):
 def test_of_a_thousand_runs_the_answer_fits_on_a_screen(tmp_path, capsys):
     ids = [f"r{number:04d}" for number in range(60)]
     for run_id in ids:
-        make_run(tmp_path, run_id, folder.PLANNED, steps=0)
+        make_run(tmp_path, run_id, RunState.PLANNED, steps=0)
     make_plan(tmp_path, "wide", {"A": ids})
     assert main(["cancel", "wide", "--multirun", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -87,9 +87,9 @@ def retry(multirun, *words):
 
 def test_only_runs_of_the_given_cause_are_taken_again(multirun):
     assert [name for name in states(multirun) if reset(multirun, name, "exception")] == ["fail"]
-    again = folder.read_state(folder.run_folder(multirun, "fail"))
-    assert (again.state, again.kind, again.cause, again.ends) == (folder.PLANNED, None, None, {})
-    assert states(multirun)["memo"] == folder.FAILED
+    again = read_state(run_folder(multirun, "fail"))
+    assert (again.state, again.failure_kind, again.message, again.failure_counts) == (RunState.PLANNED, None, None, {})
+    assert states(multirun)["memo"] == RunState.FAILED
 
 
 def test_a_command_that_is_no_sound_plan_any_more_changes_nothing(multirun):
@@ -97,21 +97,21 @@ def test_a_command_that_is_no_sound_plan_any_more_changes_nothing(multirun):
     done = retry(multirun, "study")
     assert (done.returncode, done.stdout) == (2, "")
     assert "method = nosuch" in done.stderr and "invalid plan: 1 problem; nothing was written" in done.stderr
-    assert folder.read_state(folder.run_folder(multirun, "fail")).cause == "ValueError: x"
+    assert read_state(run_folder(multirun, "fail")).message == "ValueError: x"
 
 
 def test_a_run_that_the_command_plans_no_more_stays_as_it_is(multirun):
     make_plan(multirun, "study", {"A": ["fail"]}, "python launch.py -m method=c0_grpo")
     done = retry(multirun, "study")
     assert (done.returncode, done.stdout) == (1, "study: 0 runs to retry\n")
-    assert done.stderr == "fail stays as it is: conf/ has changed, and its experiment plans it no more\n"
-    assert folder.read_state(folder.run_folder(multirun, "fail")).cause == "ValueError: x"
+    assert done.stderr == "fail stays as it is: conf/ has changed, and its experiment no longer plans it\n"
+    assert read_state(run_folder(multirun, "fail")).message == "ValueError: x"
 
 
 def test_a_command_that_was_masked_is_not_run(multirun):
     make_plan(multirun, "study", {"A": ["fail"]}, "python launch.py -m method=c0_grpo 'task=***'")
     done = retry(multirun, "study")
-    assert done.returncode == 2 and "hides a secret" in done.stderr and states(multirun)["fail"] == folder.FAILED
+    assert done.returncode == 2 and "hides a secret" in done.stderr and states(multirun)["fail"] == RunState.FAILED
 
 
 def test_the_folder_of_a_command_is_named_once(multirun):
@@ -124,18 +124,18 @@ def test_the_folder_of_a_command_is_named_once(multirun):
 
 @pytest.mark.processes  # waits for what does not answer
 def test_a_stopped_process_that_holds_a_lock_keeps_no_other_run_from_its_end(multirun, capsys):
-    with claim.locked(folder.run_folder(multirun, "wait")), claim.locked(folder.run_folder(multirun, "fail")):
+    with claim.locked(run_folder(multirun, "wait")), claim.locked(run_folder(multirun, "fail")):
         assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 1
         answers = json.loads(capsys.readouterr().out)
         with pytest.raises(claim.Locked):
             reset(multirun, "fail")
     assert (answers["wait"], answers["half"]) == ("locked", "cancelled")
     assert states(multirun) | {"half": ""} == {
-        "done": folder.DONE,
-        "wait": folder.PLANNED,
+        "done": RunState.DONE,
+        "wait": RunState.PLANNED,
         "half": "",
-        "fail": folder.FAILED,
-        "memo": folder.FAILED,
+        "fail": RunState.FAILED,
+        "memo": RunState.FAILED,
     }
 
 
@@ -147,7 +147,9 @@ def test_with_nothing_to_retry_nothing_runs(multirun):
 def test_a_plan_without_a_command_of_ours_is_refused_before_anything_changes(multirun):
     make_plan(multirun, "study", {"A": ["fail"]}, "rm -rf $(things)")
     done = retry(multirun, "fail")
-    assert done.returncode == 2 and "no `launch.py -m ...`" in done.stderr and states(multirun)["fail"] == folder.FAILED
+    assert (
+        done.returncode == 2 and "no `launch.py -m ...`" in done.stderr and states(multirun)["fail"] == RunState.FAILED
+    )
 
 
 @pytest.mark.processes
@@ -161,8 +163,8 @@ def test_a_failed_run_is_run_again_by_the_experiments_own_command(sweeps):
     assert done.returncode == 1, done.stderr  # the other still waits for its own retry
     document = json.loads(done.stdout)
     assert document["retried"] == [first] and "launch.py -m method=c0_grpo" in document["commands"][0]
-    assert folder.read_state(moved / "runs" / first).state == folder.DONE
-    assert folder.read_state(moved / "runs" / second).state == folder.FAILED
+    assert read_state(moved / "runs" / first).state == RunState.DONE
+    assert read_state(moved / "runs" / second).state == RunState.FAILED
     assert not sweeps.multirun.exists()
 
 

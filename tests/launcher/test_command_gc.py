@@ -14,7 +14,8 @@ from launcher.maintenance import garbage
 from launcher.maintenance.garbage import Policy
 from launcher.planning import freeze, planner
 from launcher.run import claim, launch_record
-from launcher.run import folder as folders
+from launcher.run.folder import checkpoints, checkpoints_folder, read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import age, make_checkpoint, make_plan, make_run
 
@@ -37,19 +38,19 @@ def everything(multirun):
 @pytest.fixture
 def multirun(tmp_path):
     """Two experiments' worth of leftovers among what must stay."""
-    done = make_run(tmp_path, "done", folders.DONE, job="t-done")
+    done = make_run(tmp_path, "done", RunState.DONE, launch_id="t-done")
     for name in ("summary.json", "provenance.json"):
         (done / name).write_text("{}")
-    failed = make_run(tmp_path, "failed", folders.FAILED)
+    failed = make_run(tmp_path, "failed", RunState.FAILED)
     for folder in (done, failed):
         make_checkpoint(folder, 2, size=300)
         make_checkpoint(folder, 4, size=500)
     (done / "checkpoints/.tmp-step_000006-77").mkdir()
     (done / "checkpoints/.tmp-step_000006-77/half").write_bytes(b"h" * 70)
     age(done / "checkpoints/.tmp-step_000006-77")
-    age(make_run(tmp_path, "orphan", folders.PLANNED, steps=0) / "config.yaml")
-    make_run(tmp_path, "newborn", folders.PLANNED, steps=0)
-    age(make_run(tmp_path, "waiting", folders.PLANNED, steps=0) / "config.yaml")
+    age(make_run(tmp_path, "orphan", RunState.PLANNED, steps=0) / "config.yaml")
+    make_run(tmp_path, "newborn", RunState.PLANNED, steps=0)
+    age(make_run(tmp_path, "waiting", RunState.PLANNED, steps=0) / "config.yaml")
     make_plan(tmp_path, "study", {"A": ["done", "failed", "waiting"]})
     (tmp_path / "bases").mkdir()
     for name in ("b0.yaml", "b1.yaml"):
@@ -94,31 +95,31 @@ def test_sizes_are_those_of_the_files(multirun, capsys):
 
 def test_the_last_checkpoint_of_a_done_run_goes_only_on_demand(multirun, capsys):
     gc(multirun, capsys, "--delete", "--keep", "none")
-    done, failed = folders.run_folder(multirun, "done"), folders.run_folder(multirun, "failed")
-    assert folders.checkpoints(done) == [] and [step for step, _ in folders.checkpoints(failed)] == [4]
+    done, failed = run_folder(multirun, "done"), run_folder(multirun, "failed")
+    assert checkpoints(done) == [] and [step for step, _ in checkpoints(failed)] == [4]
     assert all((done / name).exists() for name in KEPT)
 
 
 def test_nothing_of_a_run_with_an_owner_goes(multirun, capsys):
-    done = folders.run_folder(multirun, "done")
+    done = run_folder(multirun, "done")
     with claim.locked(done):
         claim.acquire(done, 2)
     assert paths(multirun, gc(multirun, capsys, "--delete", "--keep", "none")) == {
         path for path in LISTED if "runs/done" not in path
     }
-    assert len(folders.checkpoints(done)) == 2 and (done / "checkpoints/.tmp-step_000006-77/half").exists()
+    assert len(checkpoints(done)) == 2 and (done / "checkpoints/.tmp-step_000006-77/half").exists()
 
 
 def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun):
     policy = Policy()
     found = garbage.find(multirun, policy)
-    failed = folders.run_folder(multirun, "failed")
+    failed = run_folder(multirun, "failed")
     with claim.locked(failed):
         claim.acquire(failed, 2)
     make_plan(multirun, "late", {"A": ["orphan"]})
     gone = {os.path.relpath(one.path, multirun) for one in garbage.delete(multirun, found, policy)}
     assert gone == LISTED - {"runs/orphan", "runs/failed/checkpoints/step_000002"}
-    assert folders.run_folder(multirun, "orphan").is_dir()
+    assert run_folder(multirun, "orphan").is_dir()
 
 
 def test_records_and_patches_of_launches_go_with_their_last_run(multirun, capsys):
@@ -132,16 +133,16 @@ def test_records_and_patches_of_launches_go_with_their_last_run(multirun, capsys
         ("free.patch", "p"),
     ):
         age(_written(launches / name, text))
-    os.link(launches / "shared.patch", folders.run_folder(multirun, "done") / "dirty.patch")
+    os.link(launches / "shared.patch", run_folder(multirun, "done") / "dirty.patch")
     assert paths(multirun, gc(multirun, capsys)) - LISTED == {"launches/t-gone.json", "launches/free.patch"}
     # A run at work may be about to read any of them.
-    folder = folders.run_folder(multirun, "failed")
-    folders.write_state(folder, folders.read_state(folder).but(state=folders.SUBMITTED))
+    folder = run_folder(multirun, "failed")
+    write_state(folder, read_state(folder).replace(state=RunState.SUBMITTED))
     assert not {path for path in paths(multirun, gc(multirun, capsys)) if path.startswith("launches")}
 
 
 def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun, capsys):
-    launches, done = multirun / "launches", folders.run_folder(multirun, "done")
+    launches, done = multirun / "launches", run_folder(multirun, "done")
     kept = {f"launches/{token}{ending}" for token in ("aa", "bb", "cc") for ending in ("", ".closed", ".ray.log")}
     for path in kept:
         if path.count("."):
@@ -152,20 +153,20 @@ def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun,
             age(multirun / path)
     (launches / "hydra").mkdir()
     age(launches / "hydra")
-    folders.write_state(done, folders.read_state(done).but(job="aa", finished=1e9))
-    failed = folders.run_folder(multirun, "failed")
-    folders.write_state(failed, folders.read_state(failed).but(job="bb", finished=1e9))
+    write_state(done, read_state(done).replace(launch_id="aa", finished=1e9))
+    failed = run_folder(multirun, "failed")
+    write_state(failed, read_state(failed).replace(launch_id="bb", finished=1e9))
     offered = {path for path in kept if "bb" not in path}
     assert paths(multirun, gc(multirun, capsys)) - LISTED == offered
     # Its job may be in the queue again.
-    folders.write_state(done, folders.read_state(done).but(state=folders.PREEMPTED))
+    write_state(done, read_state(done).replace(state=RunState.PREEMPTED))
     assert paths(multirun, gc(multirun, capsys)) & kept == {path for path in kept if "cc" in path}
-    folders.write_state(done, folders.read_state(done).but(state=folders.SUBMITTED))
+    write_state(done, read_state(done).replace(state=RunState.SUBMITTED))
     assert not paths(multirun, gc(multirun, capsys)) & kept
     # Its report may wait for the last run.
-    folders.write_state(done, folders.read_state(done).but(state=folders.DONE, finished=time.time()))
+    write_state(done, read_state(done).replace(state=RunState.DONE, finished=time.time()))
     assert paths(multirun, gc(multirun, capsys)) & kept == {path for path in kept if "cc" in path}
-    folders.write_state(done, folders.read_state(done).but(finished=1e9))
+    write_state(done, read_state(done).replace(finished=1e9))
     deleted = gc(multirun, capsys, "--delete")
     assert {item["bytes"] for item in deleted["items"] if item["path"].endswith("launches/aa")} == {90}
     assert {path for path in kept if (multirun / path).exists()} == kept - offered
@@ -183,7 +184,7 @@ def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, cap
 
 
 def test_a_tree_stays_while_one_run_does_not_tell_its_own(multirun, capsys):
-    (folders.run_folder(multirun, "failed") / "config.yaml").write_text("format: 1\n")
+    (run_folder(multirun, "failed") / "config.yaml").write_text("format: 1\n")
     assert "bases/b1.yaml" not in paths(multirun, gc(multirun, capsys))
 
 
@@ -197,7 +198,7 @@ def test_an_unreadable_plan_stops_everything(multirun, capsys):
 def test_a_link_is_removed_and_what_it_points_to_stays(multirun, capsys, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     (outside / "mine").write_text("mine")
-    link = folders.run_folder(multirun, "done") / ".tmp-link"
+    link = run_folder(multirun, "done") / ".tmp-link"
     link.symlink_to(outside)
     age(link)
     assert "runs/done/.tmp-link" in paths(multirun, gc(multirun, capsys, "--delete"))
@@ -206,7 +207,7 @@ def test_a_link_is_removed_and_what_it_points_to_stays(multirun, capsys, tmp_pat
 
 def test_the_answer_fits_on_a_screen(multirun, capsys):
     for number in range(200):
-        folder = make_run(multirun, f"r{number:03d}", folders.DONE)
+        folder = make_run(multirun, f"r{number:03d}", RunState.DONE)
         make_checkpoint(folder, 1)
         make_checkpoint(folder, 2)
     assert main(["gc", "--multirun", str(multirun)]) == 0
@@ -219,7 +220,7 @@ def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, capsys):
     freeze.freeze(planned)
     (tmp_path / "adhoc/plan.json").unlink()
     (run_id,) = planned.runs
-    age(folders.run_folder(tmp_path, run_id) / "config.yaml")
+    age(run_folder(tmp_path, run_id) / "config.yaml")
     assert paths(tmp_path, gc(tmp_path, capsys)) >= {f"runs/{run_id}"}
     # As the next launcher does, before it writes its plan.json.
     freeze.freeze(planned)
@@ -228,9 +229,9 @@ def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, capsys):
 
 
 def test_a_run_whose_lock_somebody_holds_is_left_as_it_is(multirun, capsys):
-    place = folders.checkpoints_folder(folders.run_folder(multirun, "done"))
+    place = checkpoints_folder(run_folder(multirun, "done"))
     before = sorted(path.name for path in place.iterdir())
-    with claim.locked(folders.run_folder(multirun, "done")):
+    with claim.locked(run_folder(multirun, "done")):
         gone = paths(multirun, gc(multirun, capsys, "--delete"))
     assert gone and not any(path.startswith("runs/done/") for path in gone)
     assert sorted(path.name for path in place.iterdir()) == before

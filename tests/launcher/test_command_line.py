@@ -10,8 +10,9 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.commands.retry import reset
-from launcher.run import folder
-from launcher.run.folder import State
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import State
 from tests.launcher.conftest import ROOT
 
 
@@ -67,9 +68,9 @@ def test_status_and_retry_know_what_stands(tmp_path, capsys):
     planned = planner.make(ROOT, ["experiment=quickstart", "seed=0", f"multirun={tmp_path}"])
     freeze.freeze(planned)
     c0, c1, clip, *_ = planned.runs
-    for run_id, state in ((c0, folder.DONE), (c1, folder.FAILED), (clip, folder.RUNNING)):
-        cause = "ValueError: x" if state == folder.FAILED else None
-        folder.write_state(folder.run_folder(tmp_path, run_id), State(run_id, state, attempt=1, cause=cause))
+    for run_id, state in ((c0, RunState.DONE), (c1, RunState.FAILED), (clip, RunState.RUNNING)):
+        cause = "ValueError: x" if state == RunState.FAILED else None
+        write_state(run_folder(tmp_path, run_id), State(run_id, state, attempt=1, message=cause))
     assert freeze.missing(planned) == list(planned.runs)[2:]
     assert main(["status", "quickstart", "--json", "--multirun", str(tmp_path)]) == 1
     groups = json.loads(capsys.readouterr().out)["quickstart"]["groups"]
@@ -80,7 +81,7 @@ def test_status_and_retry_know_what_stands(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "1 run failed: ValueError: x" in shown and f"logs {c1}" in shown
     assert [reset(tmp_path, run_id) for run_id in planned.runs] == [False, True, False, False, False]
-    assert folder.read_state(folder.run_folder(tmp_path, c1)).state == folder.PLANNED
+    assert read_state(run_folder(tmp_path, c1)).state == RunState.PLANNED
 
 
 def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):

@@ -10,7 +10,8 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.commands.logs import last_lines
-from launcher.run import folder as folders
+from launcher.run.folder import attempt_folder
+from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT, Sweeps
 from tests.launcher.made import make_plan, make_run
 from tests.waiting import until
@@ -79,7 +80,7 @@ def test_of_an_experiment_the_failed_runs_are_shown_on_one_screen(ended, capsys,
 def test_a_traceback_that_many_runs_share_is_shown_once(tmp_path, capsys):
     same = {"type": "E", "message": "x", "traceback": 'File "a.py", line 1\n    f()\n    ^^^\nE: x'}
     for run_id, error in (("f1", same), ("f2", same), ("f3", {**same, "traceback": "E: another"})):
-        make_run(tmp_path, run_id, folders.FAILED, cause="E: x", error=error, finished=1.0)
+        make_run(tmp_path, run_id, RunState.FAILED, message="E: x", error=error, finished=1.0)
     make_plan(tmp_path, "study", {"A": ["f1", "f2", "f3"]})
     _, output = logs(tmp_path, capsys, "study")
     assert output.count('File "a.py", line 1') == 1 and "^^^" not in output and "E: another" in output
@@ -88,25 +89,25 @@ def test_a_traceback_that_many_runs_share_is_shown_once(tmp_path, capsys):
 
 def test_the_newest_failure_comes_first(tmp_path, capsys):
     for number in (1, 3, 2):
-        make_run(tmp_path, f"f{number}", folders.FAILED, cause=f"E: {number}", finished=float(number))
+        make_run(tmp_path, f"f{number}", RunState.FAILED, message=f"E: {number}", finished=float(number))
     make_plan(tmp_path, "study", {"A": ["f1", "f2", "f3"]})
     _, output = logs(tmp_path, capsys, "study")
     assert [line.split()[0] for line in output.splitlines() if ": failed: E" in line] == ["f3", "f2", "f1"]
-    make_run(tmp_path, "a1", folders.DONE)
+    make_run(tmp_path, "a1", RunState.DONE)
     make_plan(tmp_path, "fine", {"A": ["a1"]})
     assert "no run has failed" in logs(tmp_path, capsys, "fine")[1]
 
 
 def test_attempts_can_be_chosen_and_only_the_last_has_the_error(tmp_path, capsys):
     error = {"type": "E", "message": "2", "traceback": "Traceback of 2"}
-    folder = make_run(tmp_path, "f1", folders.FAILED, attempt=2, cause="E: 2", error=error)
+    folder = make_run(tmp_path, "f1", RunState.FAILED, attempt=2, message="E: 2", error=error)
     for attempt in (1, 2):
-        place = folders.attempt_folder(folder, attempt)
+        place = attempt_folder(folder, attempt)
         place.mkdir(parents=True)
         (place / "stderr.log").write_text(f"words of {attempt}\nTraceback of {attempt}\n")
     assert logs(tmp_path, capsys, "f1")[1].splitlines()[1:] == [
         "Traceback of 2",
-        f"--- {folders.attempt_folder(folder, 2)}/stderr.log",
+        f"--- {attempt_folder(folder, 2)}/stderr.log",
         "words of 2",
     ]
     assert logs(tmp_path, capsys, "f1", "--attempt", "1")[1].splitlines()[2:] == ["words of 1", "Traceback of 1"]

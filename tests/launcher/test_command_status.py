@@ -13,7 +13,8 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.run import claim
-from launcher.run import folder as folders
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
 from launcher.text import clean, duration
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import METRIC, make_plan, make_run
@@ -34,10 +35,10 @@ def screen(multirun, capsys, *words):
 @pytest.fixture
 def multirun(tmp_path):
     """Two groups: what is done took 2 s a step, of 10 steps a run."""
-    make_run(tmp_path, "a1", folders.DONE, steps=10, value=0.25)
-    make_run(tmp_path, "a2", folders.DONE, steps=10, value=0.75)
-    make_run(tmp_path, "b1", folders.PREEMPTED, steps=4, value=0.5)
-    make_run(tmp_path, "b2", folders.PLANNED, steps=0)
+    make_run(tmp_path, "a1", RunState.DONE, steps=10, value=0.25)
+    make_run(tmp_path, "a2", RunState.DONE, steps=10, value=0.75)
+    make_run(tmp_path, "b1", RunState.PREEMPTED, steps=4, value=0.5)
+    make_run(tmp_path, "b2", RunState.PLANNED, steps=0)
     make_plan(tmp_path, "study", {"A": ["a1", "a2"], "B": ["b1", "b2", "b3"]})
     return tmp_path
 
@@ -56,17 +57,17 @@ def test_states_metric_and_work_left_are_counted_by_group(multirun, capsys):
 
 
 def test_the_time_left_is_that_of_the_runs_that_are_running(multirun, capsys):
-    folder = folders.run_folder(multirun, "b1")
+    folder = run_folder(multirun, "b1")
     with claim.locked(folder):
         claim.acquire(folder, 2)
-    folders.write_state(folder, folders.read_state(folder).but(state=folders.RUNNING, attempt=2))
+    write_state(folder, read_state(folder).replace(state=RunState.RUNNING, attempt=2))
     assert status(multirun, capsys, "study")[1]["study"]["remaining_seconds"] == 52.0
     assert "about 52 s left" in screen(multirun, capsys, "study")
 
 
 def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):
-    folder = folders.run_folder(multirun, "b1")
-    folders.write_state(folder, folders.read_state(folder).but(state=folders.RUNNING, attempt=2))
+    folder = run_folder(multirun, "b1")
+    write_state(folder, read_state(folder).replace(state=RunState.RUNNING, attempt=2))
     _, document = status(multirun, capsys, "study")
     assert document["study"]["states"]["lost"] == 1
     (failure,) = document["study"]["failures"]
@@ -75,9 +76,9 @@ def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):
 
 def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(multirun, capsys):
     for number in range(3):
-        cause = f"ValueError: batch of {number} at 0x7f{number}"
-        make_run(multirun, f"f{number}", folders.FAILED, cause=cause, kind="exception", finished=float(number))
-    make_run(multirun, "g0", folders.DIVERGED, cause="Diverged: value is not finite", kind="diverged")
+        failed = {"failure_kind": "exception", "message": f"ValueError: batch of {number} at 0x7f{number}"}
+        make_run(multirun, f"f{number}", RunState.FAILED, finished=float(number), **failed)
+    make_run(multirun, "g0", RunState.DIVERGED, message="Diverged: value is not finite", failure_kind="diverged")
     make_plan(multirun, "bad", {"F": ["f0", "f1", "f2", "g0"]})
     code, document = status(multirun, capsys, "bad")
     first, second = document["bad"]["failures"]
@@ -102,7 +103,7 @@ def test_without_a_name_each_experiment_is_a_row(multirun, capsys):
 def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys):
     groups = {f"G{number:03d}": [f"r{number:03d}"] for number in range(100)}
     for (run_id,) in groups.values():
-        make_run(tmp_path, run_id, folders.PLANNED if run_id == "r050" else folders.DONE)
+        make_run(tmp_path, run_id, RunState.PLANNED if run_id == "r050" else RunState.DONE)
     make_plan(tmp_path, "wide", groups)
     shown = screen(tmp_path, capsys, "wide")
     assert "G050" in shown and "G049" not in shown and "and 99 more groups" in shown

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from launcher import __main__ as program
 from launcher.errors import Usage
-from launcher.run import catalog, folder
+from launcher.run import catalog
+from launcher.run.folder import read_state, run_folder
+from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 
@@ -49,7 +51,7 @@ HOSTILE = [
 def multirun(tmp_path_factory):
     place = tmp_path_factory.mktemp("words") / "multirun"
     for run_id in ("aa11", "aa22", "bb33"):
-        make_run(place, run_id, folder.DONE)
+        make_run(place, run_id, RunState.DONE)
     make_plan(place, "study", {"A": ["aa11", "aa22", "bb33"]})
     make_plan(place, "study of $(things) 'and' more", {"A": ["aa11"]})
     return place
@@ -108,7 +110,7 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
         (["status", "bnto_grid"], ["no plan of it yet; python launch.py -m experiment=bnto_grid makes one"]),
         (["show", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),
         (["logs", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),
-        (["logs", "aa11", "--follow", "--json"], ["leave out --json"]),
+        (["logs", "aa11", "--follow", "--json"], ["omit --json"]),
         (["logs", "study", "--follow"], ["give a run's id"]),
         (["logs", "aa11", "-n", "-1"], ["-n = -1: a number of lines, 0 or more"]),
         (["retry", "study", "aa99"], ["no such planned experiment or run"]),
@@ -128,15 +130,13 @@ def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command)
     make_plan(tmp_path, "study", {"A": ["cc33"]})
     code, out, err = call(tmp_path, capsys, command, "cc3")
     assert (code, out) == (2, "") and f"{tmp_path}/runs/cc33: no state.json" in err
-    assert call(tmp_path, capsys, "cancel", "study") == (0, "0 runs: none is there\n", "")
+    assert call(tmp_path, capsys, "cancel", "study") == (0, "0 runs: none has a folder yet\n", "")
 
 
 def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path):
-    make_run(tmp_path, "dd44", folder.FAILED)
+    make_run(tmp_path, "dd44", RunState.FAILED)
     code, _, err = call(tmp_path, capsys, "retry", "dd44")
-    assert (
-        code == 2 and "no plan" in err and folder.read_state(folder.run_folder(tmp_path, "dd44")).state == folder.FAILED
-    )
+    assert code == 2 and "no plan" in err and read_state(run_folder(tmp_path, "dd44")).state == RunState.FAILED
 
 
 def test_every_command_has_json_and_says_its_exit_codes(capsys):
@@ -262,7 +262,7 @@ def no_object(path):
     ],
 )
 def test_a_spoiled_file_ends_a_command_with_its_name_and_no_traceback(file, spoil, tmp_path, capsys):
-    for run_id, state in (("aa11", folder.RUNNING), ("aa22", folder.DONE)):
+    for run_id, state in (("aa11", RunState.RUNNING), ("aa22", RunState.DONE)):
         make_run(tmp_path, run_id, state)
     make_plan(tmp_path, "study", {"A": ["aa11", "aa22"]})
     (tmp_path / file).parent.mkdir(exist_ok=True)

@@ -29,6 +29,7 @@ def assert_hydras_own(composer, overrides):
         assert json.dumps(composer.compose(overrides).tree) == json.dumps(composer.hydras_own(overrides))
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("name", shipped("experiment"))
 def test_each_shipped_experiment_composes_to_what_hydra_composes(name):
     for scale in shipped("scale"):
@@ -41,6 +42,7 @@ def test_each_shipped_method_composes_to_what_hydra_composes():
         assert_hydras_own(SHIPPED, [f"method={name}"])
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("overrides", [[], ["model_engine=megatron"], ["algorithm.gamma=0.9"]])
 def test_verls_tree_composes_to_what_hydra_composes(overrides):
     assert_hydras_own(Composer(verl_tree.config_folder(), "ppo_trainer"), overrides)
@@ -97,10 +99,11 @@ def test_merging_plain_values_is_merging_nodes_or_left_to_hydra(trees):
     assert json.dumps(merged) == json.dumps(hydra_compose.plain(nodes))
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("root", ROOTS)
 def test_every_file_reads_as_omegaconf_reads_it(root):
     folder, _ = ROOTS[root]
-    repository = Repository(folder)
+    repository = Repository([folder])
     paths = sorted(folder.rglob("*.yaml"))
     assert len(paths) > 30
     for path in paths:

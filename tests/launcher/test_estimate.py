@@ -12,7 +12,8 @@ from launcher import files
 from launcher.__main__ import main
 from launcher.planning import cost, freeze
 from launcher.planning.cost import FILE, KIND, METHOD, History, makespan
-from launcher.run import folder as folders
+from launcher.run.folder import find_state, read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
 from tests.launcher.experiments import make
 
 SMALL = ("method=c0_grpo,ptrw", "seed=0,1", "trainer.steps=10")
@@ -20,9 +21,9 @@ SMALL = ("method=c0_grpo,ptrw", "seed=0,1", "trainer.steps=10")
 
 def finish(planned, run_id, seconds, steps=10):
     """Make a frozen run done, with a summary that says how long its steps took."""
-    folder = folders.run_folder(planned.multirun, run_id)
+    folder = run_folder(planned.multirun, run_id)
     files.write_json(folder / "summary.json", {"steps": steps, "train_seconds": seconds * steps})
-    folders.write_state(folder, folders.read_state(folder).but(state=folders.DONE))
+    write_state(folder, read_state(folder).replace(state=RunState.DONE))
 
 
 def frozen(tmp_path, *arguments):
@@ -32,9 +33,7 @@ def frozen(tmp_path, *arguments):
 
 
 def history(planned):
-    done = [
-        one for one in planned.runs if (folders.find_state(folders.run_folder(planned.multirun, one)).state == "done")
-    ]
+    done = [one for one in planned.runs if (find_state(run_folder(planned.multirun, one)).state == "done")]
     return History(planned.multirun, planned.runs, done)
 
 
@@ -76,9 +75,9 @@ def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):
     first, second, *_ = planned.runs
     finish(planned, first, 0.0)
     finish(planned, second, 1.0)
-    (folders.run_folder(tmp_path, second) / "config.yaml").write_text("[]")
+    (run_folder(tmp_path, second) / "config.yaml").write_text("[]")
     assert history_of_none(make("method=gspo", f"multirun={tmp_path}")).rate(planned.runs[first]).source == FILE
-    (folders.run_folder(tmp_path, first) / "summary.json").write_text("{")
+    (run_folder(tmp_path, first) / "summary.json").write_text("{")
     assert History(tmp_path, planned.runs, [first]).rate(planned.runs[first]).source == FILE
 
 
@@ -86,7 +85,7 @@ def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
     planned = frozen(tmp_path)
     first, *others = planned.runs
     finish(planned, first, 1.0)
-    folder = folders.run_folder(tmp_path, first)
+    folder = run_folder(tmp_path, first)
     (folder / "weights").write_bytes(b"w" * 1_000_000)
     found = cost.estimate([planned.runs[one] for one in others], history(planned), 1)
     assert found.storage == pytest.approx(3e6, rel=0.01)

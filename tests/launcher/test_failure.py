@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.run import folder, lifecycle
-from launcher.run.folder import State
+from launcher.run import lifecycle, transitions
+from launcher.run.lifecycle import RESUMABLE, RETRYABLE, FailureKind, RunState
+from launcher.run.records import State
 from launcher.schedulers.local import limits as guard
 from launcher.schedulers.local import memory, pool
 from launcher.schedulers.local.limits import Job, Limits
@@ -87,19 +88,20 @@ UNLIMITED = ("preempted", "lost", "node_failure", "revoked", "time_out")
 
 
 @given(
-    kinds=st.lists(st.sampled_from(lifecycle.CAUSES), max_size=12),
-    rules=st.dictionaries(st.sampled_from(lifecycle.CAUSES), st.none() | st.integers(0, 4)),
+    kinds=st.lists(st.sampled_from(FailureKind), max_size=12),
+    rules=st.dictionaries(st.sampled_from(FailureKind), st.none() | st.integers(0, 4)),
     further=st.booleans(),
 )
 def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
-    state = State("0123", folder.RUNNING)
+    state = State("0123", RunState.RUNNING)
     for kind in kinds:
-        state = lifecycle.ended(state, kind, "why", rules, further)
-        again = state.state in folder.RESUMABLE
-        assert again != (state.state in folder.RETRYABLE)
-        assert state.kind == kind and state.ends[kind] == kinds[: sum(state.ends.values())].count(kind)
+        state = transitions.ended(state.replace(state=RunState.RUNNING), kind, "why", rules, further)
+        again = state.state in RESUMABLE
+        assert again != (state.state in RETRYABLE)
+        ended = kinds[: sum(state.failure_counts.values())]
+        assert state.failure_kind == kind and state.failure_counts[kind] == ended.count(kind)
         limit = rules.get(kind, None if kind in UNLIMITED else 0)
-        allowed = limit is None or state.ends[kind] <= limit
+        allowed = limit is None or state.failure_counts[kind] <= limit
         if kind == "time_out":
             allowed = allowed and further
         assert again == (kind == "disk_full" or (allowed and kind != "cancelled"))
@@ -120,7 +122,7 @@ def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
     ],
 )
 def test_each_cause_leaves_its_state(kind, rules, found):
-    assert lifecycle.ended(State("0123", folder.RUNNING), kind, "why", rules, progressed=True).state == found
+    assert transitions.ended(State("0123", RunState.RUNNING), kind, "why", rules, progressed=True).state == found
 
 
 # ---------------------------------------------------------------- the guard
@@ -130,7 +132,7 @@ OLD, NEW = Job(1, 100.0, 2 * GB, False), Job(2, 5.0, GB, False)
 
 
 def verdicts(*jobs, available=100 * GB, **limits):
-    return [(one.name, one.kind) for one in guard.judge(jobs, available, Limits(**limits))]
+    return [(one.name, one.failure_kind) for one in guard.judge(jobs, available, Limits(**limits))]
 
 
 def test_nobody_is_asked_without_limits():

@@ -12,7 +12,7 @@ import yaml
 from launcher.config import identity
 from launcher.errors import InvalidPlan
 from launcher.planning import freeze
-from launcher.run import folder as folders
+from launcher.run.folder import metrics_path, read_config, read_state, run_folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, shipped
 
@@ -36,7 +36,7 @@ def test_what_is_frozen_gives_the_identity_it_was_planned_with(name, tmp_path):
     planned = make(f"experiment={name}", "seed=0", f"multirun={tmp_path}")
     freeze.freeze(planned)
     for run in planned.runs.values():
-        identity.verify(folders.read_config(folders.run_folder(tmp_path, run.id)), run.id)
+        identity.verify(read_config(run_folder(tmp_path, run.id)), run.id)
 
 
 def test_editing_every_file_after_a_plan_changes_no_frozen_run(conf, tmp_path):
@@ -64,7 +64,7 @@ def test_editing_every_file_after_a_plan_changes_no_frozen_run(conf, tmp_path):
     after = snapshot(multirun / "runs") | snapshot(multirun / "bases")
     assert {path: after[path] for path in before} == before
     for run_id in planned.runs:
-        identity.verify(folders.read_config(folders.run_folder(multirun, run_id)), run_id)
+        identity.verify(read_config(run_folder(multirun, run_id)), run_id)
 
 
 def edit(conf, path, old, new):
@@ -125,7 +125,7 @@ def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tm
     arguments = (*ONE, f"multirun={tmp_path}")
     (run,) = make(*arguments).runs.values()
     freeze.freeze(make(*arguments))
-    path = folders.run_folder(tmp_path, run.id) / "config.yaml"
+    path = run_folder(tmp_path, run.id) / "config.yaml"
     frozen = yaml.safe_load(path.read_text())
     change(frozen)
     path.write_text(yaml.safe_dump(frozen))
@@ -141,7 +141,7 @@ def test_a_frozen_run_with_other_labels_and_resources_is_the_same_run(tmp_path):
     arguments = (*ONE, f"multirun={tmp_path}")
     (run,) = make(*arguments).runs.values()
     freeze.freeze(make(*arguments))
-    path = folders.run_folder(tmp_path, run.id) / "config.yaml"
+    path = run_folder(tmp_path, run.id) / "config.yaml"
     before = path.read_bytes()
     freeze.freeze(make(*arguments, "trainer.checkpoint_every=2", "model.seconds_per_step=3.0"))
     assert path.read_bytes() == before
@@ -163,13 +163,13 @@ def test_the_worker_refuses_a_folder_with_another_identity(tmp_path):
     arguments = (*ONE, f"multirun={tmp_path}")
     (run,) = make(*arguments).runs.values()
     freeze.freeze(make(*arguments))
-    folder = folders.run_folder(tmp_path, run.id)
+    folder = run_folder(tmp_path, run.id)
     path = folder / "config.yaml"
     path.write_text(path.read_text().replace("steps: 3", "steps: 4"))
     # In a process of its own: a worker sends its output to the attempt's folder.
     command = [sys.executable, "-m", "launcher.worker", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True)
-    state = folders.read_state(folder)
+    state = read_state(folder)
     assert (done.returncode, state.state) == (1, "failed")
     assert "the configuration was changed after it was frozen" in state.error["message"]
-    assert not folders.metrics_path(folder).exists() or not folders.metrics_path(folder).read_text()
+    assert not metrics_path(folder).exists() or not metrics_path(folder).read_text()

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize
 
-from launcher.run import folder as folders
+from launcher.run.folder import metrics_path, read_state, run_folder, runs_folder
 from launcher.schedulers.hydra_launcher import KEY, HydraLauncher
+from tests.launcher.made import read_log
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(900)  # several launches of real training in one test
@@ -36,9 +37,9 @@ def learned(multirun: Path) -> dict[str, list[dict[str, float]]]:
     return {
         folder.name: [
             {key: value for key, value in line.items() if key not in without}
-            for line in folders.read_log(folders.metrics_path(folder)).records
+            for line in read_log(metrics_path(folder)).records
         ]
-        for folder in sorted(folders.runs_folder(multirun).iterdir())
+        for folder in sorted(runs_folder(multirun).iterdir())
     }
 
 
@@ -52,7 +53,7 @@ def test_a_job_gets_its_names_as_they_are_even_where_they_look_like_numbers(tmp_
 
     record = tmp_path / "it's mine" / f"{digits}.json"
     scheduler = HydraLauncher(Plugin(), record)
-    scheduler.submit(folders.run_folder(tmp_path, digits), digits)
+    scheduler.submit(run_folder(tmp_path, digits), digits)
     scheduler.poll(60)
     ((job,),) = batches
     with initialize(version_base="1.3", config_path=None):
@@ -86,18 +87,18 @@ def test_a_plugin_runs_the_same_runs_to_the_same_numbers(plugin: list[str], tmp_
 @pytest.mark.processes
 def test_interrupted_runs_of_a_plugin_save_and_go_on(tmp_path: Path) -> None:
     first = launch(tmp_path, "hydra/launcher=joblib", "hydra.launcher.n_jobs=1", steps=400)
-    runs = folders.runs_folder(tmp_path)
+    runs = runs_folder(tmp_path)
     until(
         lambda: (
             first.poll() is not None
-            or (runs.is_dir() and any(folders.metrics_path(folder).exists() for folder in runs.iterdir()))
+            or (runs.is_dir() and any(metrics_path(folder).exists() for folder in runs.iterdir()))
         )
     )
     assert first.poll() is None, first.communicate()[0]
     os.kill(first.pid, signal.SIGINT)
     said, _ = first.communicate(timeout=280)
     assert first.returncode == 130, said
-    states = [folders.read_state(folder) for folder in sorted(folders.runs_folder(tmp_path).iterdir())]
+    states = [read_state(folder) for folder in sorted(runs_folder(tmp_path).iterdir())]
     assert sorted(state.state for state in states) == ["planned", "preempted"], said  # the second had not begun
     plan = json.loads((tmp_path / "adhoc" / "plan.json").read_text())
     assert not list((tmp_path / "launches").glob("*.closed")) and len(plan["runs"]) == 2

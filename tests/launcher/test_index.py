@@ -8,7 +8,8 @@ import os
 import pytest
 
 from launcher import files
-from launcher.run import folder as folders
+from launcher.run.folder import metrics_path, read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
 from launcher.status import index
 from launcher.status.index import Index
 from tests.launcher.made import METRIC, make_run
@@ -16,9 +17,9 @@ from tests.launcher.made import METRIC, make_run
 
 @pytest.fixture
 def multirun(tmp_path):
-    make_run(tmp_path, "aa", folders.DONE, steps=4, value=0.25)
-    make_run(tmp_path, "bb", folders.FAILED, steps=2, cause="ValueError: x", kind="exception")
-    make_run(tmp_path, "cc", folders.PLANNED, steps=0)
+    make_run(tmp_path, "aa", RunState.DONE, steps=4, value=0.25)
+    make_run(tmp_path, "bb", RunState.FAILED, steps=2, message="ValueError: x", failure_kind="exception")
+    make_run(tmp_path, "cc", RunState.PLANNED, steps=0)
     return tmp_path
 
 
@@ -34,26 +35,26 @@ def test_rows_hold_states_steps_pace_and_metrics(multirun):
     found = rows(multirun, METRIC, "no/such")
     assert set(found) == {"aa", "bb", "cc"}
     done, failed, planned = found["aa"], found["bb"], found["cc"]
-    assert (done.state, done.step, done.step_seconds, done.attempt) == ("done", 4, 2.0, 1)
+    assert (done.state, done.step, done.step_seconds) == ("done", 4, 2.0)
     assert done.metrics == {METRIC: 0.25, "no/such": None}
-    assert (failed.cause, failed.kind, failed.step) == ("ValueError: x", "exception", 2)
+    assert (failed.message, failed.failure_kind, failed.step) == ("ValueError: x", "exception", 2)
     assert (planned.step, planned.step_seconds, planned.metrics[METRIC]) == (0, None, None)
 
 
 def test_a_known_row_is_not_read_again_and_a_changed_state_is(multirun):
     first = rows(multirun, METRIC)
     # Had the second look opened this log, it would see no metric.
-    folders.metrics_path(folders.run_folder(multirun, "aa")).unlink()
+    metrics_path(run_folder(multirun, "aa")).unlink()
     assert rows(multirun, METRIC) == first
-    failed = folders.run_folder(multirun, "bb")
-    folders.write_state(failed, folders.read_state(failed).but(state=folders.PLANNED, cause=None))
+    failed = run_folder(multirun, "bb")
+    write_state(failed, read_state(failed).replace(state=RunState.PLANNED, message=None))
     second = rows(multirun, METRIC)
-    assert (second["bb"].state, second["bb"].cause, second["aa"]) == ("planned", None, first["aa"])
+    assert (second["bb"].state, second["bb"].message, second["aa"]) == ("planned", None, first["aa"])
 
 
 def test_a_state_of_the_same_size_and_time_in_another_file_is_read_again(multirun):
     rows(multirun)
-    path = folders.run_folder(multirun, "aa") / "state.json"
+    path = run_folder(multirun, "aa") / "state.json"
     before = path.stat()
     files.write_atomic(path, path.read_text().replace('"done"', '"lost"'))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -61,9 +62,9 @@ def test_a_state_of_the_same_size_and_time_in_another_file_is_read_again(multiru
 
 
 def test_the_log_of_a_running_run_is_read_at_every_look(multirun):
-    folder = make_run(multirun, "dd", folders.RUNNING, steps=1)
+    folder = make_run(multirun, "dd", RunState.RUNNING, steps=1)
     assert rows(multirun, METRIC)["dd"].step == 1
-    with open(folders.metrics_path(folder), "a") as file:
+    with open(metrics_path(folder), "a") as file:
         file.write(json.dumps({"step": 2, "attempt": 1, "time": 1e9 + 3, METRIC: 0.75}) + "\n" + '{"step": 3, "att')
     row = rows(multirun, METRIC)["dd"]
     assert (row.step, row.step_seconds, row.metrics[METRIC]) == (2, 1.0, 0.75)
@@ -71,19 +72,19 @@ def test_the_log_of_a_running_run_is_read_at_every_look(multirun):
 
 def test_another_metric_is_looked_up_without_forgetting_the_first(multirun):
     rows(multirun, METRIC)
-    log = folders.metrics_path(folders.run_folder(multirun, "aa"))
+    log = metrics_path(run_folder(multirun, "aa"))
     log.write_text(log.read_text().replace(METRIC, "actor/kl_init"))
     assert rows(multirun, "actor/kl_init")["aa"].metrics == {METRIC: None, "actor/kl_init": 0.25}
 
 
 def test_a_value_that_is_no_number_is_passed_over(multirun):
-    with open(folders.metrics_path(folders.run_folder(multirun, "aa")), "a") as file:
+    with open(metrics_path(run_folder(multirun, "aa")), "a") as file:
         file.write(json.dumps({"step": 5, "attempt": 1, "time": 1e9 + 10, METRIC: float("nan")}) + "\n")
     assert (rows(multirun, METRIC)["aa"].step, rows(multirun, METRIC)["aa"].metrics[METRIC]) == (5, 0.25)
 
 
 def test_the_pace_is_that_of_the_last_attempt(multirun):
-    with open(folders.metrics_path(folders.run_folder(multirun, "aa")), "a") as file:
+    with open(metrics_path(run_folder(multirun, "aa")), "a") as file:
         for step in (5, 6, 7):
             file.write(json.dumps({"step": step, "attempt": 2, "time": 2e9 + 5 * step}) + "\n")
     assert (rows(multirun)["aa"].step, rows(multirun)["aa"].step_seconds) == (7, 5.0)
@@ -91,9 +92,7 @@ def test_the_pace_is_that_of_the_last_attempt(multirun):
 
 def test_a_long_log_is_read_from_its_end(multirun):
     lines = [{"step": step, "attempt": 1, "time": 1e9 + step, METRIC: step, "pad": "x" * 500} for step in range(1, 201)]
-    folders.metrics_path(folders.run_folder(multirun, "aa")).write_text(
-        "".join(json.dumps(line) + "\n" for line in lines)
-    )
+    metrics_path(run_folder(multirun, "aa")).write_text("".join(json.dumps(line) + "\n" for line in lines))
     row = rows(multirun, METRIC)["aa"]
     assert (row.step, row.metrics[METRIC], row.step_seconds) == (200, 200.0, 1.0)
 
@@ -101,9 +100,7 @@ def test_a_long_log_is_read_from_its_end(multirun):
 def test_the_last_of_rare_evaluations_is_found_many_steps_back(multirun):
     lines = [{"step": step, "attempt": 1, "time": 1e9 + step, "pad": "x" * 900} for step in range(1, 151)]
     lines[49]["eval/reward_mean"], lines[99]["eval/reward_mean"] = 0.25, 0.5
-    folders.metrics_path(folders.run_folder(multirun, "aa")).write_text(
-        "".join(json.dumps(line) + "\n" for line in lines)
-    )
+    metrics_path(run_folder(multirun, "aa")).write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert rows(multirun, "eval/reward_mean")["aa"].metrics == {"eval/reward_mean": 0.5}
 
 
@@ -139,13 +136,13 @@ def test_an_unchanged_folder_writes_no_index(multirun):
 
 def test_a_vanished_run_leaves_the_index(multirun):
     rows(multirun)
-    folder = folders.run_folder(multirun, "bb")
+    folder = run_folder(multirun, "bb")
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
     # Nobody asks for the vanished one; another has changed.
-    changed = folders.run_folder(multirun, "aa")
-    folders.write_state(changed, folders.read_state(changed).but(state=folders.LOST))
+    changed = run_folder(multirun, "aa")
+    write_state(changed, read_state(changed).replace(state=RunState.LOST))
     seen = Index(multirun)
     assert set(seen.refresh(["aa", "cc"])) == {"aa", "cc"}
     seen.save()
@@ -175,15 +172,15 @@ def test_a_folder_that_cannot_be_written_gives_the_same_answer(multirun):
 
 
 def test_one_unreadable_state_does_not_hide_the_others(multirun):
-    (folders.run_folder(multirun, "bb") / "state.json").write_text('{"format": 1, "id"')
+    (run_folder(multirun, "bb") / "state.json").write_text('{"format": 1, "id"')
     found = rows(multirun)
-    assert found["bb"].state == "unreadable" and "not JSON" in found["bb"].cause and found["aa"].state == "done"
+    assert found["bb"].state == "unreadable" and "not JSON" in found["bb"].message and found["aa"].state == "done"
 
 
 @pytest.mark.parametrize("content", [b'{"format": 1}', b"\xff\xfe{", b'{"format": 1, "id": "a1", "state": "odd"}', b""])
 def test_a_state_that_cannot_be_read_hides_no_other_run(tmp_path, content):
     for run_id in ("a1", "a2"):
-        make_run(tmp_path, run_id, folders.DONE)
-    (folders.run_folder(tmp_path, "a1") / "state.json").write_bytes(content)
+        make_run(tmp_path, run_id, RunState.DONE)
+    (run_folder(tmp_path, "a1") / "state.json").write_bytes(content)
     rows = Index(tmp_path).refresh(["a1", "a2"])
-    assert (rows["a1"].state, rows["a2"].state) == (index.UNREADABLE, folders.DONE)
+    assert (rows["a1"].state, rows["a2"].state) == (index.UNREADABLE, RunState.DONE)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from launcher.config import identity, schema
+from launcher.config import identity
 from launcher.config.identity import SECTIONS
 from launcher.config.verl_tree import merged
 from launcher.errors import InvalidPlan
-from launcher.planning import freeze
-from launcher.run import folder
+from launcher.planning import freeze, schema
+from launcher.run.folder import read_config, run_folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, shipped
 from tests.launcher.hydras import files_read_once
@@ -56,6 +56,7 @@ def overrides_of(name, scale, planned, entry):
     return [*chosen, *(said(key, value) for key, value in values.items())]
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("scale", shipped("scale"))
 @pytest.mark.parametrize("name", shipped("experiment"))
 def test_each_shipped_experiment_freezes_what_hydra_composes(name, scale, planned_once):
@@ -131,7 +132,7 @@ def test_any_text_as_a_value_is_frozen_as_it_is_or_refused(text):
             return
         freeze.freeze(planned)
         (run,) = planned.runs.values()
-        frozen = folder.read_config(folder.run_folder(Path(multirun), run.id))
+        frozen = read_config(run_folder(Path(multirun), run.id))
     assert frozen["model"]["path"] == run.config["model"]["path"]
     assert frozen["model"]["path"] == text or "${" in text
     identity.verify(frozen, run.id)

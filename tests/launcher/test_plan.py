@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -15,7 +16,9 @@ from analysis.spec import settings
 from launcher.config.identity import SECTIONS
 from launcher.config.verl_tree import merged
 from launcher.planning import freeze
-from launcher.run import folder as folders
+from launcher.planning.plan import Experiment
+from launcher.run.folder import read_config, read_state, run_folder
+from launcher.tracking import settings as tracking
 from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
@@ -27,38 +30,20 @@ def test_a_conditional_grid_counts_the_baseline_once_a_seed():
     assert len(planned.runs) == 651
 
 
-RUNS = {
-    "quickstart": 15,
-    "bnto_main": 20,
-    "bnto_medium": 12,
-    "bnto_grid": 651,
-    "grpo_variants": 35,
-    "grpo_ema": 25,
-    "grpo_amic_vs_gspo": 15,
-    "grpo_combinations": 25,
-    "qstar_mvp": 6,
-    "qstar_main": 24,
-    "qstar_advantage": 12,
-    "qstar_alpha": 21,
-    "qstar_bisection": 15,
-    "qstar_temperature": 9,
-    "qstar_weights": 12,
-    "qstar_target": 12,
-    "qstar_long": 6,
-    "qstar_scale": 18,
-    "qstar_speculative": 15,
-}
+#: By experiment and scale: the number of runs, and the hash over their sorted ids. A change makes all of them new runs.
+GOLDEN = json.loads((ROOT / "tests/golden/plan_ids.json").read_text())
 
 
-def test_each_shipped_experiment_has_its_count():
-    assert sorted(RUNS) == shipped("experiment")
+def test_each_shipped_experiment_has_its_golden_ids():
+    assert sorted(GOLDEN) == shipped("experiment")
 
 
 @pytest.mark.parametrize("scale", shipped("scale"))
 @pytest.mark.parametrize("name", shipped("experiment"))
 def test_every_shipped_experiment_plans_at_every_scale(name, scale, planned_once):
     planned = planned_once(name, scale)
-    assert len(planned.runs) == RUNS[name]
+    digest = hashlib.sha256("\n".join(sorted(planned.runs)).encode()).hexdigest()[:16]
+    assert [len(planned.runs), digest] == GOLDEN[name][scale]
     assert planned.experiments[0].name == name
     (base,) = planned.bases.values()
     for run in planned.runs.values():
@@ -364,11 +349,11 @@ def test_a_frozen_run_is_whole(tmp_path):
     planned = make("method=bnto_minimal", f"multirun={tmp_path}")
     freeze.freeze(planned)
     (run,) = planned.runs.values()
-    folder = folders.run_folder(tmp_path, run.id)
-    config = folders.read_config(folder)
+    folder = run_folder(tmp_path, run.id)
+    config = read_config(folder)
     assert list(config) == ["format", "id", "identity", "base", *SECTIONS]
     assert "allowed" not in yaml.safe_dump(config)
-    assert folders.read_state(folder).state == "planned"
+    assert read_state(folder).state == "planned"
     whole = worker.whole_config(folder, config)
     assert whole.verl.actor_rollout_ref.rollout.n == config["verl"]["actor_rollout_ref"]["rollout"]["n"]
     assert OmegaConf.is_missing(whole.verl.actor_rollout_ref.rollout, "name")
@@ -421,6 +406,29 @@ def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf)
     assert make(*words, conf=conf).runs
 
 
-def test_the_analysis_of_a_bare_experiment_is_the_reports_own_default():
-    section = make("method=c0_grpo").experiments[0].analysis
-    assert settings.settings(section) == settings.settings({})
+def test_the_defaults_of_the_configuration_are_those_of_the_models():
+    planned = make("method=c0_grpo")
+    assert settings.settings(planned.experiments[0].analysis) == settings.settings({})
+    assert tracking.Settings(**planned.tracking) == tracking.Settings()
+
+
+def test_a_plan_of_an_earlier_release_is_read():
+    """What plan.json holds has not changed since the first release; imported experiments name no methods."""
+    entry = {"id": "00" * 8, "group": "A", "seed": 0, "factors": {"rho": 0.3}}
+    old = {
+        "format": 1,
+        "experiment": "old",
+        "command": "python launch.py -m experiment=old",
+        "imported": True,
+        "baseline": "A",
+        "steps": 4,
+        "seeds": [0],
+        "groups": {"A": {"label": "A"}},
+        "factors": {"rho": {"levels": [0.3]}},
+        "analysis": {"primary": {"metric": "reward"}},
+        "runs": [entry],
+    }
+    read = Experiment.model_validate(old)
+    assert json.loads(json.dumps(read.document())) == {key: own for key, own in old.items() if key != "imported"}
+    bare = {key: old[key] for key in ("format", "experiment", "command", "steps", "analysis", "runs")}
+    assert Experiment.model_validate(bare).baseline is None

@@ -10,7 +10,8 @@ import pytest
 
 from launcher.errors import InvalidPlan
 from launcher.planning import freeze, preregistration
-from launcher.run import folder as folders
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
 from tests.launcher.experiments import make
 
 ARGUMENTS = ("experiment=qstar_main", "seed=0", "scale=tiny")
@@ -21,8 +22,8 @@ def kept(folder):
 
 
 def finish(planned, run_id):
-    folder = folders.run_folder(planned.multirun, run_id)
-    folders.write_state(folder, folders.read_state(folder).but(state=folders.DONE))
+    folder = run_folder(planned.multirun, run_id)
+    write_state(folder, read_state(folder).replace(state=RunState.DONE))
 
 
 def test_the_first_declaration_stays_and_others_are_amendments(tmp_path):

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from launcher import secrets
 from launcher.config import identity
 from launcher.maintenance import reproduce
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run.folder import base_path, metrics_path, read_config, read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import State
 from launcher.worker import provenance
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +106,7 @@ def test_the_record_says_what_a_run_depends_on(tree: Path, monkeypatch: pytest.M
 
 def test_a_worker_takes_the_gpus_of_its_launchs_host_and_asks_on_another() -> None:
     launched = {**provenance.here({}), "devices": {"visible": None, "gpus": ["of the launch"]}}
-    own = folders.State("id", "running", host=os.uname().nodename)
+    own = State("id", "running", host=os.uname().nodename)
     assert provenance.here({**launched, "host": own.host})["devices"]["gpus"] == ["of the launch"]
     assert provenance.here({**launched, "host": "elsewhere"})["devices"]["gpus"] != ["of the launch"]
 
@@ -175,13 +176,13 @@ def frozen(multirun: Path, **changes: Any) -> Path:
     base = "actor: {lr: 1}\n"
     config = {"base": identity.content_hash(base), "seed": 1, "method": {"a": 1}, "verl": {}}
     digest = identity.identity(config["base"], config)
-    folder = folders.run_folder(multirun, identity.run_id(digest))
+    folder = run_folder(multirun, identity.run_id(digest))
     folder.mkdir(parents=True)
     (multirun / "bases").mkdir()
-    folders.base_path(multirun, config["base"]).write_text(base)
+    base_path(multirun, config["base"]).write_text(base)
     about = {"format": 1, "id": folder.name, "identity": {"version": identity.VERSION, "hash": digest}}
     (folder / "config.yaml").write_text(yaml.safe_dump({**about, **config, **changes}))
-    folders.write_state(folder, State(folder.name, folders.DONE))
+    write_state(folder, State(folder.name, RunState.DONE))
     return folder
 
 
@@ -190,7 +191,7 @@ def test_an_edited_configuration_or_base_is_another_run(tmp_path: Path) -> None:
     (edited,) = reproduce.check_identity(frozen(tmp_path / "b", seed=2)).wrong
     assert "config.yaml was changed" in edited
     folder = frozen(tmp_path / "c")
-    base = folders.base_path(tmp_path / "c", folders.read_config(folder)["base"])
+    base = base_path(tmp_path / "c", read_config(folder)["base"])
     base.write_text(base.read_text() + "more: 1\n")
     assert any("base" in line and "was changed" in line for line in reproduce.check_identity(folder).wrong)
     base.unlink()
@@ -202,7 +203,7 @@ def test_an_edited_configuration_or_base_is_another_run(tmp_path: Path) -> None:
 def lines(folder: Path, *records: dict[str, Any]) -> Path:
     folder.mkdir()
     text = "".join(json.dumps({"step": step, **record}) + "\n" for step, record in enumerate(records, 1))
-    folders.metrics_path(folder).write_text(text)
+    metrics_path(folder).write_text(text)
     return folder
 
 
@@ -254,7 +255,7 @@ def test_the_printed_steps_give_the_run_again_from_a_dirty_tree(tmp_path: Path) 
 
     launched = shell(f"{sys.executable} launch.py -m method=mine {' '.join(small)}")
     (folder,) = (tree / "multirun/runs").iterdir()
-    assert folders.read_state(folder).state == folders.DONE, launched.stdout + launched.stderr
+    assert read_state(folder).state == RunState.DONE, launched.stdout + launched.stderr
     written = [path for path in (tree / "multirun").rglob("*") if path.is_file()]
     assert not [path for path in written if SECRET_VALUE.encode() in path.read_bytes()]
     assert "# ***" in (folder / "dirty.patch").read_text() and SECRET_VALUE not in launched.stdout + launched.stderr

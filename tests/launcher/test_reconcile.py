@@ -11,42 +11,43 @@ import pytest
 
 from launcher.errors import InvalidPlan
 from launcher.execution import sweep, sweeper
-from launcher.execution.progress import Plain
+from launcher.execution.progress import Display
 from launcher.execution.reconciler import interruptible
 from launcher.planning import freeze, planner
-from launcher.run import folder as folders
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
 from tests.launcher.test_pool import small_disk as small_disk
 from tests.waiting import DEADLINE
 
 
-def settled(multirun, **states):
+def frozen(multirun, **states):
     """A frozen plan of as many seeds as there are states, in these."""
     seeds = ",".join(map(str, range(len(states))))
     planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", f"multirun={multirun}"])
     freeze.freeze(planned)
     for run_id, (cause, state) in zip(planned.runs, states.items(), strict=True):
-        folder = folders.run_folder(multirun, run_id)
-        folders.write_state(folder, folders.read_state(folder).but(state=state, cause=cause))
+        folder = run_folder(multirun, run_id)
+        write_state(folder, read_state(folder).replace(state=state, message=cause))
     return planned
 
 
 def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_path, capfd):
-    states = {f"cause_{number}": folders.FAILED for number in range(7)} | {"not_wanted": folders.CANCELLED}
-    assert sweep.reconcile(ROOT, settled(tmp_path, **states)) == 1
+    states = {f"cause_{number}": RunState.FAILED for number in range(7)} | {"not_wanted": RunState.CANCELLED}
+    assert sweep.reconcile(ROOT, frozen(tmp_path, **states)) == 1
     said = capfd.readouterr().err.splitlines()
     assert said[0] == "adhoc: not done: 1 cancelled, 7 failed"
     assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{number}" for number in range(5)]
     assert said[6:8] == [
         f"  and 2 more: python -m launcher logs adhoc --multirun {tmp_path}",
-        f"to take failed runs again: python -m launcher retry adhoc --multirun {tmp_path}",
+        f"to run the failed runs again: python -m launcher retry adhoc --multirun {tmp_path}",
     ]
 
 
 @pytest.mark.root
 def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
     multirun = small_disk / "multirun"
-    planned = settled(multirun, one=folders.DONE)
+    planned = frozen(multirun, one=RunState.DONE)
     (multirun / "adhoc/plan.json").unlink()
     with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
         while True:
@@ -58,12 +59,12 @@ def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
 @pytest.mark.parametrize("place", ["/proc/none", __file__])
 def test_a_folder_that_cannot_be_made_is_a_problem_of_the_plan(place):
     planned = planner.make(ROOT, ["method=c0_grpo", "seed=0", f"multirun='{place}'"])
-    with pytest.raises(InvalidPlan, match="this folder cannot be made"):
+    with pytest.raises(InvalidPlan, match="this folder cannot be created"):
         sweep.reconcile(ROOT, planned)
 
 
 def test_a_state_that_cannot_be_read_ends_a_launch_in_one_line(tmp_path, capfd):
-    settled(tmp_path, one=folders.DONE)
+    frozen(tmp_path, one=RunState.DONE)
     (path,) = tmp_path.glob("runs/*/state.json")
     path.write_text("")
     assert sweeper.run_sweep(["method=c0_grpo", "seed=0", f"multirun={tmp_path}"]) == 2
@@ -72,7 +73,7 @@ def test_a_state_that_cannot_be_read_ends_a_launch_in_one_line(tmp_path, capfd):
 
 
 def test_a_configuration_that_was_lost_is_written_again(tmp_path):
-    planned = settled(tmp_path, one=folders.PREEMPTED)
+    planned = frozen(tmp_path, one=RunState.PREEMPTED)
     (path,) = tmp_path.glob("runs/*/config.yaml")
     before = path.read_bytes()
     path.unlink()
@@ -101,11 +102,11 @@ class InterruptedFile(io.RawIOBase):
 def test_an_interruption_in_the_middle_of_a_line_is_counted(monkeypatch):
     file = InterruptedFile()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(file)))
-    display = Plain(1)
+    display = Display(1)
     with interruptible(display.say) as interruption:
         for _ in range(5):
             display.say("a line")
-    assert (interruption.count, interruption.said) == (1, False)  # the reconciler says it in its next turn
+    assert (interruption.count, interruption.announced) == (1, False)  # the reconciler announces it in its next turn
     assert file.written.decode() == "a line\n" * 5
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.config import schema
+from launcher.planning import schema
 from tests.launcher.experiments import refused, write_experiment
 
 ONE = {"A": {"method": "c0_grpo"}}
@@ -52,16 +52,16 @@ COMMAND_LINE = [
     (["method=temporal_decay", "method.credit.temporal_decay=3"], "Fix: write method/credit=NAME; available"),
     (
         ["method=sft", "method/credit=[temporal_decay]"],
-        "command line: method/credit = [temporal_decay]: must be empty, for loss=sft has no advantages that credit "
+        "command line: method/credit = [temporal_decay]: must be empty, because loss=sft has no advantages that credit "
         "could weigh. Fix: choose method/credit=[], or another method/loss than sft",
     ),
     (
         ["method=[sft,temporal_decay]"],
-        "conf/method/temporal_decay.yaml: method/credit = [temporal_decay]: must be empty, for loss=sft",
+        "conf/method/temporal_decay.yaml: method/credit = [temporal_decay]: must be empty, because loss=sft",
     ),
     (
         ["method=[sft,ema]"],
-        "conf/method/ema.yaml: method/smoothing = ema: must be none, for loss=sft has no importance ratios. "
+        "conf/method/ema.yaml: method/smoothing = ema: must be none, because loss=sft has no importance ratios. "
         "Fix: choose method/smoothing=none, or another method/loss than sft",
     ),
     (
@@ -75,26 +75,26 @@ COMMAND_LINE = [
     ),
     (
         ["method=c0_grpo", "method/target=expert"],
-        "command line: method/target = expert: must be none, for sampler=policy draws from the policy alone. "
+        "command line: method/target = expert: must be none, because sampler=policy draws from the policy alone. "
         "Fix: choose method/target=none, or another method/sampler than policy",
     ),
     (
         ["method=c0_grpo", "method/weights=raw"],
-        "command line: method/weights = raw: must be none, for sampler=policy makes every importance weight 1. "
+        "command line: method/weights = raw: must be none, because sampler=policy makes every importance weight 1. "
         "Fix: choose method/weights=none, or another method/sampler than policy",
     ),
     (
         ["method=q_speculative", "method/alpha=snr_max"],
-        "command line: method/alpha = snr_max: must be a rule of policy and target alone, for drafting=speculative "
+        "command line: method/alpha = snr_max: must be a rule of policy and target alone, because drafting=speculative "
         "reads no reference. Fix: choose one of method/alpha=entropy, ess_balance, ",
     ),
     (
         ["method=q_decode", "method/control=dual"],
-        "must be none, for loss=none trains nothing. Fix: choose method/control=",
+        "must be none, because loss=none trains nothing. Fix: choose method/control=",
     ),
     (
         ["method=dpo", "method/sampler=rejection", "method/target=expert"],
-        "for loss=dpo pairs responses whether accepted",
+        "because loss=dpo pairs responses whether accepted",
     ),
     (["method=off_policy", "method.weight_low=20"], "must be a number 0 or more and 1 or less"),
     (
@@ -106,8 +106,8 @@ COMMAND_LINE = [
     (["verl.actor_rollout_ref.actor.optim.optimizer=SGD"], "must be one of AdamW, Adam"),
     (["verl.actor_rollout_ref.actor.optim.optimizer_impl=mine"], "= mine: must be torch.optim. Fix: give torch.optim"),
     (["verl.actor_rollout_ref.actor.loss_scale_factor=0"], "loss_scale_factor = 0: must be an integer 1 or more"),
-    (["method=off_policy", "method/alpha=entropy"], "must be none, for sampler=target draws from the target alone"),
-    (["method=rejection", "method/weights=raw"], "must be none, for sampler=rejection corrects by what it accepts"),
+    (["method=off_policy", "method/alpha=entropy"], "must be none, because sampler=target draws from the target alone"),
+    (["method=rejection", "method/weights=raw"], "must be none, because sampler=rejection corrects by what it accepts"),
     (
         ["method=[q_star,off_policy]"],
         "these methods exclude each other: conf/method/q_star.yaml has method/weights=raw and "
@@ -116,7 +116,7 @@ COMMAND_LINE = [
     ),
     (
         ["method=dpo", "method/trust_region=clip"],
-        "command line: method/trust_region = clip: must be none, for loss=dpo has no importance ratios. "
+        "command line: method/trust_region = clip: must be none, because loss=dpo has no importance ratios. "
         "Fix: choose method/trust_region=none, or another method/loss than dpo",
     ),
     (["method=[sft,ptrw]"], "these methods exclude each other: conf/method/sft.yaml has method/trust_region=none"),
@@ -154,11 +154,11 @@ COMMAND_LINE = [
     (["method/credit=null"], "this group needs a choice. Fix: name one, or write method/credit=[]"),
     (["cluster.name=slurm"], "cluster.name = slurm: must be local; another is chosen by its file, cluster=NAME"),
     (["cluster.slots=2.0"], "command line: cluster.slots = 2.0: must be a number of runs"),
-    (["experiment.name=../x"], "command line: experiment.name = '../x': a folder name of up to 100 letters"),
-    (["seed=0,0.0"], "command line: seed = 0.0: a seed is an integer from 0 on"),
+    (["experiment.name=../x"], "command line: experiment.name = ../x: must be a folder name of up to 100 letters"),
+    (["seed=0,0.0"], "command line: seed = 0.0: must be an integer from 0 on"),
     (["seed=0,0"], "seed 0 is named twice"),
-    (["seed=x"], "a seed is an integer from 0 on"),
-    (["seed=-1"], "a seed is an integer from 0 on"),
+    (["seed=x"], "command line: seed = x: must be an integer from 0 on"),
+    (["seed=-1"], "command line: seed = -1: must be an integer from 0 on"),
     (["cluster.slots=0"], "command line: cluster.slots = 0: must be a number of runs, 1 or more, or null"),
     (["cluster.slotz=1"], "command line: cluster.slotz = 1: no such key. Fix: write cluster.slots"),
     (["cluster.retry.lost=x"], "command line: cluster.retry.lost = x: must be a number of times"),
@@ -168,7 +168,7 @@ COMMAND_LINE = [
     (["base.config=nosuch"], "verl's configuration does not compose"),
     (["~trainer.steps"], "can be set, not deleted"),
     (["method.gamma=["], "not an override in Hydra's grammar"),
-    (["quickstrat"], "command line: quickstrat: no override, KEY=VALUE. Fix: write experiment=quickstart"),
+    (["quickstrat"], "command line: quickstrat: not an override, KEY=VALUE. Fix: write experiment=quickstart"),
     (
         ["model.resources=3"],
         "command line: model.resources = 3: a value where a mapping stands. Fix: set one of model.",
@@ -214,8 +214,8 @@ def test_every_error_comes_at_once(conf):
     [
         ("analysis.alpha=2", "must be a number above 0 and below 1"),
         ("analysis.primry=3", "write analysis.primary"),
-        ("analysis.time_to=[{at: x}]", "a list of thresholds"),
-        ("analysis.metrics=[foo]", "a list of metrics' keys"),
+        ("analysis.time_to=[{at: x}]", "analysis.time_to[0].at = x: must be a number"),
+        ("analysis.metrics=[foo]", "analysis.metrics[0] = foo: must be a metric's key"),
         ("verl.actor_rollout_ref.rollout.n=0", "must be an integer 1 or more"),
         ("verl.actor_rollout_ref.rollout.temperature=0", "must be a number above 0"),
         ("method.loss_agg_mode=foo", "must be one of token-mean"),

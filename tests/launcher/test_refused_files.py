@@ -14,11 +14,11 @@ EXPERIMENTS = [
     ({"groups": {**ONE, "B": None}}, "experiment.groups.B: null drops what another file declares, and none does"),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3]}}},
-        "experiment.zip.z = {'trainer.steps': [3]}: a mapping of two keys or more",
+        "experiment.zip.z = {'trainer.steps': [3]}: must be a mapping of two keys or more",
     ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3], "method.clip_low": [0.1, 0.2]}}},
-        "experiment.zip.z = method.clip_low has 2, trainer.steps has 1: the levels of a zip go together",
+        "so each key has as many as the others; method.clip_low has 2, trainer.steps has 1",
     ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3, 3], "method.clip_low": [0.1, 0.1]}}},
@@ -43,17 +43,17 @@ EXPERIMENTS = [
         "experiment.zip.z.trainer.steps = 0: must be an integer 1 or more",
     ),
     ({"groups": ONE, "exclude": {"group": "A"}}, "experiment.exclude = {'group': 'A'}: a mapping where a list stands"),
-    ({"groups": ONE, "exclude": [{}]}, "a list of mappings of factors, group or seed"),
+    ({"groups": ONE, "exclude": [{}]}, "must be a mapping of factors, group or seed to levels"),
     (
         {"groups": ONE, "zip": {"z": ZIP}, "exclude": [{"trainer.stepz": 5}]},
-        "experiment.exclude[0].trainer.stepz = [5]: no factor of this experiment; it has "
+        "experiment.exclude[0].trainer.stepz = [5]: not a factor of this experiment; it has "
         "method.clip_low, trainer.steps, group, seed. Fix: write trainer.steps",
     ),
     (
         {"groups": ONE, "zip": {"z": ZIP}, "exclude": [{"trainer.steps": 7}]},
-        "experiment.exclude[0].trainer.steps = 7: no level of trainer.steps; its levels are 5, 6",
+        "experiment.exclude[0].trainer.steps = 7: not a level of trainer.steps; its levels are 5, 6",
     ),
-    ({"groups": ONE, "exclude": [{"group": "B"}]}, "experiment.exclude[0].group = B: no level of group"),
+    ({"groups": ONE, "exclude": [{"group": "B"}]}, "experiment.exclude[0].group = B: not a level of group"),
     (
         {"groups": ONE, "zip": {"z": ZIP}, "exclude": [{"trainer.steps": 5, "method.clip_low": 0.2}]},
         "this exclusion leaves out nothing: no cell has these levels together",
@@ -67,14 +67,14 @@ EXPERIMENTS = [
         {"groups": {"A": {"method": ["ptrw", "asymmetric_clip"]}}},
         "these methods exclude each other: conf/method/ptrw.yaml",
     ),
-    ({"groups": {"A": {"methud": "ptrw"}}}, "experiment.groups.A.methud: no such key"),
+    ({"groups": {"A": {"methud": "ptrw"}}}, "methud = ptrw: no such key. Fix: write experiment.groups.A.method"),
     (
         {"groups": ONE, "factors": {"method.gamma": [1]}},
         "experiment.factors.method.gamma = [1]: no group's method reads",
     ),
     (
         {"groups": ONE, "factors": {"trainer.steps": 3}},
-        "experiment.factors.trainer.steps = 3: a list of one level or more",
+        "experiment.factors.trainer.steps = 3: must be a list of one level or more",
     ),
     ({"groups": ONE, "factors": {"trainer.steps": [3, 3]}}, "a level is named twice"),
     ({"groups": ONE, "factors": {"method.clip_low": [1, 1.0]}}, "[1, 1.0]: a level is named twice"),
@@ -92,15 +92,21 @@ EXPERIMENTS = [
         {"groups": {"A": {"method": "c0_grpo", "overrides": {"task": "sorting"}}}},
         "experiment.groups.A.overrides.task = sorting: a value where a mapping stands",
     ),
-    ({"groups": ONE, "baseline": ["A"]}, "experiment.baseline = ['A']: the baseline is one of the groups: A"),
-    ({"groups": {1: ONE["A"], "1": ONE["A"]}}, "experiment.groups.1: two groups have this name"),
+    ({"groups": ONE, "baseline": ["A"]}, "experiment.baseline = ['A']: must be the name of a group, or null"),
+    (
+        {"groups": {1: ONE["A"], "1": ONE["A"]}},
+        "experiment.groups.1: two groups have this name",
+    ),
     ({"groups": {"A" * 101: ONE["A"]}}, "a group's name has up to 100 letters"),
     (
         {"groups": {**ONE, "B": {"method": "ptrw", "label": "A"}}},
-        "experiment.groups.B.label = 'A': group A has this label",
+        "experiment.groups.B.label = A: group A has this label",
     ),
     ({"groups": ONE, "defaults": ["bad", "_self_"]}, "the defaults of experiment=bad name each other in a circle"),
-    ({"groups": ONE, "factors": {"method": ["ptrw"]}}, "method is not a factor. Fix: declare one group a method"),
+    (
+        {"groups": ONE, "factors": {"method": ["ptrw"]}},
+        "method is not a factor. Fix: declare one group for",
+    ),
     ({"groups": ONE, "factors": {"scale": ["tiny"]}}, "scale is not a factor. Fix: remove it"),
     (
         {"groups": ONE, "factors": {"method/credit": [["nosuch"]]}},
@@ -129,7 +135,7 @@ EXPERIMENTS = [
     ),
     (
         {"groups": {"A": {"method": "q_star", "overrides": {"method/taget": "expert"}}}},
-        "experiment.groups.A.overrides.method/taget = expert: this is no part of a method. Fix: write method/target",
+        "experiment.groups.A.overrides.method/taget = expert: this is not a part of a method. Fix: write method/target",
     ),
     (
         {
@@ -144,7 +150,7 @@ EXPERIMENTS = [
         "choice is clip). Fix: choose method/trust_region=gaussian",
     ),
     ({"groups": ONE, "scales": {"tinny": {}}}, "experiment.scales.tinny = tinny: there is no conf/scale/tinny.yaml"),
-    ({"groups": ONE, "scales": {"full": 3}}, "a mapping of scales to dotted keys and their values"),
+    ({"groups": ONE, "scales": {"full": 3}}, "experiment.scales.full = 3: must be a mapping of dotted keys to values"),
     (
         {"groups": ONE, "scales": {"full": {"trainer.stepz": 3}}},
         "experiment.scales.full.trainer.stepz = 3: no group's configuration reads it. Fix: write trainer.steps",
@@ -154,9 +160,10 @@ EXPERIMENTS = [
         {"groups": ONE, "scales": {"full": {"trainer.steps": 0}}},
         "experiment.scales.full.trainer.steps = 0: must be an integer 1 or more",
     ),
-    ({"groups": ONE, "baseline": "B"}, "experiment.baseline = 'B': the baseline is one of the groups: A"),
+    ({"groups": ONE, "baseline": "B"}, "experiment.baseline = B: the baseline is one of the groups: A"),
     ({"groups": ONE, "seeds": [0, 1, 0]}, "experiment.seeds = [0, 1, 0]: seed 0 is named twice"),
-    ({"groups": ONE, "seeds": [True]}, "experiment.seeds = True: a seed is an integer from 0 on"),
+    ({"groups": ONE, "seeds": 1}, "experiment.seeds = 1: must be a list of one seed or more, such as [0, 1, 2]"),
+    ({"groups": ONE, "seeds": [True]}, "experiment.seeds[0] = True: must be an integer from 0 on"),
     ({"groups": ONE, "trainer": {"steps": "x"}}, "trainer.steps = x: must be an integer 1 or more"),
     ({"groups": ONE, "analysys": {"alpha": 0.1}}, "analysys: no such key. Fix: write analysis"),
     ({"groups": ONE, "tracking": None}, "tracking = None: a value where a mapping stands. Fix: write a mapping"),
@@ -191,6 +198,24 @@ def test_a_bad_experiment_is_refused_in_one_line_that_names_its_file(conf, exper
     write_experiment(conf, **experiment)
     (line,) = refused("experiment=bad", conf=conf)
     assert line.startswith(FILE) and message in line
+
+
+def test_a_clusters_file_begins_with_another_or_names_every_key(conf):
+    path = conf / "cluster/mine.yaml"
+    path.write_text("defaults: [slurm, _self_]\npartition: gpu\nallowed: {qos: {type: string}}\n")
+    cluster = make("cluster=mine", conf=conf).cluster
+    assert (cluster["name"], cluster["partition"], "allowed" in cluster) == ("slurm", "gpu", False)
+    path.write_text("name: local\nslots: 0\n")
+    lines = refused("cluster=mine", conf=conf)
+    assert all(line.startswith("conf/cluster/mine.yaml: cluster.") for line in lines)
+    for part in (
+        "cluster.slots = 0: must be a number of runs",
+        "cluster.retry: a value is required. Fix: give a mapping",
+    ):
+        assert [line for line in lines if part in line]
+    path.write_text("name: pbs\n")
+    (line,) = refused("cluster=mine", conf=conf)
+    assert line.startswith("conf/cluster/mine.yaml: cluster.name = pbs: must be one of local, ray, slurm")
 
 
 def test_a_bad_method_file_is_named(conf):
@@ -240,7 +265,7 @@ def test_a_method_files_own_values_are_checked_against_its_parts(conf):
         yaml.safe_dump({"defaults": ["sft", {"override smoothing": "ema"}, "_self_"], "name": "both"})
     )
     (line,) = refused("method=both", conf=conf)
-    assert line.startswith("conf/method/both.yaml: method/smoothing = ema: must be none, for loss=sft")
+    assert line.startswith("conf/method/both.yaml: method/smoothing = ema: must be none, because loss=sft")
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,26 @@ import pytest
 
 from launcher import files
 from launcher.run import claim, lifecycle, stop_request
-from launcher.run import folder as folders
 from launcher.run.claim import Heartbeat
-from launcher.run.folder import State
+from launcher.run.folder import (
+    attempt_folder,
+    checkpoint_name,
+    checkpoints,
+    checkpoints_folder,
+    create_state,
+    histograms_path,
+    last_record,
+    metrics_path,
+    read_state,
+    responses_path,
+    write_state,
+)
+from launcher.run.lifecycle import FailureKind, RunState
+from launcher.run.records import State
 from launcher.worker import attempt
 from launcher.worker.attempt import Attempt
 from tests.launcher.conftest import mounted
+from tests.launcher.made import read_log
 from tests.waiting import until
 
 
@@ -32,7 +46,7 @@ def line(step, **more):
 def folder(tmp_path):
     path = tmp_path / "multirun/runs/0123"
     path.mkdir(parents=True)
-    folders.write_state(path, State("0123", folders.PLANNED))
+    write_state(path, State("0123", RunState.PLANNED))
     return path
 
 
@@ -52,71 +66,71 @@ def owned(folder, mine):
 
 
 def steps(path):
-    return [record["step"] for record in folders.read_log(path).records]
+    return [record["step"] for record in read_log(path).records]
 
 
 def test_a_state_comes_back_as_it_was_written(folder):
-    state = State("0123", folders.FAILED, 2, 1.0, 2.0, 3.0, "host", 4, "job", "cause", {"type": "E", "message": "m"})
-    folders.write_state(folder, state)
-    assert folders.read_state(folder) == state
+    state = State("0123", RunState.FAILED, 2, 1.0, 2.0, 3.0, "host", 4, "job", "cause", {"type": "E", "message": "m"})
+    write_state(folder, state)
+    assert read_state(folder) == state
     assert sorted(path.name for path in folder.iterdir()) == ["state.json"]
 
 
 def test_an_unknown_state_is_refused(folder):
-    with pytest.raises(ValueError, match="is not one of planned"):
-        folders.write_state(folder, State("0123", "finished"))
+    with pytest.raises(ValueError, match="'finished' is not a valid RunState"):
+        write_state(folder, State("0123", "finished"))
 
 
 def test_another_format_is_refused_with_the_file_and_both_versions(folder):
     (folder / "state.json").write_text('{"format": 2}')
-    with pytest.raises(files.BadRunFolder, match=r"state\.json: format 2; this version reads format 1"):
-        folders.read_state(folder)
+    with pytest.raises(files.BadRunFolder, match=r"state\.json: format = 2: must be 1"):
+        read_state(folder)
 
 
 def test_a_failed_replacement_leaves_the_old_file(folder):
     with pytest.raises(TypeError):
         files.write_json(folder / "state.json", {"value": object()})
-    assert folders.read_state(folder).state == folders.PLANNED
+    assert read_state(folder).state == RunState.PLANNED
 
 
 def test_a_torn_line_is_dropped_and_counted(folder):
-    folders.metrics_path(folder).write_text(line(1) + line(2) + '{"step": 3, "val')
-    log = folders.read_log(folders.metrics_path(folder))
+    metrics_path(folder).write_text(line(1) + line(2) + '{"step": 3, "val')
+    log = read_log(metrics_path(folder))
     assert ([record["step"] for record in log.records], log.torn) == ([1, 2], 1)
-    last = folders.last_record(folders.metrics_path(folder))
+    last = last_record(metrics_path(folder))
     assert last is not None and last["step"] == 2
 
 
 @pytest.mark.parametrize(("checkpoint", "kept"), [(2, [1, 2]), (None, [])])
 def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, kept):
-    folders.metrics_path(folder).write_text(line(1) + line(2) + line(3) + '{"step": 4')
-    folders.histograms_path(folder).write_text(line(2, name="h"))
-    folders.responses_path(folder).write_text(line(2, id="a") + line(3, id="a") + line(3, id="b"))
+    metrics_path(folder).write_text(line(1) + line(2) + line(3) + '{"step": 4')
+    histograms_path(folder).write_text(line(2, name="h"))
+    responses_path(folder).write_text(line(2, id="a") + line(3, id="a") + line(3, id="b"))
     if checkpoint:
-        (folders.checkpoints_folder(folder) / folders.checkpoint_name(checkpoint)).mkdir(parents=True)
-        (folders.checkpoints_folder(folder) / ".tmp-step_000003-1").mkdir()
+        (checkpoints_folder(folder) / checkpoint_name(checkpoint)).mkdir(parents=True)
+        (checkpoints_folder(folder) / ".tmp-step_000003-1").mkdir()
     attempt.prepare(folder, 2)
-    assert steps(folders.metrics_path(folder)) == kept
-    assert folders.read_log(folders.metrics_path(folder)).torn == 0
-    assert steps(folders.responses_path(folder)) == kept[1:]
-    moved = (folders.attempt_folder(folder, 2) / "superseded.jsonl").read_bytes()
+    assert steps(metrics_path(folder)) == kept
+    assert read_log(metrics_path(folder)).torn == 0
+    assert steps(responses_path(folder)) == kept[1:]
+    moved = (attempt_folder(folder, 2) / "superseded.jsonl").read_bytes()
     assert b'"step": 3' in moved and moved.endswith(b"\n")
-    assert [found[0] for found in folders.checkpoints(folder)] == ([checkpoint] if checkpoint else [])
+    assert [found[0] for found in checkpoints(folder)] == ([checkpoint] if checkpoint else [])
     assert not list(folder.glob("checkpoints/.tmp-*"))
-    once = folders.metrics_path(folder).read_bytes()
+    once = metrics_path(folder).read_bytes()
     attempt.prepare(folder, 3)
-    assert folders.metrics_path(folder).read_bytes() == once
-    assert not (folders.attempt_folder(folder, 3) / "superseded.jsonl").exists()
+    assert metrics_path(folder).read_bytes() == once
+    assert not (attempt_folder(folder, 3) / "superseded.jsonl").exists()
 
 
 def test_the_log_is_replaced_before_every_attempt(folder):
     """Who was stopped and lost the run without knowing writes into the old file."""
-    folders.metrics_path(folder).write_text(line(1))
-    (folders.checkpoints_folder(folder) / folders.checkpoint_name(1)).mkdir(parents=True)
-    with open(folders.metrics_path(folder), "a") as late:
+    metrics_path(folder).write_text(line(1))
+    (checkpoints_folder(folder) / checkpoint_name(1)).mkdir(parents=True)
+    with open(metrics_path(folder), "a") as late:
         attempt.prepare(folder, 2)
         late.write(line(2))
-    assert steps(folders.metrics_path(folder)) == [1]
+    assert steps(metrics_path(folder)) == [1]
 
 
 def test_what_a_killed_process_left_half_written_goes(folder):
@@ -126,8 +140,8 @@ def test_what_a_killed_process_left_half_written_goes(folder):
 
 
 def test_of_two_who_create_a_run_one_does(folder):
-    assert not folders.create_state(folder, State("0123", folders.CANCELLED))
-    assert folders.read_state(folder).state == folders.PLANNED
+    assert not create_state(folder, State("0123", RunState.CANCELLED))
+    assert read_state(folder).state == RunState.PLANNED
     assert not list(folder.glob(".tmp-*"))
 
 
@@ -135,7 +149,7 @@ def test_a_response_is_a_line_and_its_prompt_is_known_by_its_content(owned):
     for step, prompt, response in ((10, "1+1=", "2"), (20, "1+1=", "\x00<b>\u202e\n"), (20, "1+2=", "\ud800")):
         owned.response(step, prompt, response, 1.0, "2")
     owned.sync()
-    log = folders.read_log(folders.responses_path(owned.folder))
+    log = read_log(responses_path(owned.folder))
     assert log.torn == 0 and [one["response"] for one in log.records] == ["2", "\x00<b>\u202e\n", "\ud800"]
     first, again, other = (one["id"] for one in log.records)
     assert first == again != other
@@ -160,7 +174,7 @@ def test_a_second_checkpoint_of_a_step_never_leaves_a_moment_without_one(owned):
             (path / "weights").write_text(text)
             assert text == "first" or owned.latest_checkpoint()[0] == 5
     assert (owned.latest_checkpoint()[1] / "weights").read_text() == "first"
-    assert [path.name for path in folders.checkpoints_folder(owned.folder).iterdir()] == ["step_000005"]
+    assert [path.name for path in checkpoints_folder(owned.folder).iterdir()] == ["step_000005"]
 
 
 def test_a_run_has_one_owner(folder, mine):
@@ -254,7 +268,7 @@ def test_who_lost_the_claim_stops_writing(folder, mine, owned):
         owned.log(2, {"value": 1.0})
     with pytest.raises(claim.ClaimLost), owned.checkpoint(2):
         pass
-    assert steps(folders.metrics_path(folder)) == [1] and not folders.checkpoints(folder)
+    assert steps(metrics_path(folder)) == [1] and not checkpoints(folder)
 
 
 def test_who_was_stopped_looks_before_it_writes(folder, mine):
@@ -266,18 +280,18 @@ def test_who_was_stopped_looks_before_it_writes(folder, mine):
     beat._confirmed -= 3 * 3600
     with pytest.raises(claim.ClaimLost):
         late.log(2, {"value": 1.0})
-    assert steps(folders.metrics_path(folder)) == [1]
+    assert steps(metrics_path(folder)) == [1]
     beat.stop()
 
 
 def test_a_request_to_stop_is_heeded_by_the_attempt_it_was_meant_for(folder, mine, owned):
-    stop_request.ask(folder, replace(mine, token="earlier"), lifecycle.CANCELLED, "somebody")
-    owned.heed()
+    stop_request.ask(folder, replace(mine, token="earlier"), FailureKind.CANCELLED, "somebody")
+    owned.check_stop_request()
     assert not owned.stop_requested()
     owned.request_stop("signal 15")
-    stop_request.ask(folder, mine, lifecycle.CANCELLED, "somebody")
-    owned.heed()
-    assert owned.stop_requested() and (owned.stop_kind, owned.stop_cause) == ("cancelled", "somebody")
+    stop_request.ask(folder, mine, FailureKind.CANCELLED, "somebody")
+    owned.check_stop_request()
+    assert owned.stop_requested() and (owned.stop_kind, owned.stop_message) == ("cancelled", "somebody")
 
 
 @pytest.fixture
@@ -301,15 +315,15 @@ def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(
         while True:
             attempt_.log(written + 1, {"value": "x" * 3000})
             written += 1
-    assert lifecycle.kind_of(full.value) == lifecycle.DISK_FULL and written > 1
-    log = folders.read_log(folders.metrics_path(place))
+    assert lifecycle.kind_of(full.value) == FailureKind.DISK_FULL and written > 1
+    log = read_log(metrics_path(place))
     assert (len(log.records), log.torn) == (written, 0)
     with pytest.raises(OSError):
         files.write_json(place / "state.json", {"format": 1, "text": "x" * 30_000})
     assert not list(place.glob(".tmp-*"))
     (small_disk / "ballast").unlink()
     attempt_.log(written + 1, {"value": 1.0})
-    assert steps(folders.metrics_path(place)) == list(range(1, written + 2))
+    assert steps(metrics_path(place)) == list(range(1, written + 2))
     attempt_.close()
     beat.stop()
 

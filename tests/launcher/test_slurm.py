@@ -11,8 +11,9 @@ import pytest
 from launcher import files
 from launcher.planning.resources import Shape
 from launcher.run import claim, launch_record
-from launcher.run import folder as folders
+from launcher.run.folder import read_state
 from launcher.run.launch_record import Launch
+from launcher.run.lifecycle import RunState, WorkerExit
 from launcher.schedulers.slurm import arrays
 from launcher.schedulers.slurm.scheduler import Slurm
 from launcher.schedulers.slurm.task import Task
@@ -46,41 +47,75 @@ def slurm_job(monkeypatch):
 
 def test_a_run_for_which_the_time_limit_leaves_no_time_fails_and_says_so(tmp_path, slurm_job):
     launch = Launch(retry={"time_out": None})
-    folder = make_run(tmp_path, "short", folders.SUBMITTED, steps=0, job=launch.token)
-    task = Task(str(folder), str(launch.write(tmp_path)), "nothing:trains", limit_s=60, signal_delay_s=59)
+    folder = make_run(tmp_path, "short", RunState.SUBMITTED, steps=0, launch_id=launch.token)
+    task = Task(
+        str(folder), str(launch_record.write(tmp_path, launch)), "nothing:trains", limit_s=60, signal_delay_s=59
+    )
     task._warn(signal.SIGUSR2)
     with pytest.raises(SystemExit):
         task()
-    state = folders.read_state(folder)
-    assert (state.state, state.kind, state.attempt) == ("failed", "time_out", 0)
-    assert state.cause == "the time limit of 60 s of its job 12_3, before the run began"
+    state = read_state(folder)
+    assert (state.state, state.failure_kind, state.attempt) == ("failed", "time_out", 0)
+    assert state.message == "the time limit of 60 s of its job 12_3, before the run began"
 
 
-def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, monkeypatch):
-    """SLURM shows that for moments only: a squeue that prints a file does it for as long as wanted."""
-    shown, program, earlier, launch = tmp_path / "shown", tmp_path / "bin" / "squeue", Launch(), Launch()
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n/bin/cat {shown}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent))
-    kept = earlier.write(tmp_path).with_suffix("")
+@pytest.fixture
+def adopting(tmp_path, monkeypatch):
+    """A scheduler with one run whose job 7 another launch submitted, that launch's token, and a fake SLURM.
+
+    squeue and sacct print the files of their names; scancel appends its arguments to one.
+    """
+    programs, earlier, launch = tmp_path / "bin", Launch(), Launch()
+    programs.mkdir()
+    for name, script in (("squeue", "/bin/cat {}"), ("sacct", "/bin/cat {}"), ("scancel", 'echo "$@" >> {}')):
+        (tmp_path / name).touch()
+        (programs / name).write_text(f"#!/bin/sh\n{script.format(tmp_path / name)}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    kept = launch_record.write(tmp_path, earlier).with_suffix("")
     (kept / "arrays").mkdir(parents=True)
     (kept / "jobs").mkdir()
     files.write_json(kept / "arrays" / "0.json", ["waits"])
-    folder = make_run(tmp_path, "waits", folders.SUBMITTED, steps=0)
+    folder = make_run(tmp_path, "waits", RunState.SUBMITTED, steps=0)
     settings = {"poll_s": 0, "max_running": None, "signal_delay_s": 5}
     shapes = {"waits": Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)}
-    scheduler = Slurm(launch.write(tmp_path), settings, shapes, lambda shape: {}, "nothing:trains", largest=10)
+    record = launch_record.write(tmp_path, launch)
+    scheduler = Slurm(record, settings, shapes, lambda shape: {}, "nothing:trains", largest=10)
     scheduler.submit(folder, launch.token)
-    shown.write_text(f"7|rlsweep-{earlier.token}-0|COMPLETING|n1|None\n")
+    return scheduler, earlier.token
+
+
+def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, adopting):
+    """SLURM shows that for moments only; here squeue shows it for as long as needed."""
+    scheduler, token = adopting
+    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|COMPLETING|n1|None\n")
     assert scheduler.poll(0) == [] and scheduler.jobs == []
-    shown.write_text(f"7|rlsweep-{earlier.token}-0|PENDING||BeginTime\n")
+    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|PENDING||BeginTime\n")
     assert scheduler.poll(0) == [] and scheduler.jobs == ["7"]
+
+
+def test_a_job_that_has_only_the_same_id_is_neither_believed_nor_cancelled(tmp_path, adopting):
+    scheduler, token = adopting
+    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|PENDING||Priority\n")
+    assert scheduler.poll(0) == [] and scheduler.jobs == ["7"]
+    (tmp_path / "squeue").write_text("7|rlsweep-0123-0|FAILED|n1|NonZeroExitCode\n")
+    (tmp_path / "sacct").write_text("7|rlsweep-0123-0|FAILED|n1|1:0\n")
+    assert scheduler.poll(0) == []
+    (ended,) = scheduler.poll(0)
+    assert ended.failure_kind == "revoked" and ended.message == "its job 7 was cancelled before it began (scancel)"
+
+
+def test_jobs_are_cancelled_by_id_and_name(tmp_path, adopting):
+    scheduler, token = adopting
+    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|PENDING||Priority\n")
+    scheduler.poll(0)
+    assert scheduler.withdraw() == 1
+    assert (tmp_path / "scancel").read_text() == f"--name=rlsweep-{token}-0 --state=PENDING 7\n"
 
 
 def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
     launch = Launch()
-    folder = make_run(tmp_path, "waits", folders.SUBMITTED, steps=0, job=launch.token)
-    launch_record.closed(launch.write(tmp_path)).touch()
-    assert worker.execute(folder, "nothing:trains", launch, launch.token) == worker.EXIT_BUSY
-    assert folders.read_state(folder).state == folders.SUBMITTED and claim.read_claim(folder) is None
+    folder = make_run(tmp_path, "waits", RunState.SUBMITTED, steps=0, launch_id=launch.token)
+    launch_record.closed(launch_record.write(tmp_path, launch)).touch()
+    assert worker.execute(folder, "nothing:trains", launch, launch.token) == WorkerExit.BUSY
+    assert read_state(folder).state == RunState.SUBMITTED and claim.read_claim(folder) is None

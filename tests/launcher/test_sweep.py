@@ -10,7 +10,8 @@ import signal
 import pytest
 
 from launcher.run import claim
-from launcher.run import folder as folders
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
 from tests.waiting import until
 
 # One method, four seeds, two workers.
@@ -63,7 +64,7 @@ def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
     sweeps.release()
     output, _ = launcher.communicate()
     assert launcher.returncode == 0, output
-    assert f"{victim} lost: signal 9 (SIGKILL); it is taken up again" in output
+    assert f"{victim} lost: signal 9 (SIGKILL); it is resumed" in output
     assert sweeps.values() == whole.values()
     state = sweeps.states()[victim]
     assert (state["state"], state["attempt"], state["ends"]) == ("done", 2, {"lost": 1})
@@ -149,9 +150,9 @@ def test_a_rule_counts_over_launches(whole, sweeps):
     sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
     (lost,) = [state for state in sweeps.states().values() if state["state"] != "done"]
     assert (lost["state"], lost["ends"]) == ("failed", {"lost": 2})
-    folder = folders.run_folder(sweeps.multirun, lost["id"])
-    state = folders.read_state(folder)
-    folders.write_state(folder, state.but(state=folders.LOST, ends={"lost": 1}))
+    folder = run_folder(sweeps.multirun, lost["id"])
+    state = read_state(folder)
+    write_state(folder, state.replace(state=RunState.LOST, failure_counts={"lost": 1}))
     sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
     assert sweeps.states()[lost["id"]]["attempt"] == 3
 
@@ -213,11 +214,11 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
 def test_a_folder_that_is_removed_meanwhile_ends_no_other_run(sweeps):
     launcher = sweeps.start_held(*SMALL, "cluster.slots=1")
     until(sweeps.logging)
-    waiting = [name for name, state in sweeps.states().items() if state["state"] == folders.PLANNED]
+    waiting = [name for name, state in sweeps.states().items() if state["state"] == RunState.PLANNED]
     shutil.rmtree(sweeps.multirun / "runs" / waiting[-1])
     sweeps.release()
     output, _ = launcher.communicate()
-    assert f"{waiting[-1]} was removed; the same command makes it again" in output
+    assert f"{waiting[-1]} was deleted; the same command creates it again" in output
     assert [state["state"] for state in sweeps.states().values()] == ["done"] * 3
     code, output = sweeps.run(*SMALL)
     assert code == 0 and f"RAN {waiting[-1]}\n" in output

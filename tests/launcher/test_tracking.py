@@ -15,8 +15,17 @@ import psutil
 import pytest
 
 from launcher import files, tracking
-from launcher.run import folder as folders
-from launcher.run.folder import State
+from launcher.run.folder import (
+    checkpoint_name,
+    checkpoints_folder,
+    histograms_path,
+    metrics_path,
+    multirun_of,
+    run_folder,
+    write_state,
+)
+from launcher.run.lifecycle import RunState
+from launcher.run.records import PLAN_FORMAT, State
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
 from launcher.worker import attempt as attempts
@@ -41,25 +50,25 @@ def folder(tmp_path: Path) -> Path:
     return make_run(tmp_path, RUN, steps=3)
 
 
-def make_run(multirun: Path, run_id: str, steps: int, state: str = folders.DONE) -> Path:
-    folder = folders.run_folder(multirun, run_id)
+def make_run(multirun: Path, run_id: str, steps: int, state: str = RunState.DONE) -> Path:
+    folder = run_folder(multirun, run_id)
     folder.mkdir(parents=True)
     config = {"format": 1, "id": run_id, "seed": 7, "method": {"name": "grpo"}, "base": "b", "verl": {}}
     (folder / "config.yaml").write_text(files.dump_yaml(config))
     log(folder, range(1, steps + 1))
-    folders.write_state(folder, State(run_id, state, attempt=1))
+    write_state(folder, State(run_id, state, attempt=1))
     entry = {"id": run_id, "group": "grpo", "seed": 7, "factors": {"lr": 0.1}}
     for experiment in ("alone", "shared"):
         path = multirun / experiment / "plan.json"
         path.parent.mkdir(exist_ok=True)
         runs = json.loads(path.read_text())["runs"] if path.exists() else []
-        path.write_text(json.dumps({"format": folders.PLAN_FORMAT, "experiment": experiment, "runs": [*runs, entry]}))
+        path.write_text(json.dumps({"format": PLAN_FORMAT, "experiment": experiment, "runs": [*runs, entry]}))
     return folder
 
 
 def checkpoint(folder: Path, step: int) -> None:
     """A complete checkpoint after that step, as far as names tell."""
-    (folders.checkpoints_folder(folder) / folders.checkpoint_name(step)).mkdir(parents=True)
+    (checkpoints_folder(folder) / checkpoint_name(step)).mkdir(parents=True)
 
 
 def resume(folder: Path, attempt: int) -> None:
@@ -69,10 +78,10 @@ def resume(folder: Path, attempt: int) -> None:
 
 def log(folder: Path, steps: range, offset: float = 0.0) -> None:
     """Append lines whose value is the step's square plus the offset."""
-    with open(folders.metrics_path(folder), "a") as file:
+    with open(metrics_path(folder), "a") as file:
         for step in steps:
             file.write(json.dumps({"step": step, "attempt": 1, "time": 1.7e9 + step, "value": step**2 + offset}) + "\n")
-    with open(folders.histograms_path(folder), "a") as file:
+    with open(histograms_path(folder), "a") as file:
         for step in (step for step in steps if step % 2 == 0):
             file.write(json.dumps({"step": step, "attempt": 1, "name": "entropy", **HISTOGRAM}) + "\n")
 
@@ -115,7 +124,7 @@ def client_environment(environment: dict[str, str], home: Path) -> dict[str, str
 
 
 def test_rows_join_histograms_and_leave_torn_lines_out(folder: Path) -> None:
-    with open(folders.metrics_path(folder), "a") as file:
+    with open(metrics_path(folder), "a") as file:
         file.write('{"step": 4, "val')
     rows = list(logs.rows(folder))
     assert [(row.step, row.metrics) for row in rows] == [(step, {"value": value}) for step, value in squares(3)]
@@ -131,7 +140,7 @@ def test_rows_stop_where_they_are_told(folder: Path) -> None:
 
 
 def test_labels_name_every_experiment_that_shares_a_run(folder: Path) -> None:
-    found = labels(folders.multirun_of(folder))[RUN]
+    found = labels(multirun_of(folder))[RUN]
     assert found == Labels("alone", "grpo", "grpo lr=0.1 seed 7", ("alone/grpo", "shared/grpo"))
 
 
@@ -151,12 +160,12 @@ def scalars(folder: Path) -> list[tuple[int, float]]:
 
 
 def test_tensorboard_has_every_step_once_after_a_resume(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
+    folder = make_run(tmp_path, RUN, steps=0, state=RunState.RUNNING)
     first = tracking.start(folder, {}, 1, {"tensorboard": True})
     for step in range(1, 6):
         log(folder, range(step, step + 1), offset=0.5 if step > 3 else 0.0)
         first.log(step, {"value": step**2 + (0.5 if step > 3 else 0.0)})
-    first.close(folders.LOST)
+    first.close(RunState.LOST)
     checkpoint(folder, 3)
     resume(folder, 2)
     second = tracking.start(folder, {}, 2, {"tensorboard": True})
@@ -165,7 +174,7 @@ def test_tensorboard_has_every_step_once_after_a_resume(tmp_path: Path) -> None:
         second.log(step, {"value": float(step**2)})
         if step % 2 == 0:
             second.histogram(step, "entropy", **HISTOGRAM)
-    second.close(folders.DONE)
+    second.close(RunState.DONE)
     assert scalars(folder) == squares(6)
     assert len(list((folder / "tensorboard").iterdir())) == 1  # what was superseded is not on the disk either
 
@@ -174,7 +183,7 @@ def test_tensorboard_has_every_step_once_after_a_resume(tmp_path: Path) -> None:
 
 
 def test_sync_sends_every_step_once_with_its_labels_and_configuration(folder: Path, server: WandbServer) -> None:
-    code, document, errors = sync(folders.multirun_of(folder), server.environment)
+    code, document, errors = sync(multirun_of(folder), server.environment)
     assert (code, list(document["sent"])) == (0, [RUN]), errors
     run = server.runs[RUN]
     assert run.column("value") == squares(3)
@@ -194,10 +203,10 @@ def test_sync_sends_every_step_once_with_its_labels_and_configuration(folder: Pa
 
 @pytest.mark.processes  # five processes, one after another
 def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServer) -> None:
-    multirun = folders.multirun_of(folder)
-    failed = make_run(multirun, "fedcba9876543210", steps=4, state=folders.FAILED)
+    multirun = multirun_of(folder)
+    failed = make_run(multirun, "fedcba9876543210", steps=4, state=RunState.FAILED)
     checkpoint(failed, 2)
-    make_run(multirun, "aaaaaaaaaaaaaaaa", steps=2, state=folders.PREEMPTED)
+    make_run(multirun, "aaaaaaaaaaaaaaaa", steps=2, state=RunState.PREEMPTED)
     assert sync(multirun, server.environment, RUN)[1]["sent"].keys() == {RUN}
     before = len(server.requests)
     again = {"server": server.url, "sent": {}, "failed": {}, "unchanged": 1, "left": 0}
@@ -214,7 +223,7 @@ def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServ
 
 @pytest.mark.processes
 def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, server: WandbServer) -> None:
-    folder = make_run(tmp_path, RUN, steps=3, state=folders.PREEMPTED)
+    folder = make_run(tmp_path, RUN, steps=3, state=RunState.PREEMPTED)
     log(folder, range(4, 6), offset=0.5)  # steps that the resume supersedes
     checkpoint(folder, 3)
     assert sync(tmp_path, server.environment)[1]["sent"] == {}
@@ -223,7 +232,7 @@ def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, serv
     assert server.runs[RUN].exit_code is None  # it goes on
     resume(folder, 2)
     log(folder, range(4, 9))
-    folders.write_state(folder, State(RUN, folders.DONE, attempt=2))
+    write_state(folder, State(RUN, RunState.DONE, attempt=2))
     assert sync(tmp_path, server.environment)[0] == 0
     assert server.runs[RUN].column("value") == squares(8)
     assert [row["_step"] for row in server.runs[RUN].rows()] == list(range(1, 9))
@@ -236,7 +245,7 @@ def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path,
     server.break_after = 100
     code, document, _ = sync(tmp_path, server.environment)
     assert code == 1 and "refused" in document["failed"][RUN]
-    assert not (folders.run_folder(tmp_path, RUN) / "synced.json").exists()
+    assert not (run_folder(tmp_path, RUN) / "synced.json").exists()
     server.break_after = None
     assert sync(tmp_path, server.environment)[0] == 0
     assert server.runs[RUN].column("value") == squares(400)
@@ -269,7 +278,7 @@ def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, se
 
 @pytest.mark.processes  # waits for answers that do not come
 def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
-    multirun = folders.multirun_of(folder)
+    multirun = multirun_of(folder)
     nobody = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40, "WANDB_HTTP_TIMEOUT": "2"}
     code, document, _ = sync(multirun, nobody)
     assert code == 1 and document["left"] == 1
@@ -316,29 +325,29 @@ def live(folder: Path, environment: dict[str, str], *arguments: str) -> subproce
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("end", [folders.PREEMPTED, "killed"])
+@pytest.mark.parametrize("end", [RunState.PREEMPTED, "killed"])
 def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: WandbServer, end: str) -> None:
-    folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
+    folder = make_run(tmp_path, RUN, steps=0, state=RunState.RUNNING)
     first = live(folder, server.environment, "1", "5", end)
     until(lambda: RUN in server.runs and len(server.runs[RUN].history) >= 4)
     first.communicate(timeout=DEADLINE)
     assert server.runs[RUN].column("value") == squares(4) and len(list(logs.rows(folder))) == 5
-    second = live(folder, server.environment, "2", "7", folders.DONE)
+    second = live(folder, server.environment, "2", "7", RunState.DONE)
     _, errors = second.communicate(timeout=DEADLINE)
     assert (second.returncode, server.runs[RUN].exit_code) == (0, 0), errors
     assert server.runs[RUN].column("value") == squares(7)
     assert [step for step, _ in server.runs[RUN].column("entropy")] == [2, 4, 6]
     assert server.runs[RUN].variables["project"] == "live"
     assert scalars(folder) == squares(7)
-    folders.write_state(folder, State(RUN, folders.DONE, attempt=2))
+    write_state(folder, State(RUN, RunState.DONE, attempt=2))
     code, document, _ = sync(tmp_path, server.environment)  # to the same place, where nothing is missing
     assert (code, list(document["sent"])) == (0, [RUN])
     assert server.runs[RUN].column("value") == squares(7)
 
 
 def test_a_tracker_that_fails_says_so_once_and_the_others_go_on(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, RUN, steps=0, state=folders.RUNNING)
-    done = live(folder, {"WANDB_BASE_URL": "http://127.0.0.1:9"}, "1", "5", folders.DONE)
+    folder = make_run(tmp_path, RUN, steps=0, state=RunState.RUNNING)
+    done = live(folder, {"WANDB_BASE_URL": "http://127.0.0.1:9"}, "1", "5", RunState.DONE)
     _, errors = done.communicate(timeout=DEADLINE)
     assert done.returncode == 0
     assert errors.count("tracking: W&B:") == 1 and "no credentials" in errors and "launcher sync" in errors
@@ -349,5 +358,5 @@ def test_settings_that_cannot_be_kept_do_not_stop_a_run(tmp_path: Path, capsys: 
     tracker = tracking.start(tmp_path / "gone", {}, 1, {"tensorboard": True})
     tracker.log(1, {"value": 1.0})
     tracker.histogram(1, "entropy", **HISTOGRAM)
-    tracker.close(folders.FAILED)
+    tracker.close(RunState.FAILED)
     assert capsys.readouterr().err.count("tracking:") == 1

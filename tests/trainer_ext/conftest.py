@@ -11,7 +11,19 @@ import pytest
 from tests.configuration import CONF, configuration
 from tests.sharing import shared_folder
 
-__all__ = ["CONF", "MemoryRun", "configuration", "science"]
+__all__ = ["CONF", "METHODS", "SHORT", "MemoryRun", "configuration", "quick_settings", "science"]
+
+METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
+# A short warm start keeps the tests quick; the methods do not know the difference.
+SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]
+TOWARDS_TARGET = {"q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"}
+
+
+def quick_settings(method: str) -> list[str]:
+    """What makes everything of a dual controller happen within a few steps, and a target quickly."""
+    if "bnto" in method:
+        return ["method.warmup_steps=2", "method.patience=1", "method.alpha_lambda=50"]
+    return ["method.target_steps=5"] if method in TOWARDS_TARGET else []
 
 
 class MemoryRun:

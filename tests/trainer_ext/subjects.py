@@ -4,7 +4,7 @@ laws."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.configuration import configuration
 from tests.trainer_ext.batches import Batch, Rows
 from tests.trainer_ext.equations import (
     COMBINATIONS,
@@ -41,14 +42,20 @@ from tests.trainer_ext.equations import (
     temporal_decay,
     token_weight,
 )
-from trainer_ext import metrics
-from trainer_ext.methods import control, credit, estimators, ratio, trust_region
+from trainer_ext import metrics, registry
+from trainer_ext.methods import advantage, control, credit, ratio, trust_region
 from trainer_ext.methods import policy_loss as composition
+
+
+def ratio_settings(smoothing: float | None, choice: str) -> dict[str, Any]:
+    """The parts `smoothing` and `ratio` of a method."""
+    smoothed = {"smoothing": "none"} if smoothing is None else {"smoothing": "ema", "ema_beta": smoothing}
+    return {**smoothed, "ratio": choice}
 
 
 def loss_config(smoothing: float | None, choice: str, region: str, **parameters: Any) -> SimpleNamespace:
     """What verl hands to a policy loss, for a composed method."""
-    method = {"ema_beta": smoothing, "ratio": choice, "trust_region": region, **REGIONS[region][1], **parameters}
+    method = {**ratio_settings(smoothing, choice), "trust_region": region, **REGIONS[region][1], **parameters}
     return SimpleNamespace(policy_loss=SimpleNamespace(**composition.policy_loss_config(method)), global_batch_info={})
 
 
@@ -58,6 +65,11 @@ def own_policy_loss(b: Batch, smoothing: float | None, choice: str, region: str)
     )
     # of no token at all verl's average is NaN, and it is verl's
     return {"loss": float(loss) if any(map(any, b.valid)) else 0.0, **composition.finish(found)}
+
+
+def dual_settings(**changes: Any) -> control.DualSettings:
+    """The settings of conf/method/control/dual.yaml with some changed."""
+    return replace(registry.control.of(configuration("method=bnto_minimal")["method"])(), **changes)
 
 
 @dataclass(frozen=True)
@@ -71,11 +83,11 @@ class Subject:
 
 
 def _estimated(b: Batch, **method: Any) -> Tensor:
-    return estimators.advantages(estimators.algorithm_config(method), b.rewards, b.mask, b.group)[0]
+    return advantage.advantages(advantage.algorithm_config(method), b.rewards, b.mask, b.group)[0]
 
 
 def _dual(weight: str) -> control.DualController:
-    controller = control.DualController(control.DualSettings(weight=weight, gamma=1.5), total_steps=10)
+    controller = control.DualController(dual_settings(weight=weight, gamma=1.5), total_steps=10)
     controller.load_state_dict({**controller.state_dict(), "lam": 2.0, "beta": 0.5})
     return controller
 
@@ -127,11 +139,11 @@ SUBJECTS["gradient_adaptive logits"] = Subject(
 )
 for name, chosen in {"none": {}, "exact": EXACT, "both": {**PROXY, **DECAY}}.items():
     SUBJECTS[f"credit_weights {name}"] = Subject(
-        lambda b, chosen=chosen: estimators.credit_weights(chosen, b.logp, b.mask, _collision(b))[0],
+        lambda b, chosen=chosen: credit.credit_weights(chosen, b.logp, b.mask, _collision(b))[0],
         lambda b, chosen=chosen: credit_product(b, chosen)[0],
     )
     SUBJECTS[f"credit metrics {name}"] = Subject(
-        lambda b, chosen=chosen: estimators.credit_weights(chosen, b.logp, b.mask, _collision(b))[1],
+        lambda b, chosen=chosen: credit.credit_weights(chosen, b.logp, b.mask, _collision(b))[1],
         lambda b, chosen=chosen: credit_product(b, chosen)[1],
     )
 for own, loop, parameters in (
@@ -149,7 +161,7 @@ for own, loop, parameters in (
         ),
     )
 for name, method, loop in (
-    ("grpo", {"advantage": "grpo"}, grpo),
+    ("grpo", {"advantage": "grpo", "norm_adv_by_std_in_grpo": True}, grpo),
     ("dr_grpo", {"advantage": "grpo", "norm_adv_by_std_in_grpo": False}, partial(grpo, normalize=False)),
     ("raw", {"advantage": "raw"}, raw),
 ):
@@ -177,7 +189,7 @@ SUBJECTS["analysis"] = Subject(lambda b: metrics.analysis_metrics(b.logp, b.adva
 for smoothing, choice in product(SMOOTHINGS, RATIOS):
     SUBJECTS[f"importance_ratio {smoothing} {choice}"] = Subject(
         lambda b, smoothing=smoothing, choice=choice: composition.importance_ratio(
-            b.log_ratio, b.mask, choice, smoothing
+            b.log_ratio, b.mask, ratio_settings(smoothing, choice)
         )[0],
         lambda b, smoothing=smoothing, choice=choice: importance(b, smoothing, choice)[0],
     )

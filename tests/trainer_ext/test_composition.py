@@ -15,8 +15,8 @@ from verl.workers.config import ActorConfig
 from tests.configuration import configuration
 from tests.trainer_ext.batches import Batch, batch
 from tests.trainer_ext.equations import COMBINATIONS, RATIOS, SMOOTHINGS, chosen_of, each, importance, variance
-from tests.trainer_ext.subjects import PROXY, loss_config
-from trainer_ext.methods import estimators, policy_loss, ratio
+from tests.trainer_ext.subjects import PROXY, loss_config, ratio_settings
+from trainer_ext.methods import credit, policy_loss, ratio
 
 AVERAGES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
@@ -130,7 +130,7 @@ def test_the_plain_mean_would_average_credit_away(choice, smoothing):
     """
     b = batch(3)
     own = b.advantages[:, :1] * b.mask
-    weighted = own * estimators.credit_weights(PROXY, b.logp, b.mask, b.logp)[0]
+    weighted = own * credit.credit_weights(PROXY, b.logp, b.mask, b.logp)[0]
     assert (weighted - own).abs().max() > 0.1
     gradients: dict[bool, list[Tensor]] = {True: [], False: []}
     for plain, found in gradients.items():
@@ -146,7 +146,7 @@ def test_the_plain_mean_would_average_credit_away(choice, smoothing):
 
 
 def ratio_of(log_ratio: Tensor, mask: Tensor, choice: str, smoothing: float | None) -> Tensor:
-    return policy_loss.importance_ratio(log_ratio, mask, choice, smoothing)[0]
+    return policy_loss.importance_ratio(log_ratio, mask, ratio_settings(smoothing, choice))[0]
 
 
 def plain_mean(log_ratio: Tensor, mask: Tensor, choice: str, smoothing: float | None) -> Tensor:
@@ -242,24 +242,3 @@ def test_a_gate_that_is_differentiated_passes_its_parameter_on(choice):
     soft, whole = (taken(b, loss_config(None, choice, "gaussian", differentiable=flag)) for flag in (False, True))
     torch.testing.assert_close(soft[0], whole[0])
     assert (soft[1] - whole[1]).abs().max() > 1e-3
-
-
-def test_a_trust_region_of_ones_own_needs_an_entry_and_nothing_else():
-    b = batch(6)
-    own = policy_loss.TrustRegion(lambda ratio, advantages, power: -(ratio**power) * advantages, ("power",))
-    policy_loss.TRUST_REGIONS["own"] = own
-    try:
-        parts = policy_loss.policy_loss_config({"ratio": "token", "trust_region": "own", "power": 0.5})
-        config = SimpleNamespace(policy_loss=SimpleNamespace(**parts), global_batch_info={})
-        loss, _, found = taken(b, config)
-    finally:
-        del policy_loss.TRUST_REGIONS["own"]
-    assert float(loss) == pytest.approx(float((-((0.5 * b.log_ratio).exp()) * b.advantages)[b.mask].mean()))
-    assert set(found) == {"actor/ppo_kl"}
-
-
-def test_a_method_names_its_controller():
-    plain, dual = (configuration(f"method={name}")["method"] for name in ("c0_grpo", "bnto_plateau"))
-    assert policy_loss.controller(plain, 10) is None
-    found = policy_loss.controller(dual, 10)
-    assert found is not None and found.settings.decay == "plateau" and found.settings.gamma == 1.2

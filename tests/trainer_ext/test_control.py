@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from tests.configuration import configuration
 from tests.trainer_ext.batches import batch
-from trainer_ext.methods import policy_loss
+from tests.trainer_ext.subjects import dual_settings
 from trainer_ext.methods.control import (
     DualController,
     DualSettings,
     DualStatistics,
+    controller,
     kl_per_token,
     statistics,
     token_weight,
@@ -44,9 +45,9 @@ def dual(method: str, total: int) -> DualController:
     """The controller of a method file."""
     if method not in METHODS:
         METHODS[method] = configuration(f"method={method}")["method"]
-    found = policy_loss.controller(METHODS[method], total)
-    assert found is not None
-    return found
+    made = controller(METHODS[method], total)
+    assert made is not None
+    return made
 
 
 def fed(controller, steps):
@@ -133,20 +134,31 @@ def test_the_shipped_methods_have_the_numbers_of_the_design():
         ("bnto_plateau", "entropy", "plateau"),
         ("bnto_kl_gated", "kl_gated", "usage"),
     ):
-        assert dual(method, 10).settings == DualSettings(weight=weight, decay=decay)
-    assert DualSettings() == DualSettings(
-        gamma=1.2,
-        beta_init=1e-3,
-        warmup_steps=10,
-        budget_floor=0.1,
-        usage_mix=0.5,
-        patience=50,
-        lambda_scale="absolute",
-    )
+        assert dual(method, 10).settings == DualSettings(
+            gamma=1.2,
+            rho=0.45,
+            alpha_lambda=0.02,
+            beta_lr=0.01,
+            beta_init=1e-3,
+            target_kl=0.05,
+            warmup_steps=10,
+            weight=weight,
+            decay=decay,
+            budget_floor=0.1,
+            usage_mix=0.5,
+            patience=50,
+            lambda_scale="absolute",
+        )
+    assert controller(configuration("method=c0_grpo")["method"], 10) is None
+
+
+def test_a_misspelt_setting_is_refused_with_the_one_that_is_meant():
+    with pytest.raises(ValueError, match=r"missing: method\.rho.*needs gamma, rho.*does method\.roh mean rho\?"):
+        controller({"control": "dual", "gamma": 1.5, "roh": 0.9}, 100)
 
 
 def test_plateau_decay_shrinks_the_budget_once_a_plateau():
-    s = DualSettings(warmup_steps=1, rho=1.0, decay="plateau", patience=5)
+    s = dual_settings(warmup_steps=1, rho=1.0, decay="plateau", patience=5)
     controller = DualController(s, total_steps=100)
     rewards = [0.1 * k for k in range(1, 11)] + [1.0] * 60  # rises, then stays
     history = fed(controller, [(0.02, 0.0, 0.0, reward, 0.1) for reward in rewards])
@@ -157,13 +169,13 @@ def test_plateau_decay_shrinks_the_budget_once_a_plateau():
 
 
 def test_the_spread_of_rewards_is_compared_with_that_of_the_first_hundred_steps():
-    controller = DualController(DualSettings(warmup_steps=1, rho=1.0, usage_mix=1.0), total_steps=5000)
+    controller = DualController(dual_settings(warmup_steps=1, rho=1.0, usage_mix=1.0), total_steps=5000)
     history = fed(controller, [(0.02, 0, 0, 0.5, std) for std in [0.1] * 99 + [0.2, 1.0, 0.1]])
     assert [values["dual_game/B_token"] for _, values in history[-3:]] == pytest.approx([0.02, 0.02, 0.01])
 
 
 def test_the_gated_warm_up_waits_for_the_policy_to_move():
-    controller = DualController(DualSettings(weight="kl_gated", warmup_steps=2), total_steps=100)
+    controller = DualController(dual_settings(weight="kl_gated", warmup_steps=2), total_steps=100)
     still, moved = (0.0, 0.0, 1e-4, 0.5, 0.1), (0.01, 0.01, 1e-2, 0.5, 0.1)
     assert not any("dual_game/B_token" in values for _, values in fed(controller, [still] * 5 + [moved] * 2))
     assert fed(controller, [moved])[0][1]["dual_game/B_token"] > 0
@@ -171,7 +183,7 @@ def test_the_gated_warm_up_waits_for_the_policy_to_move():
 
 def test_relative_lambda_divides_by_the_budget():
     absolute, relative = (
-        DualController(DualSettings(warmup_steps=1, rho=1.0, lambda_scale=scale), total_steps=10)
+        DualController(dual_settings(warmup_steps=1, rho=1.0, lambda_scale=scale), total_steps=10)
         for scale in ("absolute", "relative")
     )
     steps = [(0.01, 0, 0, 0.5, 0.1), (0.05, 0, 0, 0.5, 0.1)]
@@ -182,7 +194,7 @@ def test_relative_lambda_divides_by_the_budget():
 @settings(max_examples=30)
 @given(STEPS, st.integers(1, 7), st.sampled_from(["usage", "plateau"]), st.sampled_from(["entropy", "kl_gated"]))
 def test_a_restored_controller_goes_on_with_the_same_numbers(steps, cut, decay, weight):
-    s = DualSettings(warmup_steps=3, decay=decay, weight=weight, patience=2)
+    s = dual_settings(warmup_steps=3, decay=decay, weight=weight, patience=2)
     whole = DualController(s, 40)
     expected = fed(whole, steps)
     first, second = DualController(s, 40), DualController(s, 40)
@@ -193,7 +205,7 @@ def test_a_restored_controller_goes_on_with_the_same_numbers(steps, cut, decay, 
 
 
 def test_the_advantage_of_a_token_by_hand():
-    controller = DualController(DualSettings(gamma=1.5, beta_init=0.0), total_steps=10)
+    controller = DualController(dual_settings(gamma=1.5, beta_init=0.0), total_steps=10)
     controller.load_state_dict({**controller.state_dict(), "lam": 2.0, "beta": 0.5})
     logp, reference = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.5, -0.5]])
     plain = torch.tensor([[1.0, -1.0]])
@@ -230,6 +242,6 @@ def test_nothing_of_the_control_has_a_gradient():
     b = batch(3)
     logp, reference = b.logp.requires_grad_(), b.reference.requires_grad_()
     for weight in ("entropy", "kl_gated"):
-        controller = DualController(DualSettings(weight=weight), total_steps=10)
+        controller = DualController(dual_settings(weight=weight), total_steps=10)
         assert not controller.advantages(logp, reference, b.advantages.requires_grad_()).requires_grad
         assert not token_weight(logp, b.advantages, reference, weight).requires_grad

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.trainer_ext.batches import BATCHES, batch
 from tests.trainer_ext.subjects import EXACT, PROXY
-from trainer_ext.methods import credit, estimators
+from trainer_ext.methods import credit
 
 SCHEDULES = ["exponential", "log_position"]
 FEW = settings(max_examples=15)
@@ -97,7 +97,7 @@ def test_weights_have_no_gradient():
         credit.score_norm(logp, collision),
         credit.softmax_weights(logp.abs(), b.mask, 1.0),
         credit.temporal_decay(b.mask.double().requires_grad_()),
-        *(estimators.credit_weights(chosen, logp, b.mask, collision)[0] for chosen in ({}, PROXY, EXACT)),
+        *(credit.credit_weights(chosen, logp, b.mask, collision)[0] for chosen in ({}, PROXY, EXACT)),
     ):
         assert not weights.requires_grad
 
@@ -118,22 +118,10 @@ def test_what_makes_no_weights_is_refused(call, said):
         call(torch.ones(1, 2))
 
 
-def test_a_credit_of_ones_own_needs_an_entry_and_nothing_else():
-    b = batch(6)
-    estimators.CREDITS["own"] = lambda logp, mask, collision, power: (mask * logp.exp() ** power, {"own/power": power})
-    try:
-        found, metrics = estimators.credit_weights({"own": {"power": 2.0}, **PROXY}, b.logp, b.mask, b.logp)
-    finally:
-        del estimators.CREDITS["own"]
-    expected = (2 * b.logp).exp() * credit.gradient_adaptive(b.logp, b.mask, 0.7)
-    torch.testing.assert_close(found, expected)
-    assert metrics["own/power"] == 2.0 and len(metrics) == 3
-
-
 def test_a_batch_without_a_token_has_no_credit_to_report():
     b = batch(6)
     empty = replace(b, mask=torch.zeros_like(b.mask))
-    weights, metrics = estimators.credit_weights(
+    weights, metrics = credit.credit_weights(
         {**PROXY, "temporal_decay": {"gamma": 0.9, "schedule": "exponential", "normalize": "mean"}},
         empty.logp,
         empty.mask,

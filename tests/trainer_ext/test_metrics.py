@@ -48,6 +48,15 @@ def test_metrics_have_no_gradient_and_are_plain_numbers():
     assert all(type(value) is float for value in found.values())
 
 
+def test_the_explained_variance_of_a_known_case():
+    returns, values = torch.tensor([[1.0, 2.0], [6.0, 9.0]]), torch.tensor([[1.0, 1.0], [4.0, -9.0]])
+    mask = torch.tensor([[1, 1], [1, 0]])
+    # the returns 1, 2, 6 have the variance 14/3, and the errors 0, 1, 2 have 2/3
+    found = metrics.explained_variance(returns, values, mask)
+    assert found == {"critic/explained_variance": pytest.approx(1 - 2 / 14)}
+    assert metrics.explained_variance(torch.ones(2, 2), values, mask) == {}
+
+
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_histograms_count_every_token_once(kind):
     b = batch(5).to(kind)

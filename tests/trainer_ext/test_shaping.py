@@ -21,7 +21,7 @@ from verl.trainer.ppo.core_algos import (
 from tests.configuration import CONF, configuration
 from tests.trainer_ext.batches import BATCHES, Batch, batch
 from tests.trainer_ext.equations import grpo, raw
-from trainer_ext.methods import advantage, estimators
+from trainer_ext.methods import advantage
 
 ESTIMATORS = yaml.safe_load((CONF / "method" / "advantage" / "verl.yaml").read_text())["allowed"]["adv_estimator"][
     "enum"
@@ -67,8 +67,8 @@ def test_grpo_and_dr_grpo_are_verls_but_for_a_group_of_one(b):
     alone = torch.tensor([(b.group == g).sum() == 1 for g in b.group])[:, None]
     totals = rewards.sum(dim=1, keepdim=True) * counts
     for normalize in (True, False):
-        config = estimators.algorithm_config({"advantage": "grpo", "norm_adv_by_std_in_grpo": normalize})
-        ours, _ = estimators.advantages(config, b.rewards, b.mask, b.group)
+        config = advantage.algorithm_config({"advantage": "grpo", "norm_adv_by_std_in_grpo": normalize})
+        ours, _ = advantage.advantages(config, b.rewards, b.mask, b.group)
         verls, _ = compute_grpo_outcome_advantage(rewards, counts, index, norm_adv_by_std_in_grpo=normalize)
         torch.testing.assert_close(torch.where(alone, 0.0, ours), torch.where(alone, 0.0, verls))
         # verl has the reward itself as the advantage of a response without peers; nothing says that it was good
@@ -76,14 +76,18 @@ def test_grpo_and_dr_grpo_are_verls_but_for_a_group_of_one(b):
         assert not torch.where(alone, ours, 0.0).any()
 
 
+def gae_config(gamma: float, lam: float) -> AlgoConfig:
+    method = configuration("method=c0_ppo", f"method.gae_gamma={gamma}", f"method.gae_lambda={lam}")["method"]
+    return advantage.algorithm_config(method)
+
+
 def test_the_method_files_choose_the_estimators():
     plain, centred = (
-        estimators.algorithm_config(configuration(f"method={name}")["method"]) for name in ("c0_grpo", "dr_grpo")
+        advantage.algorithm_config(configuration(f"method={name}")["method"]) for name in ("c0_grpo", "dr_grpo")
     )
     assert plain.adv_estimator == centred.adv_estimator == "rlsweep_grpo"
     assert plain.norm_adv_by_std_in_grpo and not centred.norm_adv_by_std_in_grpo
-    critic = configuration("method=c0_ppo", "method.gae_gamma=0.9", "method.gae_lambda=0.8")["method"]
-    config = estimators.algorithm_config(critic)
+    config = gae_config(0.9, 0.8)
     assert (config.adv_estimator, config.gamma, config.lam) == ("gae", 0.9, 0.8)
 
 
@@ -105,16 +109,16 @@ def test_an_estimator_of_verls_gives_what_it_gives_in_verl(name, normalize):
     b = batch(7, rows=6, length=5)
     b = type(b)(**{**vars(b), "group": torch.tensor([3, 1, 3, 1, 1, 3])})
     rewards, counts, index = masked(b)
-    method = {"advantage": "verl", "adv_estimator": name, "norm_adv_by_std_in_grpo": normalize}
     config = AlgoConfig(adv_estimator=name, gamma=1.0, lam=1.0, norm_adv_by_std_in_grpo=normalize)
     expected = get_adv_estimator_fn(name)(
         token_level_rewards=rewards.clone(), response_mask=counts, index=index, config=config
     )
     rubbish = torch.where(b.mask, b.rewards, math.nan)
-    found = estimators.advantages(estimators.algorithm_config(method), rubbish, b.mask, b.group)
+    found = advantage.advantages(config, rubbish, b.mask, b.group)
     for ours, verls in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, verls * counts)
     assert found[0].abs().max() > 0.01
+    assert advantage.algorithm_config({"advantage": "verl", "adv_estimator": name}).adv_estimator == name
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
@@ -122,11 +126,11 @@ def test_an_estimator_of_verls_gives_what_it_gives_in_verl(name, normalize):
 def test_gae_is_verls(gamma, lam):
     b = batch(8)
     rewards, counts, _ = masked(b)
-    config = estimators.algorithm_config({"advantage": "gae", "gae_gamma": gamma, "gae_lambda": lam})
+    config = gae_config(gamma, lam)
     expected = compute_gae_advantage_return(rewards, b.logp * counts, counts, gamma, lam)
     rubbish = (torch.where(b.mask, x, math.nan) for x in (b.rewards, b.logp))
     for ours, verls in zip(
-        estimators.advantages(config, next(rubbish), b.mask, b.group, next(rubbish)), expected, strict=True
+        advantage.advantages(config, next(rubbish), b.mask, b.group, next(rubbish)), expected, strict=True
     ):
         torch.testing.assert_close(ours, verls * counts)
 
@@ -134,8 +138,8 @@ def test_gae_is_verls(gamma, lam):
 def test_gae_sums_discounted_errors_of_the_values_along_the_valid_tokens():
     b = batch(9)
     gamma, lam = 0.9, 0.8
-    config = estimators.algorithm_config({"advantage": "gae", "gae_gamma": gamma, "gae_lambda": lam})
-    _, returns = estimators.advantages(config, b.rewards, b.mask, b.group, b.logp)
+    config = gae_config(gamma, lam)
+    _, returns = advantage.advantages(config, b.rewards, b.mask, b.group, b.logp)
     for row, marks in enumerate(b.valid):
         later, following = 0.0, 0.0
         for t in reversed([t for t, m in enumerate(marks) if m]):

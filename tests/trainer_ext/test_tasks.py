@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from dataclasses import asdict
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from trainer_ext import tasks
 from trainer_ext.artifacts import build_once
 from trainer_ext.backends.in_process.initial_model import character_tokenizer
-from trainer_ext.health import Health
+from trainer_ext.health import Health, not_finite
 from trainer_ext.tasks import expression, gsm8k, sorting
 
 
@@ -85,11 +87,6 @@ def test_gsm8k_reads_a_local_file(tmp_path):
     assert rows[0].prompt.startswith("1 + 1?")
 
 
-def test_an_unknown_task_names_the_known_ones():
-    with pytest.raises(ValueError, match="expression, gsm8k, sorting"):
-        tasks.get("chess")
-
-
 tokenizer = character_tokenizer()
 
 
@@ -118,8 +115,7 @@ def test_health_counts_its_warnings_and_survives_a_checkpoint():
     health = Health()
     for _ in range(10):
         health.check({"actor/grad_norm": 1.0, "analysis/entropy_full_mean": 2.0, "analysis/reward_sum_std": 0.0})
-    other = Health()
-    other.load_state_dict(json.loads(json.dumps(health.state_dict())))
+    other = Health(**json.loads(json.dumps(asdict(health))))
     for _ in range(11):
         other.check({"analysis/reward_sum_std": 0.0})
     other.check({"actor/grad_norm": 101.0, "analysis/entropy_full_mean": 0.01})
@@ -132,8 +128,8 @@ def test_health_counts_its_warnings_and_survives_a_checkpoint():
         ("grad_norm above 100 times its running median", 1),
         ("reward std 0 for 20 steps", 2),
     ]
-    assert health.not_finite({"a": 1.0, "b": float("nan")}) == "b"
-    assert health.not_finite({"a": 1.0}) is None
+    assert not_finite({"a": 1.0, "b": float("nan")}) == "b"
+    assert not_finite({"a": 1.0}) is None
 
 
 def test_the_saved_tokenizer_takes_special_tokens_in_a_text_as_characters_too(tmp_path):
@@ -143,3 +139,11 @@ def test_the_saved_tokenizer_takes_special_tokens_in_a_text_as_characters_too(tm
     loaded = hf_tokenizer(str(tmp_path))
     assert loaded.encode("<eos>=") == tokenizer.encode("<eos>=") and len(loaded.encode("<eos>=")) == 6
     assert loaded.decode([loaded.eos_token_id, *loaded.encode("7")], skip_special_tokens=True) == "7"
+
+
+def test_a_demonstration_of_an_expression_has_the_right_form_and_may_be_any():
+    generator, row = random.Random(0), tasks.Row("7=", "7")
+    drawn = {expression.demonstration(row, generator, 1.0) for _ in range(60_000)}
+    assert len(drawn) == 10 * 2 * 10 * 2 * 10  # each one-digit operand and sign
+    assert all(re.fullmatch(r"\d[+-]\d[+-]\d", text) for text in drawn)
+    assert expression.compute_score("expression", expression.demonstration(row, generator, 0.0), "7") == 1.0

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainer_ext import registry
 from trainer_ext.methods.importance_weights import importance_weights, weight_metrics
 
 LOOPS = {
@@ -26,7 +27,9 @@ def test_weights_equal_a_loop_over_tokens(seed, treatment):
     logp, behaviour = (-torch.rand(3, 5, generator=generator, dtype=torch.float64) * 4 for _ in range(2))
     mask = torch.rand(3, 5, generator=generator) < 0.7
     mask[0, 0] = True
-    found = importance_weights(logp, behaviour.masked_fill(~mask, math.nan), mask, treatment, 0.5, 2.0)
+    bounds = {"weight_low": 0.5, "weight_high": 2.0} if treatment == "clipped" else {}
+    weigh = registry.weights.of({"weights": treatment, **bounds})
+    found = importance_weights(logp, behaviour.masked_fill(~mask, math.nan), mask, weigh)
     raw = [math.exp(float(logp[i, t] - behaviour[i, t])) for i in range(3) for t in range(5) if mask[i, t]]
     mean = sum(raw) / len(raw)
     expected = [LOOPS[treatment](w, mean) for w in raw]
@@ -43,5 +46,5 @@ def test_weights_equal_a_loop_over_tokens(seed, treatment):
 
 
 def test_an_unknown_treatment_is_refused():
-    with pytest.raises(ValueError, match="none, raw, clipped or normalized"):
-        importance_weights(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), "squared")
+    with pytest.raises(ValueError, match="there are clipped, none, normalized, raw"):
+        registry.weights.of({"weights": "squared"})

@@ -1,1 +1,77 @@
-"""Where verl runs: one folder a backend."""
+"""The backends, each a way to run verl: a folder here that passes tests/trainer_ext/test_backends.py."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from omegaconf import DictConfig, OmegaConf
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response of the policy to a prompt, its reward, and what it was checked against."""
+
+    prompt: str
+    response: str
+    reward: float
+    ground_truth: str
+
+
+class Backend(Protocol):
+    """One run's training. A step's result depends on the configuration and the step's number alone.
+
+    samples, tokens: drawn so far, restored by `load`; parameters: of the policy; peak_memory_bytes: held so far;
+    answers: of the newest step's evaluation, to the same prompts every time, or none.
+    """
+
+    @property
+    def samples(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def peak_memory_bytes(self) -> int: ...
+    @property
+    def answers(self) -> list[Answer]: ...
+
+    def step(self, step: int) -> dict[str, float]:
+        """Sample, score, update; the metrics of docs/metrics.md but for those that `train` measures.
+
+        FloatingPointError: the model's outputs are not numbers any more.
+        """
+
+    def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
+        """Name -> (edges, counts) over the newest step's tokens."""
+
+    def save(self, folder: Path, state: dict[str, Any]) -> None:
+        """Write a checkpoint, with `state` (JSON values)."""
+
+    def load(self, folder: Path) -> dict[str, Any]:
+        """Go on from a checkpoint as if the training had not stopped; returns its `state`."""
+
+
+def names() -> list[str]:
+    """The backends: the folders of this package."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
+
+
+def create(config: Mapping[str, Any], cache: Path) -> Backend:
+    """The backend that `trainer.backend` names, made by the function `create` of its folder.
+
+    cache: a folder for models and data that runs share. ValueError names a key whose value cannot work.
+    """
+    name = config["trainer"]["backend"]
+    if name not in names():
+        raise ValueError(f"trainer.backend={name!r} is unknown; there are {', '.join(names())}")
+    sections = {key: value for key, value in config.items() if key != "verl"}
+    plain = {
+        key: OmegaConf.to_container(v, resolve=True) if isinstance(v, DictConfig) else v for key, v in sections.items()
+    }
+    backend: Backend = importlib.import_module(f"{__name__}.{name}").create({**plain, "verl": config["verl"]}, cache)
+    return backend

@@ -1,1 +1,1 @@
-"""Methods as compositions of parts: pure tensor functions, registered with verl under verl's own signatures."""
+"""Methods as compositions of parts: pure functions over tensors."""

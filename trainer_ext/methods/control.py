@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_ext import registry
+
 #: Mean |logp - logp_ref| from which the KL-gated weight's warm-up counts: before any drift the weight is 0.
 GATE_START = 1e-3
 #: Share by which the smoothed reward must exceed its best to end a wait for a plateau.
@@ -21,30 +23,34 @@ RISE = 0.01
 SMOOTHING = 0.1
 
 
+@registry.control("dual")
 @dataclass(frozen=True)
 class DualSettings:
-    """Hyper-parameters; conf/method/control/dual.yaml documents each."""
+    """Hyper-parameters; conf/method/control/dual.yaml documents each and holds its default."""
 
-    gamma: float = 1.2
-    rho: float = 0.45
-    alpha_lambda: float = 0.02
-    beta_lr: float = 0.01
-    beta_init: float = 1e-3
-    target_kl: float = 0.05
-    warmup_steps: int = 10
-    weight: str = "entropy"
-    decay: str = "usage"
-    budget_floor: float = 0.1
-    usage_mix: float = 0.5
-    patience: int = 50
-    lambda_scale: str = "absolute"
+    gamma: float
+    rho: float
+    alpha_lambda: float
+    beta_lr: float
+    beta_init: float
+    target_kl: float
+    warmup_steps: int
+    weight: str
+    decay: str
+    budget_floor: float
+    usage_mix: float
+    patience: int
+    lambda_scale: str
+
+
+registry.control.declare("none")
 
 
 @dataclass(frozen=True)
 class DualStatistics:
-    """What a step's whole batch, at the policy that scored it, says to the controller."""
+    """Statistics of a step's whole batch, at the policy that scored it."""
 
-    weighted_entropy: float  # wH_per_token, nats, with the method's own weight
+    weighted_entropy: float  # wH_per_token, nats, with the weight of the method
     kl: float  # KL_per_token, nats
     reference_gap: float  # mean |logp - logp_ref|, nats
     reward_mean: float
@@ -141,7 +147,7 @@ class DualController:
         state, s = self._state, self.settings
         if s.weight == "kl_gated" and state.warm_steps == 0 and batch.reference_gap < GATE_START:
             return
-        if batch.weighted_entropy <= 0:  # every group agreed: it says nothing, and a budget of 0 could never be met
+        if batch.weighted_entropy <= 0:  # all groups agree: no information, and a budget of 0 could never be met
             return
         state.warm_steps += 1
         state.warm_sum += batch.weighted_entropy
@@ -193,9 +199,15 @@ class DualController:
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs to go on with the same numbers, as JSON values."""
+        """The state of the controller as JSON values."""
         return asdict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore a state of `state_dict`."""
         self._state = _State(**state)
+
+
+def controller(method: Mapping[str, Any], total_steps: int) -> DualController | None:
+    """The method's dual controller; None without control. ValueError: a hyper-parameter is missing."""
+    settings = registry.control.of(method)()
+    return None if settings is None else DualController(settings, total_steps)

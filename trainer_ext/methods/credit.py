@@ -6,11 +6,15 @@ Masks may have holes and empty rows; weights are 0 where the mask is false. Noth
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-#: Of `log_position`: how far the weight falls by the last token (exp(-2)), and how many tokens its start takes.
+from trainer_ext.registry import credit
+
+#: Of `log_position`: the logarithm of the last token's weight is -LOG_FALL; LOG_START scales positions, in tokens.
 LOG_FALL, LOG_START = 2.0, 10.0
 
 
@@ -25,15 +29,15 @@ def temporal_decay(mask: Tensor, gamma: float = 0.95, schedule: str = "exponenti
     if not 0 < gamma <= 1:
         raise ValueError(f"gamma={gamma}: the decay from token to token is above 0 and at most 1")
     valid = mask.bool()
-    place = (valid.cumsum(dim=1) - 1).clamp_min(0)
+    position = (valid.cumsum(dim=1) - 1).clamp_min(0)
     length = valid.sum(dim=1, keepdim=True)
     steps = torch.arange(mask.shape[1], dtype=torch.float64, device=mask.device)
     if schedule == "exponential":
-        weights = torch.pow(gamma, steps)[place]
+        weights = torch.pow(gamma, steps)[position]
     elif schedule == "log_position":
         fall = torch.log1p(steps / LOG_START)
         whole = fall[(length - 1).clamp_min(0)]
-        weights = torch.exp(-LOG_FALL * fall[place] / torch.where(whole > 0, whole, 1.0))
+        weights = torch.exp(-LOG_FALL * fall[position] / torch.where(whole > 0, whole, 1.0))
     else:
         raise ValueError(f"schedule={schedule!r}: exponential or log_position")
     weights = torch.where(valid, weights, 0.0)
@@ -54,7 +58,7 @@ def gradient_adaptive(logp: Tensor, mask: Tensor, tau: float = 1.0, logits: Tens
     """
     if logits is None:
         return softmax_weights(logp.detach().abs(), mask, tau)
-    # by rows, for the double precision of one response at a time
+    # row by row: only one response at a time is in double precision
     log_collision = torch.stack([_log_collision(row.detach().double()) for row in logits])
     return softmax_weights(score_norm(logp, log_collision.exp()).to(logp.dtype), mask, tau)
 
@@ -84,3 +88,48 @@ def softmax_weights(norms: Tensor, mask: Tensor, tau: float) -> Tensor:
 def _log_collision(logits: Tensor) -> Tensor:
     """log sum_v pi_v^2 of (T, V) logits."""
     return (2 * logits).logsumexp(dim=-1) - 2 * logits.logsumexp(dim=-1)
+
+
+@credit("gradient_adaptive")
+def _gradient_adaptive(
+    logp: Tensor, mask: Tensor, collision: Tensor, tau: float, norm: str
+) -> tuple[Tensor, dict[str, float]]:
+    norms = score_norm(logp, collision) if norm == "exact" else logp.detach().double().abs()
+    weights = softmax_weights(norms, mask, tau)
+    valid, metrics = mask.bool(), {}
+    if valid.any():
+        metrics = {
+            "gradient_adaptive/avg_gradient_norm": float(norms[valid].mean()),
+            "gradient_adaptive/weight_variance": float(weights[valid].var(unbiased=False)),
+        }
+    return weights.to(logp.dtype), metrics
+
+
+@credit("temporal_decay")
+def _temporal_decay(
+    logp: Tensor, mask: Tensor, collision: Tensor, gamma: float, schedule: str, normalize: str
+) -> tuple[Tensor, dict[str, float]]:
+    weights = temporal_decay(mask.double(), gamma, schedule, normalize)
+    order = mask.bool().cumsum(dim=1)  # a hole has the number of the token before it, but weight 0
+    length, metrics = order[:, -1:], {}
+    rows = int((length > 0).sum())
+    if rows:
+        metrics = {
+            "temporal_decay/weight_sum": float(weights.sum() / rows),
+            "temporal_decay/first_weight": float(weights[order == 1].sum() / rows),
+            "temporal_decay/last_weight": float(weights[order == length].sum() / rows),
+        }
+    return weights.to(logp.dtype), metrics
+
+
+def credit_weights(
+    chosen: Mapping[str, Mapping[str, Any]], logp: Tensor, mask: Tensor, collision: Tensor
+) -> tuple[Tensor, dict[str, float]]:
+    """The product of the chosen credits' weights, (B, T), and their metrics; ones where none is chosen."""
+    weights = torch.ones_like(logp)
+    metrics: dict[str, float] = {}
+    for choice in credit.each(chosen):  # sorted, because rounding depends on the order of a product
+        factor, reported = choice(logp, mask, collision)
+        weights = weights * factor
+        metrics |= reported
+    return weights, metrics

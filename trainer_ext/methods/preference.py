@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 
-def dpo(logp: Tensor, logp_ref: Tensor, mask: Tensor, beta: float = 0.1) -> tuple[Tensor, Tensor]:
+def dpo(logp: Tensor, logp_ref: Tensor, mask: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """Direct preference optimisation (Rafailov et al. 2023): loss and margin of each pair, (B / 2,).
 
     Rows are chosen and rejected in turn, all (B, T): -log sigmoid(margin), margin = beta times the difference of their

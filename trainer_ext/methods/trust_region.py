@@ -9,7 +9,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trainer_ext.registry import trust_region
 
+#: Values whose means over the tokens are reported, (B, T), by the name of the metric.
+Values = dict[str, Tensor]
+
+
+def _clip_metrics(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float, dual_clip: float) -> Values:
+    upper = (advantages > 0) & (ratio > 1 + clip_high)
+    lower = (advantages < 0) & ((ratio < 1 - clip_low) | (ratio > dual_clip))
+    return {"actor/clipfrac_upper": upper.float(), "actor/clipfrac_lower": lower.float()}
+
+
+def _asymmetric_metrics(ratio: Tensor, advantages: Tensor, clip_ratio_pos: float, clip_ratio_neg: float) -> Values:
+    positive, negative = advantages > 0, advantages < 0
+    return {
+        "actor/clipfrac_upper": (positive & (ratio > 1 + clip_ratio_pos)).float(),
+        "actor/clipfrac_lower": (negative & (ratio < 1 - clip_ratio_neg)).float(),
+        "asymmetric/pos_advantage_ratio": positive.float(),
+        "asymmetric/neg_advantage_ratio": negative.float(),
+    }
+
+
+def _gaussian_metrics(ratio: Tensor, advantages: Tensor, sigma: float, differentiable: bool) -> Values:
+    weight = trust_weight(ratio, sigma)
+    return {"ptrw/trust_weights_mean": weight, "ptrw/loss_mean": -weight * ratio * advantages}
+
+
+@trust_region("clip", metrics=_clip_metrics)
 def clip(
     ratio: Tensor,
     advantages: Tensor,
@@ -25,11 +52,13 @@ def clip(
     return torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
 
 
+@trust_region("none")
 def score(ratio: Tensor, advantages: Tensor) -> Tensor:
     """No trust region: -A log r, whose gradient is that of -A log pi whatever the ratio (Williams 1992, REINFORCE)."""
     return -advantages * ratio.log()
 
 
+@trust_region("asymmetric_clip", metrics=_asymmetric_metrics)
 def asymmetric_clip(
     ratio: Tensor, advantages: Tensor, clip_ratio_pos: float = 0.3, clip_ratio_neg: float = 0.1
 ) -> Tensor:
@@ -39,6 +68,7 @@ def asymmetric_clip(
     return torch.maximum(-advantages * ratio, -advantages * clipped)
 
 
+@trust_region("gaussian", metrics=_gaussian_metrics)
 def gaussian(ratio: Tensor, advantages: Tensor, sigma: float = 0.2, differentiable: bool = False) -> Tensor:
     """PTRW: -phi r A with trust weight phi = exp(-(r - 1)^2 / (2 sigma^2)).
 

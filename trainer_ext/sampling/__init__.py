@@ -1,1 +1,1 @@
-"""Optimal sampling: the geometric family between two policies, where to stand in it, and how to draw from it."""
+"""Optimal sampling: the geometric family between two policies, the choice of alpha, and sampling."""

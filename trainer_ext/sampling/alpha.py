@@ -1,10 +1,10 @@
-"""Where to stand in the geometric family: alpha for each pair of next-token distributions.
+"""The choice of alpha in the geometric family, for each pair of next-token distributions.
 
 With s = log p_theta - log p_t and log Z(a) = log sum_v p_theta^a p_t^(1-a): d/da log Z = E_{q_a}[s] and d2/da2 log Z =
 Var_{q_a}[s]. So KL(q||theta) = KL(q||t) at the root of E[s], the minimum of a convex function (the Chernoff point), and
 Newton's method on E[s] has its derivative for free from the same pass over the vocabulary.
 
-All from log-probabilities, never from p + eps. Rows are worked on in blocks that stay in the processor's cache.
+Everything is computed from log-probabilities, never from p + eps, in blocks of rows that fit the processor's cache.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainer_ext import registry
 from trainer_ext.sampling.geometric import log_geometric_mean
 from trainer_ext.sampling.roots import Flags, Indices, Numbers, find_root, taylor
 
 METHODS = ("fixed", "entropy", "kl_symmetry", "ess_balance", "snr_max")
+for _name in ("none", "entropy", "ess_balance", "snr_max"):
+    registry.alpha.declare(_name)
+registry.alpha.declare("fixed", "value", prefix="alpha_")
+registry.alpha.declare("kl_symmetry", "solver", optional=["iterations"])  # the iterations are those of bisection
 SOLVERS = ("newton", "bisection")
 #: Numbers in a block on a processor, where a few tensors of this size stay in its cache; and on a device, where they
 #: only have to be few beside the inputs.
@@ -31,7 +36,7 @@ LOWEST = -1e5
 LOG2_E = 1 / math.log(2)
 #: A variance of s that in float32 may be what underflow left of a larger one.
 UNSEEN = 1e-20
-#: Points of snr_max's first look at [0, 1], and golden-section steps around the best of them.
+#: Of snr_max: points of the grid on [0, 1], and golden-section steps around the best of them.
 GRID, GOLDEN = 33, 24
 #: Working memory that `_room` lends out, by name and type.
 _kept = threading.local()
@@ -39,11 +44,11 @@ _kept = threading.local()
 
 @dataclass(frozen=True)
 class AlphaSolution:
-    """What `solve` found, a number a row (...), and log_q (..., V), normalised.
+    """The result of `solve`: a number for each row (...), and log_q (..., V), normalised.
 
-    passes: int64, evaluations of the method's equation over the vocabulary. residual: what the method wants to be 0, at
-    alpha: E_q[s] in nats for kl_symmetry, log(ESS_theta/ESS_t) for ess_balance; 0 for methods without an equation.
-    degenerate: bool, no point has the wanted property, or the two have no token in common.
+    passes: int64, evaluations of the method's equation over the vocabulary. residual: the left side of that
+    equation at alpha: E_q[s] in nats for kl_symmetry, log(ESS_theta/ESS_t) for ess_balance; 0 without an equation.
+    degenerate: bool, no point has the required property, or the two have no token in common.
     """
 
     alpha: Tensor
@@ -82,26 +87,26 @@ def solve(
     theta, target, start, ref = _check(log_p_theta, log_p_t, method, solver, iterations, value, initial, log_p_ref)
     tol = max(tol or (1e-6 if theta.dtype == torch.float32 else 1e-12), 8 * torch.finfo(theta.dtype).eps)
     log_q = torch.empty_like(theta)
-    found: list[_Found] = []
+    solved: list[_Solved] = []
     step = max(1, (BLOCK if theta.device.type == "cpu" else DEVICE_BLOCK) // theta.shape[1])
     for first in range(0, len(theta), step):
         part = slice(first, first + step)
         s = torch.sub(theta[part], target[part], out=_room("s of a block", theta[part]))
         pair = _pair(theta[part], target[part], s, first)
         if method == "kl_symmetry":
-            one = _kl_newton(pair, start[part], tol) if solver == "newton" else _kl_bisection(pair, iterations)
+            block = _kl_newton(pair, start[part], tol) if solver == "newton" else _kl_bisection(pair, iterations)
         elif method == "ess_balance":
-            one = _ess_balance(pair, start[part], tol)
+            block = _ess_balance(pair, start[part], tol)
         elif method == "snr_max":
             assert ref is not None
-            one = _snr_max(pair, ref[part])
+            block = _snr_max(pair, ref[part])
         else:
-            one = _given(pair, _entropy(pair) if method == "entropy" else np.full(len(pair.s), value))
-        _write(pair, one, log_q[part])
-        found.append(one)
+            block = _given(pair, _entropy(pair) if method == "entropy" else np.full(len(pair.s), value))
+        _write(pair, block, log_q[part])
+        solved.append(block)
 
     def joined(name: str, kind: torch.dtype) -> Tensor:
-        values = np.concatenate([getattr(one, name) for one in found]) if found else np.empty(0)
+        values = np.concatenate([getattr(block, name) for block in solved]) if solved else np.empty(0)
         return torch.as_tensor(values, device=theta.device).to(kind).reshape(log_p_theta.shape[:-1])
 
     return AlphaSolution(
@@ -138,8 +143,8 @@ class _Pair:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """One block's result, a number a row. log_z None: not known yet. whole: alpha of 0 or 1 is p_t or p_theta whole."""
+class _Solved:
+    """The result of a block, a number for each row. whole: at alpha 0 or 1, q is p_t or p_theta with all tokens."""
 
     alpha: Numbers
     residual: Numbers
@@ -158,8 +163,8 @@ def _kind(x: Tensor) -> type[np.floating[Any]]:
 
 
 def _room(name: str, like: Tensor) -> Tensor:
-    """An empty tensor of this shape and type. On a processor its memory is kept for the next one of this name: fresh
-    memory costs more than the arithmetic done on it."""
+    """An empty tensor of this shape and type. On a processor its memory is reused by the next tensor of this name:
+    allocating costs more than the arithmetic."""
     size = like.numel()
     if like.device.type != "cpu" or size > 2 * BLOCK:
         return torch.empty_like(like)
@@ -227,16 +232,16 @@ def _some(pair: _Pair, rows: Indices) -> tuple[Tensor, Tensor]:
     return base, torch.index_select(pair.s, 0, at, out=_room("some of s", like))
 
 
-def _write(pair: _Pair, found: _Found, log_q: Tensor) -> None:
+def _write(pair: _Pair, solved: _Solved, log_q: Tensor) -> None:
     """log q of a block into its place."""
-    alpha = torch.as_tensor(found.alpha, dtype=log_q.dtype, device=log_q.device).unsqueeze(1)
+    alpha = torch.as_tensor(solved.alpha, dtype=log_q.dtype, device=log_q.device).unsqueeze(1)
     torch.addcmul(pair.base, alpha, pair.s, out=log_q)
-    if found.log_z is None:
+    if solved.log_z is None:
         log_z = log_q.logsumexp(dim=1, keepdim=True)
     else:
-        log_z = torch.as_tensor(found.log_z, dtype=log_q.dtype, device=log_q.device).unsqueeze(1)
+        log_z = torch.as_tensor(solved.log_z, dtype=log_q.dtype, device=log_q.device).unsqueeze(1)
     log_q -= log_z
-    apart = ~pair.common | (found.whole & ((found.alpha == 0) | (found.alpha == 1)))
+    apart = ~pair.common | (solved.whole & ((solved.alpha == 0) | (solved.alpha == 1)))
     if apart.any():
         at = torch.as_tensor(apart.nonzero()[0], device=log_q.device)
         log_q[at] = log_geometric_mean(pair.theta[at], pair.target[at], alpha[at, 0])[0]
@@ -245,14 +250,14 @@ def _write(pair: _Pair, found: _Found, log_q: Tensor) -> None:
 # ---------------------------------------------------------------- methods with an equation
 
 
-def _kl_newton(pair: _Pair, start: Numbers, tol: float, again: bool = True) -> _Found:
+def _kl_newton(pair: _Pair, start: Numbers, tol: float, again: bool = True) -> _Solved:
     seen = np.zeros((5, len(start)))
 
     def condition(at: Indices, a: Numbers) -> Numbers:
         moments = _moments(*_some(pair, at), a)
         moments[:, ~pair.common[at]] = 0.0
-        found = seen[:, at] = _cumulants(moments)
-        return found[1:]
+        cumulants = seen[:, at] = _cumulants(moments)
+        return cumulants[1:]
 
     root = find_root(
         condition,
@@ -264,7 +269,7 @@ def _kl_newton(pair: _Pair, start: Numbers, tol: float, again: bool = True) -> _
     )
     log_z = taylor(seen, root.d)
     # equal on their common tokens: every alpha is a root
-    found = _Found(
+    solved = _Solved(
         alpha=np.where((seen[1] == 0) & (seen[2] == 0), 0.5, root.alpha),
         residual=taylor(seen[1:], root.d),
         passes=root.passes,
@@ -279,13 +284,13 @@ def _kl_newton(pair: _Pair, start: Numbers, tol: float, again: bool = True) -> _
         if not again or not len(rows):
             continue
         better = _kl_newton(pair.double(rows, normalised), np.full(len(rows), 0.5), tol, again=not normalised)
-        found.alpha[rows], found.degenerate[rows] = better.alpha, better.degenerate & pair.masked[rows]
-        log_z[rows], found.residual[rows] = _moments(*_some(pair, rows), better.alpha, 1)
-        found.passes[rows] += better.passes + 1
-    return found
+        solved.alpha[rows], solved.degenerate[rows] = better.alpha, better.degenerate & pair.masked[rows]
+        log_z[rows], solved.residual[rows] = _moments(*_some(pair, rows), better.alpha, 1)
+        solved.passes[rows] += better.passes + 1
+    return solved
 
 
-def _kl_bisection(pair: _Pair, iterations: int) -> _Found:
+def _kl_bisection(pair: _Pair, iterations: int) -> _Solved:
     rows = len(pair.s)
     low, high = np.zeros(rows), np.ones(rows)
     for _ in range(iterations):
@@ -303,10 +308,10 @@ def _kl_bisection(pair: _Pair, iterations: int) -> _Found:
         edge = np.where(end, edge, alpha)
         log_z, residual = _moments(pair.base, pair.s, edge, powers=1)
     residual, log_z = np.where(pair.common, residual, 0.0), np.where(pair.common, log_z, 0.0)
-    return _Found(edge, residual, np.full(rows, float(iterations)), end | ~pair.common, log_z)
+    return _Solved(edge, residual, np.full(rows, float(iterations)), end | ~pair.common, log_z)
 
 
-def _ess_balance(pair: _Pair, start: Numbers, tol: float) -> _Found:
+def _ess_balance(pair: _Pair, start: Numbers, tol: float) -> _Solved:
     """log(ESS_theta / ESS_t) = log Z(-a) - log Z(2 - a), with Z continued beyond [0, 1]: it rises with a.
 
     In double precision: for close policies both terms are far below float32's rounding of Z = 1.
@@ -321,22 +326,22 @@ def _ess_balance(pair: _Pair, start: Numbers, tol: float) -> _Found:
         for moments in (below, above):
             moments[:, ~common[at]] = 0.0
         below, above = _cumulants(below), _cumulants(above)
-        found = np.stack([below[0] - above[0], above[1] - below[1], below[2] - above[2], above[3] - below[3]])
-        seen[:, at] = found
-        return found
+        derivatives = np.stack([below[0] - above[0], above[1] - below[1], below[2] - above[2], above[3] - below[3]])
+        seen[:, at] = derivatives
+        return derivatives
 
     root = find_root(condition, np.where(common, start, 0.5), pair.largest, pair.masked, tol, np.float64)
     alpha = np.where((seen[0] == 0) & (seen[1] == 0), 0.5, root.alpha).astype(kind).astype(np.float64)
     residual = taylor(seen, alpha - (root.alpha - root.d))
-    return _Found(alpha, residual, 2 * root.passes, (root.end & pair.masked) | ~common)
+    return _Solved(alpha, residual, 2 * root.passes, (root.end & pair.masked) | ~common)
 
 
 # ---------------------------------------------------------------- methods without an equation
 
 
-def _given(pair: _Pair, alpha: Numbers) -> _Found:
+def _given(pair: _Pair, alpha: Numbers) -> _Solved:
     nothing = np.zeros(len(alpha))
-    return _Found(np.where(pair.common, alpha, 0.5), nothing, nothing, ~pair.common, whole=True)
+    return _Solved(np.where(pair.common, alpha, 0.5), nothing, nothing, ~pair.common, whole=True)
 
 
 def _entropy(pair: _Pair) -> Numbers:
@@ -346,7 +351,7 @@ def _entropy(pair: _Pair) -> Numbers:
     return np.where(total > 0, theta / np.where(total > 0, total, 1.0), 0.5)
 
 
-def _snr_max(pair: _Pair, ref: Tensor) -> _Found:
+def _snr_max(pair: _Pair, ref: Tensor) -> _Solved:
     """argmax of |Phi1| / sqrt(Phi2) on a grid, then by golden section around its best point.
 
     Phi1 = sum (p_t - p_theta) w r, Phi2 = Var_theta[w r], w = p_theta / q_a, r = log p_t - log p_ref. Tokens that
@@ -367,7 +372,7 @@ def _snr_max(pair: _Pair, ref: Tensor) -> _Found:
         signal = (change * log_w.exp() * reward).sum(dim=1)
         mean = ((theta + log_w).exp() * reward).sum(dim=1)
         variance = ((theta + 2 * log_w).exp() * reward**2).sum(dim=1) - mean**2
-        # rounding leaves a little of a variance of 0
+        # a variance below this is rounding
         known = variance > 1e-12 * mean**2
         return np.nan_to_num(_numbers(torch.where(known, signal**2 / variance, 0.0)), posinf=0.0)
 
@@ -382,11 +387,11 @@ def _snr_max(pair: _Pair, ref: Tensor) -> _Found:
         climb = height(left) < height(right)
         low, high = np.where(climb, left, low), np.where(climb, high, right)
     middle = (low + high) / 2
-    # golden section never looks at an end; the grid did
+    # golden section never evaluates an end of [0, 1]; the grid does
     alpha = np.where(height(middle) >= heights.max(axis=0), middle, grid[best])
     flat = heights.max(axis=0) <= 0
-    found = _given(pair, np.where(flat, 0.5, alpha))
-    return replace(found, passes=np.full(rows, float(evaluations)), degenerate=found.degenerate | flat)
+    given = _given(pair, np.where(flat, 0.5, alpha))
+    return replace(given, passes=np.full(rows, float(evaluations)), degenerate=given.degenerate | flat)
 
 
 # ---------------------------------------------------------------- checks

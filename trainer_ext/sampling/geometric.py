@@ -19,7 +19,7 @@ def log_geometric_mean(log_p_theta: Tensor, log_p_t: Tensor, alpha: Tensor | flo
     """
     a = torch.as_tensor(alpha, dtype=log_p_theta.dtype, device=log_p_theta.device).unsqueeze(-1)
     a = a.expand(*log_p_theta.shape[:-1], 1)
-    # 0 * -inf is no number: a distribution of weight 0 is left out
+    # 0 * -inf is NaN: a distribution of weight 0 is left out
     weighted = torch.where(a > 0, a * log_p_theta, 0.0) + torch.where(a < 1, (1 - a) * log_p_t, 0.0)
     log_z = weighted.logsumexp(dim=-1, keepdim=True)
     if not bool((log_z == -math.inf).any()):

@@ -1,4 +1,4 @@
-"""What the next token is drawn from: the policy, the target, or a point of the geometric family between them.
+"""The distributions to draw the next token from: policy, target, or a point of the geometric family between them.
 
 A proposal takes the log-probabilities (rows, V) of the policy and, for all but the first, of the target, and which rows
 (rows,) still grow; it gives those to draw from.
@@ -12,10 +12,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from trainer_ext import registry
 from trainer_ext.sampling import alpha
 from trainer_ext.sampling.geometric import effective_sample_size
 
 Proposal = Callable[[Sequence[Tensor], Tensor], Tensor]
+
+for _name in ("policy", "target", "rejection"):
+    registry.sampler.declare(_name)
+registry.sampler.declare("geometric", "temperature")
 
 
 def from_policy(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
@@ -32,42 +37,33 @@ def from_target(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
 class FromGeometric:
     """q_alpha, tempered, with alpha solved at each position; remembers what it saw of the positions that count.
 
-    method, solver, iterations, value: as of `alpha.solve`, whose reference is the third of the log-probabilities.
-    temperature: draws are from q^(1/T), normalised. Newton starts at the token before's alpha.
+    rule: a choice of the part `alpha`; its reference is the third of the log-probabilities. temperature: draws are from
+    q^(1/T), normalised. Newton starts at the token before's alpha.
     """
 
-    method: str = "kl_symmetry"
-    solver: str = "newton"
-    iterations: int = 20
-    value: float | None = None
-    temperature: float = 1.0
+    rule: registry.Choice
+    temperature: float
     _seen: list[Tensor] = field(default_factory=list)
     _last: Tensor | None = None
 
     def __call__(self, log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
         theta, target = log_probs[0], log_probs[1]
-        reference = log_probs[2] if self.method == "snr_max" else None
-        found = alpha.solve(
-            theta,
-            target,
-            self.method,
-            self.solver,
-            self.iterations,
-            initial=self._last if self._last is not None and self._last.shape == theta.shape[:1] else None,
-            value=self.value,
-            log_p_ref=reference,
+        initial = self._last if self._last is not None and self._last.shape == theta.shape[:1] else None
+        reference = log_probs[2] if self.rule.name == "snr_max" else None
+        solution = alpha.solve(
+            theta, target, self.rule.name, initial=initial, log_p_ref=reference, **self.rule.settings
         )
-        self._last = found.alpha
-        log_q = found.log_q
+        self._last = solution.alpha
+        log_q = solution.log_q
         if self.temperature != 1.0:
             log_q = (log_q / self.temperature).log_softmax(dim=-1)
         ess = [effective_sample_size(p, log_q) for p in (theta, target)]
-        columns = [found.alpha, *ess, found.passes, found.residual.abs(), found.degenerate]
+        columns = [solution.alpha, *ess, solution.passes, solution.residual.abs(), solution.degenerate]
         self._seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
         return log_q
 
     def keep(self, which: Tensor) -> None:
-        """Of the positions last seen only `which` count, (positions,) bool: those that a token was drawn at."""
+        """Of the positions of the last call count only `which`, (positions,) bool."""
         self._seen[-1] = self._seen[-1][which]
 
     @property

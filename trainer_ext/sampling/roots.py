@@ -34,7 +34,7 @@ def taylor(derivatives: Numbers, d: Numbers) -> Numbers:
     """Value at a distance d of a function with these derivatives, the first of them its value."""
     total: Numbers = derivatives[0].copy()
     term = np.ones_like(d)
-    moved = d != 0  # 0 * inf is no number
+    moved = d != 0  # 0 * inf is NaN
     for n, derivative in enumerate(derivatives[1:], start=1):
         term = term * d / n
         total[moved] += (derivative * term)[moved]
@@ -60,7 +60,7 @@ def find_root(
     """
     at = start.astype(kind).astype(np.float64)  # the points that a pass can evaluate
     rows, rounding = len(at), float(np.finfo(kind).eps)
-    # an end of the bracket outside [0, 1] has not been looked at
+    # an end of the bracket outside [0, 1] has not been evaluated
     low, high, last = np.full(rows, -1.0), np.full(rows, 2.0), np.ones(rows)
     alpha, passes = at.copy(), np.zeros(rows)
     end, strayed = np.zeros(rows, dtype=bool), straight_to_end.copy()

@@ -49,10 +49,10 @@ def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, generator: torch.Generat
             raise ValueError(f"{name} is {tuple(x.shape)}: {shape} is needed beside a draft of {(rows, k)}")
         _refuse(x.isnan(), f"{name}: row {{}} holds NaN")
     _refuse((draft < 0) | (draft >= words), f"draft: row {{}} holds a token outside the vocabulary of {words}")
-    place = draft.unsqueeze(-1)
-    drawn = log_p.gather(-1, place)[..., 0]
+    index = draft.unsqueeze(-1)
+    drawn = log_p.gather(-1, index)[..., 0]
     _refuse(drawn == -math.inf, "draft: row {} holds a token that log_p excludes: draw it from p")
-    chance = log_q[:, :k].gather(-1, place)[..., 0] - drawn
+    chance = log_q[:, :k].gather(-1, index)[..., 0] - drawn
     uniform = torch.rand(rows, k, generator=generator, device=draft.device, dtype=torch.float64)
     kept = uniform.log() < chance
     accepted = kept.long().cumprod(dim=1).sum(dim=1)

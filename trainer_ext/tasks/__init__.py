@@ -1,10 +1,13 @@
 """Tasks: prompts, demonstrations where there are any, and rewards.
 
-A task is a module here with `rows(task) -> list[Row]` and verl's `compute_score(data_source, solution_str,
-ground_truth, extra_info=None) -> float`; one whose embedded model is started by SFT also has
-`demonstration(row, generator, random_fraction) -> str`, one with pairs for DPO
-`preference(ground_truth, generator) -> (chosen, rejected)`, and one that reads local files
-`files(task) -> list[Path]`, so that their content counts. Adding one takes this module and a file in conf/task.
+A task is a module, here or of another installed package, with these functions; `task` is the section of conf/task:
+
+    @task("mine")
+    rows(task) -> list[Row]
+    compute_score(data_source, solution_str, ground_truth, extra_info=None) -> float    # verl's signature
+    demonstration(row, generator, random_fraction) -> str   # if an embedded model is to be taught it before training
+    preference(ground_truth, generator) -> (chosen, rejected)   # if it has pairs for DPO
+    files(task) -> list[Path]   # if it reads local files, whose content then counts
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import pkgutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +27,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainer_ext.artifacts import build_once
+from trainer_ext.registry import Part
+
+#: Decorator of a task's function `rows`; the module that it stands in is the task.
+task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
 
 
 @dataclass(frozen=True)
@@ -34,32 +43,39 @@ class Row:
 
 def get(name: str) -> ModuleType:
     """The task's module. ValueError names the tasks that there are."""
-    names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_"))
-    if name not in names:
-        raise ValueError(f"task.name={name!r} is unknown; there are {', '.join(names)}")
-    return importlib.import_module(f"trainer_ext.tasks.{name}")
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return sys.modules[task.get(name).function.__module__]
 
 
-def prepare(task: Mapping[str, Any], cache: Path) -> Path:
-    """The task's training prompts as a Parquet file with verl's columns, made once and kept by content."""
-    module = get(task["name"])
-    settings = {k: v for k, v in task.items() if k != "warm_start"}
-    files = [Path(__file__), Path(module.__file__ or ""), *getattr(module, "files", lambda _: [])(task)]
+def source(name: str) -> Path:
+    """The file of a task's module."""
+    return Path(get(name).__file__ or "")
+
+
+def prepare(section: Mapping[str, Any], cache: Path) -> Path:
+    """A task's training prompts as a Parquet file with verl's columns, made once and kept by content.
+
+    section: the configuration's section `task`.
+    """
+    name = section["name"]
+    module = get(name)
+    settings = {k: v for k, v in section.items() if k != "warm_start"}
+    files = [Path(__file__), source(name), *getattr(module, "files", lambda _: [])(section)]
     sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
     def build(folder: Path) -> None:
-        rows = module.rows(task)
         table = pa.Table.from_pylist(
             [
                 {
-                    "data_source": task["name"],
+                    "data_source": name,
                     "prompt": [{"role": "user", "content": row.prompt}],
-                    "ability": task["name"],
+                    "ability": name,
                     "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
                     "extra_info": {"index": index, "split": "train"},
                 }
-                for index, row in enumerate(rows)
+                for index, row in enumerate(module.rows(section))
             ]
         )
         pq.write_table(table, folder / "train.parquet")

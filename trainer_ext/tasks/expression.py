@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_ext.tasks import Row
+from trainer_ext.tasks import Row, task
 
 _NUMBERS = range(5, 25)
 _FORM = re.compile(r"(\d)([+-])(\d)([+-])(\d)")
@@ -32,6 +32,7 @@ _ALL = _expressions()
 _SOLUTIONS = {n: [e for e in _ALL if _value(e) == n] for n in _NUMBERS}
 
 
+@task("expression")
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """`task.train_prompts` numbers, drawn uniformly with a fixed seed."""
     generator = random.Random(0)

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.tasks import Row
+from trainer_ext.tasks import Row, task
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 
 
+@task("gsm8k")
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """The training split of `task.train_path`: a hub name, or a local .jsonl or .parquet with question and answer."""
     import datasets
@@ -23,13 +24,13 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
         table = datasets.load_dataset(kind, data_files=str(local[0]), split="train")
     else:
         table = datasets.load_dataset(task["train_path"], "main", split="train")
-    found = []
-    for number, row in enumerate(table, 1):
+    rows = []
+    for line, row in enumerate(table, 1):
         answer = _last_number(row["answer"])
         if answer is None:
-            raise ValueError(f"{task['train_path']}: row {number} has no number in its answer {row['answer']!r}")
-        found.append(Row(f"{row['question']} {_INSTRUCTION}", answer))
-    return found
+            raise ValueError(f"{task['train_path']}: row {line} has no number in its answer {row['answer']!r}")
+        rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer))
+    return rows
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:
@@ -45,5 +46,5 @@ def _last_number(text: str) -> str | None:
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """1.0 when the last number of the response equals the answer, else 0.0."""
-    found = _last_number(solution_str)
-    return float(found is not None and float(found) == float(ground_truth))
+    number = _last_number(solution_str)
+    return float(number is not None and float(number) == float(ground_truth))

@@ -6,11 +6,12 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_ext.tasks import Row
+from trainer_ext.tasks import Row, task
 
 _DIGITS = 8
 
 
+@task("sorting")
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """`task.train_prompts` strings of digits, drawn uniformly with a fixed seed."""
     generator = random.Random(0)

@@ -1,4 +1,4 @@
-"""Which running runs must stop: those over their time or their memory, and the newest when the machine's runs short."""
+"""Which running runs must stop: those over their time or memory limit, and one if the machine is short of memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.run import lifecycle
+from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local.memory import GB
 
 
@@ -14,8 +14,8 @@ from launcher.schedulers.local.memory import GB
 class Limits:
     """Seconds and GB (10^9 bytes); None is without limit.
 
-    limit_s: one attempt's time. grace_s: from the request to stop to the kill. memory_gb: one run's memory.
-    reserve_gb: what stays free on the machine.
+    limit_s: of one attempt. grace_s: between the request to stop and the kill. memory_gb: of one run. reserve_gb: what
+    stays free on the machine.
     """
 
     limit_s: float | None = None
@@ -31,11 +31,11 @@ def limits(cluster: Mapping[str, Any]) -> Limits:
 
 @dataclass(frozen=True)
 class Job:
-    """A running run: for how many seconds, with how many bytes, and whether it was asked to stop already."""
+    """A running run: for how many seconds, with how many bytes, and whether it was already asked to stop."""
 
     name: int
     seconds: float
-    held: int
+    memory: int
     asked: bool
 
 
@@ -44,35 +44,36 @@ class Verdict:
     """A job that must stop, and why."""
 
     name: int
-    kind: str
-    cause: str
+    failure_kind: FailureKind
+    message: str
 
 
 def judge(jobs: Sequence[Job], available: int, limits: Limits) -> list[Verdict]:
-    """Who must stop now. `available`: bytes left on the machine. Jobs asked before are not asked again.
+    """The jobs that must stop now, without those that were asked before. `available`: bytes left on the machine.
 
-    While one that was asked is on its way out, nobody else is asked for the machine's sake. The only run of a machine
-    that is short of memory does not fit; one of several waits for room.
+    If the machine is short of memory, one run is asked, and no other until it has ended: the newest of several, which
+    then waits for room. A run that is alone on the machine does not fit, and fails.
     """
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     for job in jobs:
         if job.asked:
             continue
         if limits.limit_s is not None and job.seconds > limits.limit_s:
-            found.append(Verdict(job.name, lifecycle.TIME_OUT, f"over the limit of {limits.limit_s:g} s an attempt"))
-        elif limits.memory_gb is not None and job.held > limits.memory_gb * GB:
-            cause = f"holds {job.held / GB:.2f} GB of the {limits.memory_gb:g} GB that a run may"
-            found.append(Verdict(job.name, lifecycle.OUT_OF_MEMORY, cause))
-    leaving = bool(found) or any(job.asked for job in jobs)
-    if jobs and not leaving and available < limits.reserve_gb * GB:
+            message = f"over the limit of {limits.limit_s:g} s an attempt"
+            verdicts.append(Verdict(job.name, FailureKind.TIME_OUT, message))
+        elif limits.memory_gb is not None and job.memory > limits.memory_gb * GB:
+            message = f"holds {job.memory / GB:.2f} GB; the limit is {limits.memory_gb:g} GB a run"
+            verdicts.append(Verdict(job.name, FailureKind.OUT_OF_MEMORY, message))
+    stopping = bool(verdicts) or any(job.asked for job in jobs)
+    if jobs and not stopping and available < limits.reserve_gb * GB:
         newest = min(jobs, key=lambda job: job.seconds)
-        kind = lifecycle.OUT_OF_MEMORY if len(jobs) == 1 else lifecycle.PREEMPTED
-        cause = f"the machine has {available / GB:.2f} GB left; {limits.reserve_gb:g} GB stay free"
-        found.append(Verdict(newest.name, kind, cause))
-    return found
+        kind = FailureKind.OUT_OF_MEMORY if len(jobs) == 1 else FailureKind.PREEMPTED
+        message = f"the machine has {available / GB:.2f} GB left; {limits.reserve_gb:g} GB stay free"
+        verdicts.append(Verdict(newest.name, kind, message))
+    return verdicts
 
 
 def has_room(running: int, available: int, limits: Limits) -> bool:
-    """Whether one more run fits into the machine's memory; the first one always does."""
-    wanted = (limits.memory_gb or 0.0) + limits.reserve_gb
-    return running == 0 or available >= wanted * GB
+    """Whether one more run fits into the machine's memory. The first run is always tried."""
+    needed = (limits.memory_gb or 0.0) + limits.reserve_gb
+    return running == 0 or available >= needed * GB

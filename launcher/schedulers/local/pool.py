@@ -1,8 +1,7 @@
-"""This machine: a pool of warm worker processes.
+"""A pool of warm worker processes on this machine.
 
-A fork server imports torch and verl once; every run is a fork of it, and starts in milliseconds instead of the 6 to 10
-seconds that the imports take. One run a core by default, or one a device, each with one thread: more threads make small
-models slower, and sums come out differently with their number.
+A fork server imports torch and verl once. Every run is a fork of it, and starts in milliseconds instead of the 6 to 10
+seconds that the imports take. By default there is one run a core, or one a device, each with one thread.
 """
 
 from __future__ import annotations
@@ -13,21 +12,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
+from launcher.project import ONE_THREAD, python_path
 from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
+from launcher.run.records import Claim
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.limits import Job, Limits, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.worker import warm, worker
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 _GUARD_EVERY_S = 1.0
 
@@ -45,22 +45,23 @@ def visible_devices(environment: Mapping[str, str] | None = None) -> list[str]:
     return [str(index) for index in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
 
 
-def slots(wanted: int | None, devices: int, visible: Sequence[str]) -> list[str | None]:
-    """What each slot sees as CUDA_VISIBLE_DEVICES; None leaves it alone.
+def slots(count: int | None, devices: int, visible: Sequence[str]) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each slot; None leaves it as it is.
 
-    wanted: how many slots, or None for as many as fit. devices: how many a run asks for; 0 or too few visible: a core.
+    count: how many slots, or None for as many as fit. devices: how many a run needs. If that is 0, or more than are
+    visible, there is one slot a core.
     """
     sets = [",".join(visible[at : at + devices]) for at in range(0, len(visible) - devices + 1, devices or 1)]
     if devices == 0 or not sets:
-        return [None] * (wanted or cores())
-    return [sets[slot % len(sets)] for slot in range(wanted or len(sets))]
+        return [None] * (count or cores())
+    return [sets[slot % len(sets)] for slot in range(count or len(sets))]
 
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Processes started here do not import this program's main module again, as multiprocessing has them do.
+    """Keep multiprocessing from importing this program's main module again in the processes started in the block.
 
-    A run needs nothing of it, and with Hydra it takes longer than all the rest of a start.
+    A run does not need it, and with Hydra that import takes longer than the rest of a start.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -80,9 +81,19 @@ class _Running:
     since: float
     asked: float | None = None
 
+    def ask(self) -> None:
+        """Ask it to stop."""
+        self.asked = self.asked or time.monotonic()
+        self.process.terminate()
+
+    def claim(self) -> Claim | None:
+        """Its claim on the run; None before it has started, and after it has ended."""
+        owner = claim.read_claim(self.folder)
+        return owner if owner is not None and owner.pid == self.process.pid else None
+
 
 class Pool:
-    """A scheduler over forks of one warm server. One pool a process: the server's modules are fixed when it starts."""
+    """A scheduler over forks of one warm server. A process can have one pool: its server imports its modules once."""
 
     def __init__(
         self,
@@ -91,17 +102,16 @@ class Pool:
         train: str = worker.TRAIN,
         launch: Launch | None = None,
         limits: Limits | None = None,
-        gone: worker.Gone = worker.launcher_gone,
+        orphaned: Callable[[], worker.Reason] = worker.launcher_gone,
     ) -> None:
         self._slots = list(slots)
         self._train = train
         self._launch = launch
         self._limits = limits or Limits()
-        self._gone = gone
+        self._orphaned = orphaned
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
-        for name in _THREADS:
-            os.environ[name] = "1"
+        os.environ.update(ONE_THREAD)
         modules = (
             "launcher.worker.worker",
             "launcher.config.verl_tree",
@@ -110,13 +120,11 @@ class Pool:
             train.partition(":")[0],
         )
         os.environ[warm.MODULES] = ",".join(modules)
-        # The server starts with an import path of its own: without the root it would find neither launcher nor
-        # trainer_ext.
-        paths = [str(root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+        # The server has an import path of its own, which must contain launcher and trainer_ext.
+        os.environ["PYTHONPATH"] = python_path(root)
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["launcher.worker.warm"])
-        # Returns at once; the imports go on in the server while this process plans and freezes.
+        # This returns at once. The server imports while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
 
         ensure_running()
@@ -126,12 +134,12 @@ class Pool:
         free = len(self._slots) - len(self._running)
         return free if free and has_room(len(self._running), memory.available(), self._limits) else 0
 
-    def submit(self, folder: Path, job: str) -> None:
+    def submit(self, folder: Path, launch_id: str) -> None:
         """Fork a worker for a run; the first call waits until the server has imported its modules."""
-        slot = min(set(range(len(self._slots))) - {one.slot for one in self._running.values()})
+        slot = min(set(range(len(self._slots))) - {running.slot for running in self._running.values()})
         process = self._context.Process(
             target=_work,
-            args=(folder, self._train, self._launch, job, self._slots[slot], self._gone),
+            args=(folder, self._train, self._launch, launch_id, self._slots[slot], self._orphaned),
             name=folder.name,
         )
         try:
@@ -144,103 +152,104 @@ class Pool:
         self._running[process.sentinel] = _Running(process, folder, slot, time.monotonic())
 
     def poll(self, timeout: float) -> Sequence[Ended]:
-        """Workers that ended since the last call; those over a limit are asked to stop, or killed."""
+        """Workers that ended since the last call. Those over a limit are asked to stop, and later killed."""
         self._guard()
         ready = multiprocessing.connection.wait(list(self._running), timeout)
         ended: list[Ended] = []
         for sentinel in ready:
             assert isinstance(sentinel, int)
-            one = self._running.pop(sentinel)
-            one.process.join()
-            _end_group(one.process)
-            ended.append(Ended(one.folder, one.process.exitcode))
-            one.process.close()
+            running = self._running.pop(sentinel)
+            running.process.join()
+            _end_group(running.process)
+            ended.append(Ended(running.folder, running.process.exitcode))
+            running.process.close()
         return ended
 
     def withdraw(self) -> int:
-        """None: a worker begins at once."""
+        """None: a worker starts at once."""
         return 0
 
     def cancel(self, kill: bool = False) -> None:
-        """SIGTERM (checkpoint and stop) or SIGKILL to every worker."""
-        for one in self._running.values():
+        """SIGTERM (save a checkpoint and stop) or SIGKILL to every worker."""
+        for running in self._running.values():
             if kill:
-                one.process.kill()
+                running.process.kill()
             else:
-                self._ask(one)
+                running.ask()
 
     def close(self) -> None:
         """Ask the remaining workers to stop, wait for them, and kill those that do not."""
         self.cancel()
-        for one in self._running.values():
-            one.process.join(self._limits.grace_s)
-            if one.process.is_alive():
-                one.process.kill()
-                one.process.join()
-            _end_group(one.process)
+        for running in self._running.values():
+            running.process.join(self._limits.grace_s)
+            if running.process.is_alive():
+                running.process.kill()
+                running.process.join()
+            _end_group(running.process)
         self._running.clear()
 
-    def _ask(self, one: _Running) -> None:
-        one.asked = one.asked or time.monotonic()
-        one.process.terminate()
-
     def _guard(self) -> None:
-        """Now and then: hold the runs to their limits, and pass on what others have asked of them."""
+        """Every second: apply the limits to the runs, and notice requests of others to stop one."""
         now = time.monotonic()
         if now < self._next_guard:
             return
         self._next_guard = now + _GUARD_EVERY_S
-        limits = self._limits
-        for one in self._running.values():
-            if one.asked is None and (one.folder / stop_request.NAME).exists() and self._is_asked(one):
-                self._ask(one)
-            if one.asked is not None and now - one.asked > limits.grace_s:
-                one.process.kill()
+        for running in self._running.values():
+            if running.asked is None and (running.folder / stop_request.NAME).exists():
+                owner = running.claim()
+                if owner is not None and stop_request.find(running.folder, owner) is not None:
+                    running.ask()
+            if running.asked is not None and now - running.asked > self._limits.grace_s:
+                running.process.kill()
+        measured = self._limits.memory_gb is not None
         jobs = [
-            Job(sentinel, now - one.since, self._held(one), one.asked is not None)
-            for sentinel, one in self._running.items()
+            Job(
+                sentinel,
+                now - running.since,
+                memory.held(running.process.pid or 0) if measured else 0,
+                running.asked is not None,
+            )
+            for sentinel, running in self._running.items()
         ]
-        for verdict in judge(jobs, memory.available(), limits):
-            one = self._running[verdict.name]
-            owner = claim.read_claim(one.folder)
-            if owner is None or owner.pid != one.process.pid:
-                continue  # not begun yet, or over
-            with suppress(claim.Locked):  # the next look asks again
-                with claim.locked(one.folder, claim.PATIENCE_S):
-                    stop_request.ask(one.folder, owner, verdict.kind, verdict.cause)
-                self._ask(one)
-
-    def _held(self, one: _Running) -> int:
-        """The run's memory; not looked up where nothing depends on it."""
-        return memory.held(one.process.pid or 0) if self._limits.memory_gb is not None else 0
-
-    def _is_asked(self, one: _Running) -> bool:
-        owner = claim.read_claim(one.folder)
-        return (
-            owner is not None
-            and owner.pid == one.process.pid
-            and stop_request.asked(one.folder, owner.token) is not None
-        )
+        for verdict in judge(jobs, memory.available(), self._limits):
+            running = self._running[verdict.name]
+            owner = running.claim()
+            if owner is None:
+                continue  # it has not started yet, or has ended
+            with suppress(claim.Locked):  # tried again after the next second
+                with claim.locked(running.folder, claim.PATIENCE_S):
+                    stop_request.ask(running.folder, owner, verdict.failure_kind, verdict.message)
+                running.ask()
 
 
 def _end_group(process: ForkServerProcess) -> None:
-    """Kill what a worker left running: it leads a group of its own. One whose server died lives on, and keeps it."""
+    """Kill the processes that a worker left in its group.
+
+    A worker whose server died is still running; it keeps them.
+    """
     assert process.pid
     if claim.process_start(process.pid) is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _work(folder: Path, train: str, launch: Launch | None, job: str, devices: str | None, gone: worker.Gone) -> None:
+def _work(
+    folder: Path,
+    train: str,
+    launch: Launch | None,
+    launch_id: str,
+    devices: str | None,
+    orphaned: Callable[[], worker.Reason],
+) -> None:
     """In the fork: execute one run and leave with its exit code."""
-    # Ctrl-C is the launcher's to handle, and what the run starts ends with it.
+    # The launcher handles Ctrl-C. The processes that the run starts are in its group, and end with it.
     os.setsid()
     if devices is not None:
-        os.environ[_DEVICES] = devices  # read by CUDA when it is first used
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ignored by the server; until the run's own handler stands
+        os.environ[_DEVICES] = devices  # CUDA reads it when it is first used
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it; the run's own handler comes later
     if warm.failure is not None:
         print(
             f"the warm server could not import a module, so this worker imports it again:\n{warm.failure}",
             file=sys.stderr,
         )
-    worker.leave(worker.execute(folder, train, launch, job, gone))
+    worker.leave(worker.execute(folder, train, launch, launch_id, orphaned))

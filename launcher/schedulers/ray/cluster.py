@@ -1,11 +1,10 @@
-"""`cluster=ray`: one Ray task a run, on a cluster that is there or on one started for the launch."""
+"""`cluster=ray`: one Ray task a run, on an existing cluster or on one that is started for the launch."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,27 +19,29 @@ from launcher.errors import InvalidPlan, Problem
 from launcher.planning import resources
 from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
-from launcher.run import claim, lifecycle
-from launcher.run import folder as folders
+from launcher.project import python_path
+from launcher.run import claim, transitions
+from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.schedulers.ray import placement
 from launcher.schedulers.ray.placement import Node
-from launcher.schedulers.registry import Order, Place
+from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.text import counted
 
 _LOST_S = 5.0
 _TASK = "launcher.schedulers.ray.task:run"
 
 
-def check(plan: Plan, wanted: Sequence[str]) -> None:
-    """Refuse what this machine cannot run, where the cluster is to be started here; `start` asks one that is there."""
+def check(plan: Plan, run_ids: Sequence[str]) -> None:
+    """Refuse what this machine cannot run, if the cluster will be started here. `start` checks an existing cluster."""
     if plan.cluster["address"] is None:
-        placement.refuse(plan, wanted, [own(plan.cluster)], "the Ray that is started on this machine")
+        placement.refuse(plan, run_ids, [resources_here(plan.cluster)], "the Ray that is started on this machine")
 
 
-def own(cluster: Mapping[str, Any]) -> dict[str, float]:
-    """The resources of a cluster started here, by Ray's names; memory in bytes."""
+def resources_here(cluster: Mapping[str, Any]) -> dict[str, float]:
+    """The resources of a cluster that is started here, by Ray's names; memory in bytes."""
     return {
         "CPU": cluster["cpus"] or cores(),
         "GPU": len(visible_devices()),
@@ -48,29 +49,36 @@ def own(cluster: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def start(order: Order) -> Place:
-    """Connect, or start a cluster; wait until it answers, and refuse what it can never run."""
+def start(order: Order) -> StartedScheduler:
+    """Connect to the cluster or start one, wait until it answers, and refuse what it can never run."""
     cluster = order.plan.cluster
-    shapes = {run_id: resources.shape(order.plan.runs[run_id].config) for run_id in order.wanted}
+    shapes = {run_id: resources.shape(order.plan.runs[run_id].config) for run_id in order.run_ids}
     scheduler = RayCluster(order, shapes)
     address = cluster["address"]
     try:
         scheduler.wait(cluster["start_s"])
         name = "the Ray that is started on this machine" if address is None else f"the Ray cluster at {address}"
-        placement.refuse(order.plan, order.wanted, scheduler.nodes, name)
+        placement.refuse(order.plan, order.run_ids, scheduler.nodes, name)
     except BaseException:
         scheduler.close()
         raise
     where = "a Ray started here" if address is None else f"Ray at {address}"
-    count = len(scheduler.nodes)
-    return Place(scheduler, f"{where}: {count} node{'' if count == 1 else 's'}, output in {scheduler.output}")
+    return StartedScheduler(
+        scheduler, f"{where}: {counted(len(scheduler.nodes), 'node')}, output in {scheduler.output}"
+    )
 
 
 class RayCluster:
-    """A scheduler that speaks with a driver of its own (driver.py), so that it outlives the cluster."""
+    """A scheduler that talks to a driver process (driver.py).
+
+    Ray ends the driver with the cluster, not the launcher.
+    """
 
     def __init__(self, order: Order, shapes: Mapping[str, Shape], task: str = _TASK) -> None:
-        """Start the driver; `shapes`: what each run asks for, by its id; `task`: what Ray's tasks call."""
+        """Start the driver.
+
+        `shapes`: the resources of each run, by its id; `task`: the function that Ray's tasks call.
+        """
         self.nodes: list[Node] = []
         self.output = order.record.with_suffix(".ray.log")
         self._shapes = shapes
@@ -79,96 +87,101 @@ class RayCluster:
         self._gone: str | None = None
         ours, theirs = socket.socketpair()
         with theirs, open(self.output, "ab") as output:
-            paths = [str(order.root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             self._driver = subprocess.Popen(
                 [sys.executable, "-m", "launcher.schedulers.ray.driver", str(theirs.fileno())],
                 cwd=order.root,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                env={**os.environ, "PYTHONPATH": python_path(order.root)},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is the launcher's to handle
+                start_new_session=True,  # the launcher handles Ctrl-C
             )
         self._connection = Connection(ours.detach())
         work = {"root": str(order.root), "record": str(order.record.resolve()), "train": order.train, "task": task}
-        self._send({"work": {**work, "cluster": dict(self._cluster)}, "own": own(self._cluster)})
+        self._send({"work": {**work, "cluster": dict(self._cluster)}, "resources": resources_here(self._cluster)})
 
     def wait(self, seconds: float) -> None:
-        """Until the driver has told the nodes. SchedulerError: it failed, or took longer. InvalidPlan: none there."""
+        """Wait until the driver has reported the nodes.
+
+        SchedulerError: it failed, or took longer. InvalidPlan: there is no cluster at the address.
+        """
         end = time.monotonic() + seconds
         while not self.nodes:
-            self._hear(max(0.0, end - time.monotonic()))
+            self._receive(max(0.0, end - time.monotonic()))
             if self._gone is not None:
                 raise SchedulerError(f"Ray: {self._gone}; see {self.output}")
             if not self.nodes and time.monotonic() > end:
                 raise SchedulerError(f"Ray did not answer within {seconds:g} s (cluster.start_s); see {self.output}")
 
     def capacity(self) -> int:
-        """1 while another run fits, 0 else. SchedulerError: the cluster is gone, and so are its runs here."""
+        """1 if another run fits, else 0. SchedulerError: the cluster is gone, and its runs were reported."""
         if self._gone is not None:
             if self._running:
                 return 0
-            raise SchedulerError(f"{self._gone}; see {self.output}. The same command goes on")
+            raise SchedulerError(f"{self._gone}; see {self.output}. The same command continues")
         most = self._cluster["max_running"]
         if most is not None:
             return int(most) - len(self._running)
-        # Each run takes its share of the whole; a cluster that has shrunk below a shape still gets its runs, to wait.
+        # Each run takes its share of the cluster. Runs too large for a cluster that has shrunk are submitted, and wait.
         taken = sum(1 / max(1, placement.room(shape, self.nodes)) for shape in self._running.values())
         return int(taken < 1 - 1e-9)
 
-    def submit(self, folder: Path, job: str) -> None:
-        """Hand a run to Ray."""
+    def submit(self, folder: Path, launch_id: str) -> None:
+        """Submit a run to Ray."""
         shape = self._shapes[folder.name]
         self._running[folder] = shape
-        self._send({"submit": {"folder": str(folder.resolve()), "job": job, "shape": dataclasses.asdict(shape)}})
+        run = {"folder": str(folder.resolve()), "launch_id": launch_id, "shape": dataclasses.asdict(shape)}
+        self._send({"submit": run})
 
     def poll(self, timeout: float) -> Sequence[Ended]:
-        """Tasks that ended since the last call; all of them, once the cluster is gone."""
+        """Tasks that ended since the last call; all tasks if the cluster is gone."""
         if self._gone is None:
-            ended = self._hear(timeout)
+            ended = self._receive(timeout)
             if self._gone is None or ended:
                 return ended
-        lost = [Ended(folder, None, lifecycle.NODE_FAILURE, self._gone) for folder in self._running]
+        lost = [Ended(folder, None, FailureKind.NODE_FAILURE, self._gone) for folder in self._running]
         self._running.clear()
         if not lost:
             time.sleep(timeout)
         return lost
 
     def withdraw(self) -> int:
-        """None: no more tasks are submitted than begin at once."""
+        """None: only tasks that start at once are submitted."""
         return 0
 
     def cancel(self, kill: bool = False) -> None:
-        """Ask every run to checkpoint and stop; killed are those on this host, elsewhere their Ray workers."""
+        """Ask every run to save a checkpoint and stop; kill: end those on this host, and the other Ray workers."""
         for folder in self._running:
             with claim.locked(folder):
-                owner, state = claim.live_claim(folder), folders.read_state(folder)
-                if owner is None and state.state == folders.SUBMITTED:  # it has not begun
-                    folders.write_state(folder, state.but(state=folders.PLANNED))
-                if kill and owner is not None and claim.is_here(owner):
-                    with suppress(ProcessLookupError):
-                        os.kill(owner.pid, signal.SIGKILL)
+                owner = claim.live_claim(folder)
+                if owner is None:
+                    transitions.withdraw_unowned(folder)
+                elif kill:
+                    claim.kill(owner)
         self._send({"cancel": kill})
 
     def close(self) -> None:
-        """Let the driver go, which asks what still runs to stop; a Ray that it started ends with it."""
+        """Disconnect from the driver, which then asks the remaining runs to stop.
+
+        A Ray that it started ends with it.
+        """
         self._connection.close()
-        if not self.nodes:  # it does not listen yet, and Ray may wait for long
+        if not self.nodes:  # it does not read messages yet, and Ray may wait for long
             self._driver.terminate()
         grace = float(self._cluster["grace_s"] or 0.0)
         try:
             self._driver.wait(grace + 60.0)
         except subprocess.TimeoutExpired:
-            self._driver.kill()  # what Ray started ends with its driver
+            self._driver.kill()  # the processes of Ray end with it
             self._driver.wait()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        with suppress(OSError):  # a driver that is gone is noticed when it is listened to
+        with suppress(OSError):  # `_receive` notices that the driver is gone
             self._connection.send_bytes(json.dumps(message).encode())
 
-    def _hear(self, timeout: float) -> list[Ended]:
-        """Read what the driver has said; waits at most `timeout` seconds for the first of it."""
+    def _receive(self, timeout: float) -> list[Ended]:
+        """Read the driver's messages; waits at most `timeout` seconds for the first one."""
         ended: list[Ended] = []
         try:
             while self._connection.poll(0.0 if ended else timeout):
@@ -181,11 +194,9 @@ class RayCluster:
                 elif "failed" in message:
                     self._gone = message["failed"]
                 elif "ended" in message:
-                    found = message["ended"]
-                    folder = self._own(found["folder"])
-                    ended.append(Ended(folder, found["exit_code"], found["kind"], found["cause"]))
+                    ended.append(self._ended(**message["ended"]))
         except (EOFError, OSError):
-            self._gone = self._gone or f"the Ray cluster is gone ({self._last()})"
+            self._gone = self._gone or f"the Ray cluster is gone ({self._how_driver_ended()})"
         return ended
 
     def _unreachable(self, why: str) -> Problem:
@@ -195,13 +206,12 @@ class RayCluster:
         )
         return Problem("conf/cluster/ray.yaml", "cluster.address", self._cluster["address"], why, fix)
 
-    def _own(self, resolved: str) -> Path:
-        folder = next(folder for folder in self._running if folder.name == Path(resolved).name)
-        del self._running[folder]
-        return folder
+    def _ended(self, folder: str, exit_code: int | None, kind: str | None, message: str | None) -> Ended:
+        submitted = next(path for path in self._running if path.name == Path(folder).name)
+        del self._running[submitted]
+        return Ended(submitted, exit_code, FailureKind(kind) if kind else None, message)
 
-    def _last(self) -> str:
-        """How the driver ended."""
+    def _how_driver_ended(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._driver.wait(_LOST_S)
         code = self._driver.returncode

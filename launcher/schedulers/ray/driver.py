@@ -1,10 +1,10 @@
-"""A launch's own Ray driver, a process beside the launcher: Ray ends a driver whose cluster dies, and not the launcher.
+"""The Ray driver of a launch, a process beside the launcher: if the cluster dies, Ray ends the driver alone.
 
     python -m launcher.schedulers.ray.driver DESCRIPTOR
 
-The descriptor is one end of a pipe whose other end `ray_cluster.RayCluster` holds; messages are JSON. Its standard
-output and error, Ray's own lines and what the Ray workers of all nodes print go to a file that the launcher opened.
-When the pipe closes, the driver asks what runs to stop, waits for it, and leaves; a Ray that it started ends with it.
+The descriptor is one end of a pipe; cluster.RayCluster has the other one. Messages are JSON. The launcher opened the
+file that gets the driver's output, Ray's own lines and what the Ray workers of all nodes print. When the pipe closes,
+the driver asks the runs to stop, waits for them, and ends; a Ray that it started ends with it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from pathlib import Path
 from typing import Any
 
 from launcher.planning.resources import Shape
-from launcher.run import claim, lifecycle, stop_request
+from launcher.project import ONE_THREAD
+from launcher.run import claim, stop_request
+from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.ray import task
 from launcher.schedulers.ray.placement import OBJECTS, bundle
 from launcher.text import one_line
 
 _NODES_EVERY_S = 5.0
 _REACH_S = 5.0  # for a node to accept a connection
-_LAST_S = 5.0  # after the grace of the runs, for Ray to say that they ended
+_LAST_S = 5.0  # after the grace of the runs, for Ray to report that they ended
 
 
 class Driver:
-    """The connection to one cluster, and the tasks under way there."""
+    """The connection to one cluster, and its running tasks."""
 
     def __init__(self, connection: Connection, work: task.Work) -> None:
         import ray
@@ -46,19 +48,21 @@ class Driver:
         module, _, function = work.task.partition(":")
         task = getattr(importlib.import_module(module), function)
         self._ray, self._connection, self._work = ray, connection, work
-        self._task = ray.remote(max_calls=0, max_retries=0)(task)  # its worker is kept; the rules retry
+        self._task = ray.remote(max_calls=0, max_retries=0)(
+            task
+        )  # its worker is kept; the launcher decides about retries
         self._lock = threading.Lock()
         self._refs: dict[str, Any] = {}
         self._nodes: list[dict[str, float]] = []
 
-    def say(self, message: Mapping[str, Any]) -> None:
-        """Send to the launcher, from any thread; one that is gone hears nothing."""
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send to the launcher, from any thread. A launcher that is gone is ignored."""
         with self._lock, contextlib.suppress(OSError):
             self._connection.send_bytes(json.dumps(message).encode())
 
     def serve(self) -> None:
-        """Do what the launcher says until it is gone."""
-        self._look()
+        """Execute the launcher's messages until it is gone."""
+        self._report_nodes()
         threading.Thread(target=self._watch, name="ray-nodes", daemon=True).start()
         while True:
             try:
@@ -74,44 +78,44 @@ class Driver:
     def _watch(self) -> None:
         while True:
             time.sleep(_NODES_EVERY_S)
-            self._look()
+            self._report_nodes()
 
-    def _look(self) -> None:
-        """Tell the launcher the nodes whenever they change."""
+    def _report_nodes(self) -> None:
+        """Send the nodes to the launcher if they have changed."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         if nodes != self._nodes:
             self._nodes = nodes
-            self.say({"nodes": nodes})
+            self.send({"nodes": nodes})
 
-    def _submit(self, folder: str, job: str, shape: Mapping[str, Any]) -> None:
-        asked = Shape(**shape)
-        part = bundle(asked)
+    def _submit(self, folder: str, launch_id: str, shape: Mapping[str, Any]) -> None:
+        requested = Shape(**shape)
+        part = bundle(requested)
         options: dict[str, Any] = {"name": Path(folder).name}
         options |= {"num_cpus": part["CPU"], "num_gpus": part.get("GPU", 0)}
         if "memory" in part:
             options["memory"] = part["memory"]
         group = None
-        if asked.nodes > 1:
+        if requested.nodes > 1:
             from ray.util.placement_group import placement_group
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-            group = placement_group([part] * asked.nodes, strategy="STRICT_SPREAD")
+            group = placement_group([part] * requested.nodes, strategy="STRICT_SPREAD")
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0)
-        ref = self._task.options(**options).remote(folder, job, self._work)
+        ref = self._task.options(**options).remote(folder, launch_id, self._work)
         self._refs[folder] = ref
         ref.future().add_done_callback(lambda future: self._ended(folder, future, group))
 
     def _ended(self, folder: str, future: Any, group: Any) -> None:
-        """In a thread of Ray's: tell the launcher how a task ended."""
+        """Tell the launcher how a task ended. A thread of Ray calls it."""
         error = future.exception()
-        kind, cause = _account(error) if error is not None else (None, None)
+        kind, message = _reason(error) if error is not None else (None, None)
         code = None if error is not None else future.result()
         self._refs.pop(folder, None)
-        self.say({"ended": {"folder": folder, "exit_code": code, "kind": kind, "cause": cause}})
+        self.send({"ended": {"folder": folder, "exit_code": code, "kind": kind, "message": message}})
         if group is not None:
             from ray.util.placement_group import remove_placement_group
 
-            # Not here: it waits for an answer, which this thread of Ray's would have to hear.
+            # In another thread: it waits for an answer, which this thread of Ray would have to receive.
             threading.Thread(target=remove_placement_group, args=(group,), daemon=True).start()
 
     def _cancel(self, force: bool) -> None:
@@ -119,68 +123,58 @@ class Driver:
             self._ray.cancel(ref, force=force)
 
     def _leave(self) -> None:
-        """The launcher is gone: its runs save a checkpoint and stop."""
+        """Make the runs of a launcher that is gone save a checkpoint and stop."""
         for folder in map(Path, list(self._refs)):
             with claim.locked(folder):
-                owner = claim.live_claim(folder)
-                if owner is not None:
-                    stop_request.send(folder, owner, lifecycle.PREEMPTED, "launcher gone")
+                stop_request.send_to_owner(folder, FailureKind.PREEMPTED, "launcher gone")
         self._cancel(force=False)
         end = time.monotonic() + float(self._work.cluster.get("grace_s") or 0.0) + _LAST_S
         while self._refs and time.monotonic() < end:
             time.sleep(0.1)
 
 
-def _account(error: BaseException) -> tuple[str | None, str | None]:
-    """The kind and cause of a task that Ray says has failed; None where only the run's state knows."""
+def _reason(error: BaseException) -> tuple[FailureKind | None, str | None]:
+    """Kind and message for a task that Ray reports as failed; None if only the run's state has them."""
     from ray import exceptions
 
     if isinstance(error, exceptions.TaskCancelledError):
         return None, None
-    said = one_line(str(error))
+    details = one_line(str(error))
     if isinstance(error, exceptions.OutOfMemoryError):
-        return lifecycle.OUT_OF_MEMORY, f"Ray killed its worker because the node ran out of memory: {said}"
+        return FailureKind.OUT_OF_MEMORY, f"Ray killed its worker because the node ran out of memory: {details}"
     if isinstance(error, exceptions.LocalRayletDiedError | exceptions.NodeDiedError):
-        return lifecycle.NODE_FAILURE, f"Ray lost the node: {said}"
+        return FailureKind.NODE_FAILURE, f"Ray lost the node: {details}"
     if isinstance(error, exceptions.WorkerCrashedError):
-        return lifecycle.LOST, f"the Ray worker died: {said}"
-    if isinstance(error, exceptions.RayTaskError):  # our own code, on a node that lacks it or its packages
-        return lifecycle.EXCEPTION, f"the Ray worker could not start the run: {said}"
-    return lifecycle.LOST, f"{type(error).__name__}: {said}"
+        return FailureKind.LOST, f"the Ray worker died: {details}"
+    if isinstance(error, exceptions.RayTaskError):  # the node lacks the launcher's code or its packages
+        return FailureKind.EXCEPTION, f"the Ray worker could not start the run: {details}"
+    return FailureKind.LOST, f"{type(error).__name__}: {details}"
 
 
 @contextlib.contextmanager
-def connected(cluster: Mapping[str, Any], root: str, own: Mapping[str, float]) -> Iterator[None]:
-    """Join the cluster at `cluster["address"]`, or start one here with the resources `own`, and leave or end it."""
+def connected(cluster: Mapping[str, Any], root: str, resources: Mapping[str, float]) -> Iterator[None]:
+    """Join the cluster at `cluster["address"]`, or start one here with these resources; afterwards leave or end it."""
     if cluster["address"] is None:
-        _alone()
+        _restrict()
     import ray
 
-    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", root), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", root), **ONE_THREAD}
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}, "log_to_driver": True}
-    if cluster["address"] is not None:
-        ray.init(cluster["address"], **options)
-        yield
-        ray.shutdown()
-        return
-    folder = tempfile.mkdtemp(prefix="rlsweep-ray-")  # for this user alone; Ray's own is everybody's
-    ray.init(
-        address="local",
-        num_cpus=int(own["CPU"]),
-        num_gpus=int(own["GPU"]),
-        _memory=int(own["memory"]),
-        object_store_memory=OBJECTS,
-        include_dashboard=False,
-        _temp_dir=folder,
-        **options,
-    )
+    folder = None
+    if cluster["address"] is None:
+        folder = tempfile.mkdtemp(prefix="rlsweep-ray-")  # for this user alone; Ray's default folder is shared
+        options |= {"num_cpus": int(resources["CPU"]), "num_gpus": int(resources["GPU"])}
+        options |= {"_memory": int(resources["memory"]), "object_store_memory": OBJECTS}
+        options |= {"include_dashboard": False, "_temp_dir": folder}
+    ray.init(cluster["address"] or "local", **options)
     yield
     ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def unreachable(address: str) -> str | None:
-    """Why no Ray can be at `cluster.address`, where that is so; ray.init would wait for minutes."""
+    """Why there can be no Ray at `cluster.address`, or None. ray.init would wait for minutes to find out."""
     from ray._private import services
 
     address = os.environ.get("RAY_ADDRESS") or "auto" if address == "auto" else address
@@ -197,9 +191,9 @@ def unreachable(address: str) -> str | None:
     return None
 
 
-def _alone() -> None:
-    """Before Ray is imported: what it starts here listens on loopback alone, and to those who have the token."""
-    # Ray's own switch between one machine and a cluster; off is what it is by default on macOS and Windows.
+def _restrict() -> None:
+    """Make the Ray that is started here listen on loopback only, and require a token. Call it before importing ray."""
+    # Ray's own switch between one machine and a cluster. On macOS and Windows it is off by default.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
@@ -219,9 +213,9 @@ def main() -> int:
         connection.send_bytes(json.dumps({"unreachable": why}).encode())
         return 1
     try:
-        with connected(work.cluster, work.root, started["own"]):
+        with connected(work.cluster, work.root, started["resources"]):
             Driver(connection, work).serve()
-    except Exception as error:  # whatever Ray raises: the launcher says it
+    except Exception as error:  # the launcher reports whatever Ray raises
         with contextlib.suppress(OSError):
             connection.send_bytes(json.dumps({"failed": f"{type(error).__name__}: {one_line(str(error))}"}).encode())
         raise

@@ -2,11 +2,11 @@
 
     python -m launcher.schedulers.ray.on_slurm [--join-s S] PROGRAM [ARGUMENT ...]
 
-Called in the job's batch script. Starts a head on the first node and a raylet on each other one, with srun; waits until
-all have joined; runs the program here with RAY_ADDRESS set; then stops what it started, each by its own process, and
-leaves with the program's exit code. Two jobs on one node keep apart: the ports are taken from the job's id and tested,
-and only those who have the job's token may connect. `ray symmetric-run` does not do for that: it ends with `ray stop`,
-which ends every Ray of the host.
+It is called in the job's batch script. It starts a head on the first node and a raylet on every other one, with srun,
+waits until all have joined, and runs the program here with RAY_ADDRESS set. Then it stops the processes that it
+started, and returns the program's exit code. Two jobs on one node do not disturb each other: the ports follow from the
+job's id and are tested, and a connection needs the job's token. `ray symmetric-run` cannot be used: it ends with `ray
+stop`, which ends every Ray of the host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEALTH_WITHIN_S = 60.0  # on a busy node the imports of one check take half of 
 _HEALTH_MISSES = 3
 _GRACE_S = 60.0
 _STOP_S = 30.0
-# A process of its own: Ray ends one whose head dies.
+# This runs as a process of its own, because Ray ends a process whose head dies.
 _JOINED = """
 import sys, time, ray
 ray.init(sys.argv[1], log_to_driver=False, logging_level="warning")
@@ -45,7 +45,7 @@ while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]):
 
 
 class NoCluster(RuntimeError):
-    """The nodes did not come together, or the head is gone."""
+    """Not all nodes joined the cluster, or the head is gone."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Node:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program's exit code, or 71: there was no cluster."""
+    """The program's exit code, or 71 if there was no cluster."""
     parser = argparse.ArgumentParser(
         prog="python -m launcher.schedulers.ray.on_slurm",
         description="Run a program on a Ray cluster over the nodes of this SLURM job.",
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("PROGRAM is missing")
     if "SLURM_JOB_ID" not in os.environ:
         parser.error("SLURM_JOB_ID is not set: this runs in a job, from its batch script")
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # through every `finally`
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # runs every `finally`
     try:
         return _run(given.program, allocation(os.environ), given.join_s)
     except NoCluster as error:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def allocation(environment: Mapping[str, str]) -> list[Node]:
-    """The job's nodes, by SLURM's variables and `scontrol`."""
+    """The job's nodes, from SLURM's variables and `scontrol`."""
     listed = subprocess.run(
         ["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]], capture_output=True, text=True, check=True
     )
@@ -90,25 +90,25 @@ def allocation(environment: Mapping[str, str]) -> list[Node]:
 
 
 def per_node(text: str) -> list[int]:
-    """SLURM's short form of a number a node: `4(x2),8` is 4, 4, 8."""
+    """The numbers in SLURM's short form: `4(x2),8` is 4, 4, 8."""
     counts: list[int] = []
     for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if found is None:
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
             raise ValueError(f"SLURM_JOB_CPUS_PER_NODE = {text}: not of SLURM's form, like 4(x2),8")
-        counts += [int(found[1])] * int(found[2] or 1)
+        counts += [int(match[1])] * int(match[2] or 1)
     return counts
 
 
 def _address(name: str) -> str:
-    """A node's address: SLURM may know a node by a name that nobody else does."""
+    """A node's address. SLURM's name for a node may not be a host name."""
     shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True, check=True)
-    found = re.search(r"\bNodeAddr=(\S+)", shown.stdout)
-    return socket.gethostbyname(found[1] if found else name)
+    match = re.search(r"\bNodeAddr=(\S+)", shown.stdout)
+    return socket.gethostbyname(match[1] if match else name)
 
 
 def blocks(job: int) -> Iterator[int]:
-    """First ports of blocks for a job's Ray: its own, by its id, then those after it; only where all are free here."""
+    """First ports of blocks for a job's Ray, beginning with the block of its id. All ports of a block are free here."""
     count = (_LAST - _FIRST) // _BLOCK
     for tried in range(count):
         first = _FIRST + _BLOCK * ((job + tried) % count)
@@ -130,14 +130,14 @@ def _run(program: Sequence[str], nodes: Sequence[Node], join_s: float) -> int:
         os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
     end = time.monotonic() + join_s
     for first in itertools.islice(blocks(int(os.environ["SLURM_JOB_ID"])), _TRIES):
-        # Where Ray keeps its sockets and logs; the paths of sockets are limited to 107 characters.
+        # Ray keeps its sockets and logs here. The path of a socket may have 107 characters.
         folder = f"{tempfile.gettempdir()}/ray-{os.environ['SLURM_JOB_ID']}-{secrets.token_hex(2)}"
         address = f"{nodes[0].address}:{first}"
         head = ["--head", "--port", str(first), "--ray-client-server-port", str(first + 1), "--include-dashboard=false"]
         steps = [_step(nodes[0], first + 3, folder, [*head, "--dashboard-port", str(first + 2)])]
         try:
             if not _answers(steps[0], address, end):
-                continue  # another job took a port meanwhile, and the head said so
+                continue  # another job took a port meanwhile
             steps += [
                 _step(node, first + 3 + index % (_BLOCK - 3), folder, ["--address", address])
                 for index, node in enumerate(nodes[1:], 1)
@@ -146,28 +146,29 @@ def _run(program: Sequence[str], nodes: Sequence[Node], join_s: float) -> int:
             _say(f"Ray at {address} over {len(nodes)} nodes: {', '.join(node.name for node in nodes)}")
             return _supervise(program, steps, address)
         finally:
-            _stop(steps)
+            for step in reversed(steps):  # the head last
+                _end(step, _STOP_S)
     raise NoCluster(f"no head could be started on {nodes[0].name}; its output is above")
 
 
 def _step(node: Node, port: int, folder: str, options: Sequence[str]) -> subprocess.Popen[bytes]:
-    """A Ray node in a step of its own. `port`: of its agent, the one fixed port that Ray would use twice."""
+    """Start a Ray node as a step of the job. `port`: of its agent; by default, two nodes on one host use the same."""
     resources = ["--num-cpus", str(node.cpus)]
     if "SLURM_GPUS_ON_NODE" in os.environ:
         resources += ["--num-gpus", os.environ["SLURM_GPUS_ON_NODE"]]
     if "SLURM_MEM_PER_NODE" in os.environ:  # MiB; the object store takes the rest
         resources += ["--memory", str(int(0.7 * int(os.environ["SLURM_MEM_PER_NODE"]) * 2**20))]
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-    # Workers take any free port; by default every Ray of a host begins at the same one.
+    # Workers use any free port; by default, every Ray of a host begins at the same one.
     fixed = ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port", str(port)]
-    # Nodes that share a folder take each other's sockets when they start at once on one host.
+    # Nodes on one host that share a folder and start at the same time use each other's sockets.
     where = ["--node-ip-address", node.address, "--temp-dir", f"{folder}-{node.name}"]
     srun = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={node.name}", f"--cpus-per-task={node.cpus}", "--overlap"]
     return subprocess.Popen([*srun, "--export=ALL", *ray, *where, *resources, *fixed, *options], start_new_session=True)
 
 
 class _Health:
-    """Checks of a head, one after another, each a process beside this one. `misses` in a row; `answers` so far."""
+    """Repeated checks of a head, each in a process. `misses`: how many in a row failed; `answers`: how many did not."""
 
     def __init__(self, address: str, every_s: float) -> None:
         self._command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
@@ -176,8 +177,8 @@ class _Health:
         self._at = time.monotonic()  # when the check began, or the next one begins
         self.misses = self.answers = 0
 
-    def look(self) -> None:
-        """Begin a check, or see how one ended; never waits."""
+    def advance(self) -> None:
+        """Start a check if one is due, or evaluate one that has ended; never waits."""
         now = time.monotonic()
         if self._check is None:
             if now >= self._at:
@@ -193,7 +194,7 @@ class _Health:
             self._at = now + self._every_s
 
     def close(self) -> None:
-        """End the check that runs."""
+        """End the running check."""
         if self._check is not None:
             self._check.kill()
             self._check.wait()
@@ -201,13 +202,13 @@ class _Health:
 
 
 def _answers(head: subprocess.Popen[bytes], address: str, end: float) -> bool:
-    """Wait for a new head; False: it ended by itself."""
+    """Wait for a new head to answer; False: it ended."""
     health = _Health(address, 0.5)
     try:
         while head.poll() is None:
             if time.monotonic() > end:
                 raise NoCluster(f"the Ray head at {address} did not answer in time (--join-s)")
-            health.look()
+            health.advance()
             if health.answers:
                 return True
             time.sleep(0.1)
@@ -217,14 +218,14 @@ def _answers(head: subprocess.Popen[bytes], address: str, end: float) -> bool:
 
 
 def _wait(nodes: Sequence[Node], steps: Sequence[subprocess.Popen[bytes]], address: str, end: float) -> None:
-    """Until as many nodes have joined as there are steps."""
+    """Wait until as many nodes have joined as there are steps."""
     with subprocess.Popen([sys.executable, "-c", _JOINED, address, str(len(steps))]) as joined:
         try:
             while (code := joined.poll()) is None:
-                over = [node.name for node, step in zip(nodes, steps, strict=True) if step.poll() is not None]
-                if over:
+                ended = [node.name for node, step in zip(nodes, steps, strict=True) if step.poll() is not None]
+                if ended:
                     raise NoCluster(
-                        f"the Ray of {', '.join(over)} ended before all nodes had joined; its output is above"
+                        f"the Ray of {', '.join(ended)} ended before all nodes had joined; its output is above"
                     )
                 if time.monotonic() > end:
                     raise NoCluster(f"not all of {len(steps)} nodes joined the Ray at {address} in time (--join-s)")
@@ -236,7 +237,7 @@ def _wait(nodes: Sequence[Node], steps: Sequence[subprocess.Popen[bytes]], addre
 
 
 def _supervise(program: Sequence[str], steps: Sequence[subprocess.Popen[bytes]], address: str) -> int:
-    """Run the program as long as the head is there; lost nodes are Ray's business, and said."""
+    """Run the program while the head answers. Ray handles lost nodes; they are only reported."""
     process = subprocess.Popen(program, env={**os.environ, "RAY_ADDRESS": address})
     lost: set[int] = set()
     health = _Health(address, _HEALTH_EVERY_S)
@@ -248,7 +249,7 @@ def _supervise(program: Sequence[str], steps: Sequence[subprocess.Popen[bytes]],
                 if step.poll() is not None and step.pid not in lost:
                     lost.add(step.pid)
                     _say(f"a Ray node ended with code {step.returncode}; {len(steps) - len(lost)} are left")
-            health.look()
+            health.advance()
             if health.misses == _HEALTH_MISSES:
                 raise NoCluster(f"the Ray head at {address} has not answered {health.misses} times")
             time.sleep(0.1)
@@ -258,14 +259,8 @@ def _supervise(program: Sequence[str], steps: Sequence[subprocess.Popen[bytes]],
     return code if code >= 0 else 128 - code
 
 
-def _stop(steps: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End the steps: the nodes first, the head last."""
-    for step in reversed(steps):
-        _end(step, _STOP_S)
-
-
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:
-    """Ask a process of ours to end, wait, and kill it if it does not."""
+    """Ask a process to end, wait, and kill it if it does not."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             process.terminate()

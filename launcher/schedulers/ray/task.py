@@ -1,6 +1,6 @@
-"""What a Ray task does: one run, in a fork of the warm server that its Ray worker keeps for the next run.
+"""What a Ray task executes: one run, in a fork of the warm server that its Ray worker keeps for the next run.
 
-A run's process outlives its Ray worker when that dies: it saves a checkpoint, and says in its state whose death it was.
+If the Ray worker dies, the run's process saves a checkpoint, and its state says what died.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.run import claim, launch_record, lifecycle
+from launcher.run import claim, launch_record
 from launcher.run.launch_record import Launch
+from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local.limits import limits
 from launcher.schedulers.local.pool import Pool
+from launcher.worker.process import handling
+from launcher.worker.worker import Reason
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
 @dataclass(frozen=True)
 class Work:
-    """What every task of one launch shares: paths that all nodes see, the cluster's settings, and two functions.
+    """What all tasks of one launch share: paths that all nodes see, and the cluster's settings.
 
-    `train` and `task`, each as module:function: what trains, and what a task calls, with `run`'s arguments.
+    `train` names the training function, and `task` the function that a task calls, with `run`'s arguments.
     """
 
     root: str
@@ -35,7 +38,7 @@ class Work:
     task: str
 
 
-def run(folder: str, job: str, work: Work) -> int | None:
+def run(folder: str, launch_id: str, work: Work) -> int | None:
     """Do one attempt at a run; the exit code of its process. Cancelling the task asks the run to stop."""
     asked = False
 
@@ -43,20 +46,17 @@ def run(folder: str, job: str, work: Work) -> int | None:
         nonlocal asked
         asked = True
 
-    previous = signal.signal(signal.SIGINT, on_interrupt)  # what Ray sends to cancel a task that has begun
-    try:
-        # Ray names the devices of each task anew; the server of warm workers stays.
+    with handling((signal.SIGINT,), on_interrupt):  # Ray sends it to cancel a task that has started
+        # Ray chooses the devices of each task. The server of warm workers stays.
         devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-        pool = Pool([devices], Path(work.root), work.train, _launch(work.record), limits(work.cluster), gone)
+        pool = Pool([devices], Path(work.root), work.train, _launch(work.record), limits(work.cluster), orphaned)
         if asked:
             return None
-        pool.submit(Path(folder), job)
-        while not (ended := pool.poll(_LOOK_S)):
+        pool.submit(Path(folder), launch_id)
+        while not (ended := pool.poll(_CHECK_S)):
             if asked:
                 pool.cancel()
         return ended[0].exit_code
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 @functools.cache
@@ -64,9 +64,9 @@ def _launch(record: str) -> Launch:
     return launch_record.read(Path(record))
 
 
-def gone() -> tuple[str, str]:
-    """In a run whose Ray worker is gone: what of Ray died with it, on this node."""
+def orphaned() -> Reason:
+    """Why a run stops whose Ray worker is gone: whether Ray itself ended on this node."""
     raylet = int(os.environ.get("RAY_RAYLET_PID", 0))
     if raylet and claim.process_start(raylet) is None:
-        return lifecycle.NODE_FAILURE, f"Ray ended on this node: its raylet (process {raylet}) is gone"
-    return lifecycle.LOST, "the Ray worker that ran it died"
+        return FailureKind.NODE_FAILURE, f"Ray ended on this node: its raylet (process {raylet}) is gone"
+    return FailureKind.LOST, "the Ray worker that ran it died"

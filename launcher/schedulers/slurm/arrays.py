@@ -2,8 +2,8 @@
 
     multirun/launches/<token>/arrays/<n>.json    the runs of array n in their order, written before sbatch
 
-An array's name holds the launch's token and n, so whoever sees a job in the queue knows its run, whether or not the
-launcher that submitted it lived to write its number down.
+An array's name has the launch's token and n. Therefore the run of a job in the queue is known even if the launcher that
+submitted it died before it could write down the job's id.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
 from launcher.run import launch_record
 from launcher.schedulers.slurm.task import Report, Task
+from launcher.text import one_line
 
 PREFIX = "rlsweep-"
-#: What submitit raises when sbatch refuses.
+#: What submitit raises if sbatch refuses.
 REFUSED = (FailedJobError, FailedSubmissionError, OSError)
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)")
-# We set these; another value would take a job's array, logs or warnings from us.
+# The launcher sets these itself; another value would break its arrays, logs or warnings.
 OURS = frozenset(
     {
         *("array", "chdir", "cpus-per-task", "dependency", "error", "export", "gpus-per-node", "job-name", "mem"),
@@ -52,12 +53,12 @@ OURS = frozenset(
 )
 
 
-def shapes(plan: Plan, wanted: Sequence[str]) -> dict[Shape, list[str]]:
-    """The wanted runs by what they ask for, in the plan's order."""
-    found: dict[Shape, list[str]] = {}
-    for run_id in wanted:
-        found.setdefault(resources.shape(plan.runs[run_id].config), []).append(run_id)
-    return found
+def shapes(plan: Plan, run_ids: Sequence[str]) -> dict[Shape, list[str]]:
+    """These runs by their resources, in the plan's order."""
+    runs: dict[Shape, list[str]] = {}
+    for run_id in run_ids:
+        runs.setdefault(resources.shape(plan.runs[run_id].config), []).append(run_id)
+    return runs
 
 
 def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[str, Any]:
@@ -78,21 +79,21 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
         "signal_delay_s": settings["signal_delay_s"],
         "stderr_to_stdout": True,
         "setup": [*settings["setup"], "export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}"],
-        # One process begins a run, on the first node; what it starts on the others shares its devices.
+        # One process starts the run, on the first node. What it starts on the other nodes shares its devices.
         "srun_args": ["--nodes=1", "--ntasks=1", "--overlap"],
         "additional_parameters": {**extras, "chdir": str(code), "requeue": True},
     }
 
 
 def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
-    """What sbatch says against a request, or None where it would take it. Submits nothing."""
+    """Why sbatch would refuse a request, or None if it would accept it. Submits nothing."""
     executor = _executor(folder)
     executor.update_parameters(**given, job_name=f"{PREFIX}test")
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(executor._make_submission_file_text("true", "test"))
         file.flush()
         done = subprocess.run(["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else " ".join(done.stderr.split())
+    return None if done.returncode == 0 else one_line(done.stderr)
 
 
 def _executor(folder: Path) -> SlurmExecutor:
@@ -100,45 +101,47 @@ def _executor(folder: Path) -> SlurmExecutor:
 
 
 def python_of_jobs() -> str:
-    """The command that starts Python in a job. It ignores SIGUSR2 until Python handles it: SLURM's early warning would
-    otherwise kill a job that is still starting."""
+    """The command that starts Python in a job. SIGUSR2 is ignored until Python handles it, because SLURM's early
+    warning would kill a job that is still starting."""
     return shlex.join(["sh", "-c", 'trap "" USR2; exec "$0" "$@"', sys.executable])
 
 
 class Arrays:
-    """The arrays of one launch. `place` is multirun/launches/<token>."""
+    """The arrays of the launch with this record; their files are in multirun/launches/<token>."""
 
     def __init__(self, record: Path) -> None:
-        self._record, self._place = record, record.with_suffix("")
+        self._record, self._folder = record, record.with_suffix("")
 
     def submit(
         self, runs: Sequence[Path], given: Mapping[str, Any], throttle: int, task: Mapping[str, Any]
-    ) -> list[str]:
-        """Submit run folders as one array, `throttle` at a time; each run's job id. One of REFUSED: sbatch did not."""
-        lists = self._place / "arrays"
+    ) -> tuple[str, list[str]]:
+        """Submit run folders as one array, `throttle` at a time; the jobs' name, and each run's job id.
+
+        One of REFUSED: sbatch did not accept it.
+        """
+        lists = self._folder / "arrays"
         lists.mkdir(parents=True, exist_ok=True)
         number = len(list(lists.iterdir()))
         files.write_json(lists / f"{number}.json", [folder.name for folder in runs])
-        executor = _executor(self._place / "jobs")
+        executor = _executor(self._folder / "jobs")
         name = f"{PREFIX}{self._record.stem}-{number}"
         executor.update_parameters(**given, job_name=name, array_parallelism=throttle)
         tasks = [Task(folder=str(folder.resolve()), record=str(self._record), **task) for folder in runs]
         with _outside():
-            return [str(job.job_id) for job in executor.submit_array(tasks)]
+            return name, [str(job.job_id) for job in executor.submit_array(tasks)]
 
     def complete(self, token: str, job: str, task: Task) -> None:
-        """Give an adopted job what a launcher that was killed just after sbatch owes it: what it is to do."""
-        place = launch_record.launches_folder(self._record.parent.parent) / token / "jobs"
-        path = JobPaths(place, job_id=job).submitted_pickle
+        """Write the task of an adopted job if its launcher was killed between sbatch and that."""
+        path = JobPaths(self._record.with_name(token) / "jobs", job_id=job).submitted_pickle
         if not path.exists():
-            owed = DelayedSubmission(task)
-            owed.set_timeout(math.ceil(task.limit_s / 60), 0)
+            submission = DelayedSubmission(task)
+            submission.set_timeout(math.ceil(task.limit_s / 60), 0)
             with temporary_save_path(path) as aside:
-                owed.dump(aside)
+                submission.dump(aside)
 
     def report(self, experiments: Sequence[Path], given: Mapping[str, Any], after: Sequence[str]) -> str:
-        """Submit the reports of experiments' folders as a job that begins when others have ended; its id."""
-        executor = _executor(self._place / "jobs")
+        """Submit a job that reports on these experiments' folders after other jobs have ended; its id."""
+        executor = _executor(self._folder / "jobs")
         executor.update_parameters(**given, job_name=f"{PREFIX}report", dependency=f"afterany:{':'.join(after)}")
         with _outside():
             return str(executor.submit(Report([str(folder) for folder in experiments])).job_id)
@@ -146,7 +149,7 @@ class Arrays:
 
 @contextmanager
 def _outside() -> Iterator[None]:
-    """A launcher that runs in a job of SLURM's own hands nothing of it down to the jobs that it submits."""
+    """If the launcher itself runs in a job of SLURM, keep that job's variables from the jobs that it submits."""
     if "SLURM_JOB_ID" not in os.environ:
         yield
         return
@@ -158,7 +161,7 @@ def _outside() -> Iterator[None]:
 
 
 def run_of(multirun: Path, name: str, index: int) -> tuple[str, str] | None:
-    """The token and the run of a job, by its name and its place in its array; None when it is none of this folder's."""
+    """The launch's token and the run of a job, by its name and its index in the array; None if the job is another's."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

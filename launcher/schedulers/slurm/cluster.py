@@ -1,4 +1,4 @@
-"""`cluster=slurm`: what is asked of SLURM, checked before anything is written, and the launch that leaves it there."""
+"""`cluster=slurm`: checks of what SLURM would refuse, before anything is written, and the start of the scheduler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
 from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order, Place
+from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.schedulers.slurm import arrays, code_snapshot, queue
 from launcher.schedulers.slurm.arrays import OURS, REFUSED, Arrays
 from launcher.schedulers.slurm.scheduler import Slurm
@@ -23,14 +23,14 @@ _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 _REPORT = Shape(nodes=1, devices=0, cpus=1, memory_gb=8, time_s=3600)
 
 
-def check(plan: Plan, wanted: Sequence[str]) -> None:
-    """Ask sbatch whether it would take every shape of run. Raises InvalidPlan."""
-    problems = list(_problems(plan, wanted))
+def check(plan: Plan, run_ids: Sequence[str]) -> None:
+    """Ask sbatch whether it would accept the resources of every run. Raises InvalidPlan."""
+    problems = list(_problems(plan, run_ids))
     if problems:
         raise InvalidPlan(problems)
 
 
-def _problems(plan: Plan, wanted: Sequence[str]) -> Iterator[Problem]:
+def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Problem]:
     absent = [name for name in _COMMANDS if shutil.which(name) is None]
     if absent:
         rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
@@ -40,10 +40,10 @@ def _problems(plan: Plan, wanted: Sequence[str]) -> Iterator[Problem]:
         rule = "the launcher sets this option itself"
         fix = "remove it; resources are model.resources.*, the warning is cluster.signal_delay_s"
         yield Problem(_FILE, f"cluster.sbatch.{key}", str(plan.cluster["sbatch"][key]), rule, fix)
-    shapes = arrays.shapes(plan, wanted)
+    shapes = arrays.shapes(plan, run_ids)
     if plan.cluster["detach"] and len(shapes) > (plan.cluster["max_running"] or len(shapes)):
         rule = (
-            f"there are {len(shapes)} arrays, one for each shape of resources, and nobody waits to submit the last ones"
+            f"there are {len(shapes)} arrays, one for each shape of resources, and no launcher waits to submit the last"
         )
         yield Problem(
             _FILE, "cluster.max_running", str(plan.cluster["max_running"]), rule, f"give {len(shapes)} or more"
@@ -63,17 +63,17 @@ def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator
         fix = "give fewer seconds, or more model.resources.time"
         yield Problem(_FILE, "cluster.signal_delay_s", str(settings["signal_delay_s"]), rule, fix)
     with tempfile.TemporaryDirectory() as folder:
-        said = arrays.refusal(arrays.parameters(settings, shape, Path(folder)), Path(folder))
-    if said is not None:
+        refusal = arrays.refusal(arrays.parameters(settings, shape, Path(folder)), Path(folder))
+    if refusal is not None:
         fix = "change model.resources.*, or cluster.partition and the other options"
-        yield Problem(files, "model.resources", str(shape), f"sbatch would refuse it: {said}", fix)
+        yield Problem(files, "model.resources", str(shape), f"sbatch would refuse it: {refusal}", fix)
 
 
-def start(order: Order) -> Place:
-    """Copy the code, and get ready to submit."""
+def start(order: Order) -> StartedScheduler:
+    """Copy the code, and create the scheduler."""
     settings = order.plan.cluster
     code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun)
-    shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.wanted).items() for run_id in runs}
+    shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.run_ids).items() for run_id in runs}
     scheduler = Slurm(
         order.record.resolve(),
         settings,
@@ -83,19 +83,19 @@ def start(order: Order) -> Place:
         _largest(settings["max_array"]),
     )
     detached = (lambda: _detach(scheduler, order, code.resolve())) if settings["detach"] else None
-    return Place(scheduler, f"SLURM, {len(set(shape_of.values()))} shapes of resources", detached=detached)
+    return StartedScheduler(scheduler, f"SLURM, {len(set(shape_of.values()))} shapes of resources", detached=detached)
 
 
-def _largest(wanted: int | None) -> int:
-    """The runs of an array. SLURM's MaxArraySize is one more than the largest index, and ours begin at 0."""
-    said = re.match(r"\d+", queue.limits().get("MaxArraySize", ""))
-    return min(wanted or 1_000_000, max(1, int(said.group())) if said else 1000)
+def _largest(chosen: int | None) -> int:
+    """The most runs of an array. SLURM's MaxArraySize is one more than the largest index, and indices begin at 0."""
+    size = re.match(r"\d+", queue.limits().get("MaxArraySize", ""))
+    return min(chosen or 1_000_000, max(1, int(size.group())) if size else 1000)
 
 
 def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
-    """Submit everything and the reports after it; what to tell. SchedulerError: nothing could be submitted."""
+    """Submit all runs and a job for the reports; a message for the user. SchedulerError: nothing could be submitted."""
     scheduler.poll(0)
-    left = scheduler.give_up()
+    left = scheduler.withdraw_collected()
     jobs = scheduler.jobs
     if not jobs:
         raise SchedulerError("nothing could be submitted now; the same command tries again")
@@ -106,5 +106,5 @@ def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
         report = Arrays(order.record.resolve()).report(experiments, given, jobs)
     except REFUSED as error:
         raise SchedulerError(f"the runs are in the queue, but sbatch refused their report: {error}") from error
-    more = f"; SLURM took {left} runs fewer than there are: the same command submits them later" if left else ""
+    more = f"; SLURM did not accept {left} runs: the same command submits them later" if left else ""
     return f"submitted as {', '.join(jobs)}; the report follows them as job {report}{more}"

@@ -1,4 +1,4 @@
-"""The code of a launch, copied, so that what is edited later does not change runs that wait in a queue."""
+"""A copy of the code of a launch, so that later edits do not change runs that wait in a queue."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
-# Without git: what runs and reports are made of.
+# What runs and reports need, if git cannot list it.
 _ROOMS = ("launcher", "trainer_ext", "analysis", "conf", "hydra_plugins", "launch.py")
 
 
 def copy(root: Path, to: Path, multirun: Path) -> Path:
-    """Copy the sources (what git tracks or would) of the project to a new folder, without results; returns it.
+    """Copy the project's sources (tracked and new files, not ignored ones) to a new folder, and return it.
 
-    `multirun` is the folder of results. What was deleted but is still tracked is left out; links stay links.
+    Files in `multirun`, the folder of results, and deleted files are left out. Links stay links.
     """
     for name in _sources(root):
         source = root / name
@@ -30,11 +30,11 @@ def _sources(root: Path) -> list[str]:
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, capture_output=True, check=True).stdout
-        found = sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
+        names = sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
     except (OSError, subprocess.CalledProcessError):
-        found = []
-    if "launcher/__init__.py" in found:
-        return [name for name in found if not (root / name).is_dir()]  # a submodule is a folder
+        names = []
+    if "launcher/__init__.py" in names:
+        return [name for name in names if not (root / name).is_dir()]  # a submodule is a folder
     return [
         str(path.relative_to(root))
         for room in _ROOMS

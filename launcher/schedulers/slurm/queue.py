@@ -1,7 +1,7 @@
-"""What SLURM says of jobs: squeue first, then sacct where there is accounting. It may say nothing for a while.
+"""What SLURM knows of jobs: from squeue, and from sacct if there is accounting.
 
-slurmctld may be away, slurmdbd may be away or may never have been there; then these functions return None, and what is
-known stays what the run folders say.
+slurmctld may not answer for a while, and slurmdbd may not exist. These functions then return None or nothing, and only
+the run folders tell how the runs are.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 import getpass
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.run import lifecycle
+from launcher.run.lifecycle import FailureKind
 
-# Away, slurmctld lets its callers wait for longer than one who watches runs may.
+# While slurmctld is down, its commands wait for longer than the launcher may.
 _ASK_S = 10.0
-# Of a job in one of these nothing runs or will run again.
+# In these states a job has ended for good.
 _OVER = {
-    "BOOT_FAIL": lifecycle.NODE_FAILURE,
-    "CANCELLED": lifecycle.REVOKED,
-    "COMPLETED": lifecycle.LOST,
-    "DEADLINE": lifecycle.TIME_OUT,
-    "FAILED": lifecycle.LOST,
-    "NODE_FAIL": lifecycle.NODE_FAILURE,
-    "OUT_OF_MEMORY": lifecycle.OUT_OF_MEMORY,
-    "PREEMPTED": lifecycle.PREEMPTED,
-    "REVOKED": lifecycle.REVOKED,
-    "TIMEOUT": lifecycle.TIME_OUT,
+    "BOOT_FAIL": FailureKind.NODE_FAILURE,
+    "CANCELLED": FailureKind.EXTERNALLY_CANCELLED,
+    "COMPLETED": FailureKind.LOST,
+    "DEADLINE": FailureKind.TIME_OUT,
+    "FAILED": FailureKind.LOST,
+    "NODE_FAIL": FailureKind.NODE_FAILURE,
+    "OUT_OF_MEMORY": FailureKind.OUT_OF_MEMORY,
+    "PREEMPTED": FailureKind.PREEMPTED,
+    "REVOKED": FailureKind.EXTERNALLY_CANCELLED,
+    "TIMEOUT": FailureKind.TIME_OUT,
 }
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job or array task, as SLURM shows it: `id` is 12 or 12_3; `node` is where it ran last, or empty."""
+    """One job or array task: `id` is 12 or 12_3; `node` is where it ran last, or empty."""
 
     id: str
     name: str
@@ -58,18 +58,18 @@ class Job:
 
     @property
     def ending(self) -> bool:
-        """Whether its processes are being ended; it is then over, or waits again, and SLURM does not say which."""
+        """Whether its processes are being ended. It has then ended, or waits again; SLURM does not say which."""
         return self.state == "COMPLETING"
 
     @property
     def stuck(self) -> bool:
-        """Whether SLURM could not start it and holds it until somebody looks."""
+        """Whether SLURM could not start it, and holds it until a person releases it."""
         return self.state == "PENDING" and "launch failed" in self.reason
 
     @property
-    def kind(self) -> str:
-        """The cause (lifecycle.CAUSES) that its state stands for, where the run says none."""
-        return lifecycle.NODE_FAILURE if self.stuck else _OVER.get(self.state, lifecycle.LOST)
+    def failure_kind(self) -> FailureKind:
+        """The kind that its state stands for, used if the run itself says nothing."""
+        return FailureKind.NODE_FAILURE if self.stuck else _OVER.get(self.state, FailureKind.LOST)
 
 
 def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:
@@ -82,53 +82,48 @@ def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:
 
 
 def mine(prefix: str) -> dict[str, Job] | None:
-    """The user's jobs whose name begins so, by id: waiting, running, and for some minutes those that ended."""
+    """The user's jobs whose name begins so, by id: those that wait or run, and for some minutes those that ended."""
     shown = "--format=%i|%j|%T|%N|%r"
-    said = ask(["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", shown])
-    if said is None:
+    output = ask(["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", shown])
+    if output is None:
         return None
-    found = {}
-    for line in said.splitlines():
-        parts = line.split("|", 4)
-        if len(parts) == 5 and parts[1].startswith(prefix):
-            found[parts[0]] = Job(*parts)
-    return found
+    rows = (line.split("|", 4) for line in output.splitlines())
+    return {row[0]: Job(*row) for row in rows if len(row) == 5 and row[1].startswith(prefix)}
 
 
-def ended(ids: Iterable[str]) -> dict[str, Job]:
-    """How accounting says that jobs ended which squeue has forgotten; empty without slurmdbd.
+def ended(names: Mapping[str, str]) -> dict[str, Job]:
+    """How jobs ended that squeue no longer shows, from accounting; empty without slurmdbd. `names`: by job id.
 
-    Of one that it takes to be running still, it has lost the end: squeue knows better.
+    slurmctld may use an id again, so a job of another name is ignored. A job that accounting takes to be running has
+    lost its end there; it is ignored too.
     """
-    arrays = ",".join(sorted({one.partition("_")[0] for one in ids}))
-    if not arrays:
+    if not names:
         return {}
-    wanted = "--format=JobID,JobName,State,NodeList,ExitCode"
-    said = ask(["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={arrays}", wanted]) or ""
-    found = {}
-    for line in said.splitlines():
-        name, title, state, node, code = [*line.split("|"), "", "", "", "", ""][:5]
-        found[name] = Job(name, title, state.split(" ")[0], node, f"exit code {code}")
-    return {name: job for name, job in found.items() if job.over}
+    arrays = ",".join(sorted({job.partition("_")[0] for job in names}))
+    columns = "--format=JobID,JobName,State,NodeList,ExitCode"
+    output = ask(["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={arrays}", columns]) or ""
+    jobs = {}
+    for line in output.splitlines():
+        job, name, state, node, code = [*line.split("|"), "", "", "", "", ""][:5]
+        jobs[job] = Job(job, name, state.split(" ")[0], node, f"exit code {code}")
+    return {job.id: job for job in jobs.values() if job.over and names.get(job.id) == job.name}
 
 
 def show(job: str, timeout: float = 5.0) -> Mapping[str, str] | None:
-    """The fields of `scontrol show job`. Of an array's task, give 12_3: its own number may mean the whole array."""
-    said = ask(["scontrol", "--oneliner", "show", "job", job], timeout)
-    return None if said is None else dict(re.findall(r"(\S+?)=(\S*)", said))
+    """The fields of `scontrol show job`. `job`: 12_3 for an array's task; its own number may mean the whole array."""
+    output = ask(["scontrol", "--oneliner", "show", "job", job], timeout)
+    return None if output is None else dict(re.findall(r"(\S+?)=(\S*)", output))
 
 
-def before(job: str) -> str | None:
-    """How accounting says that a requeued job's last start ended; None when it does not say."""
-    said = ask(
-        ["sacct", "--allocations", "--noheader", "--parsable2", "--duplicates", f"--jobs={job}", "--format=State"]
-    )
-    states = [line.split(" ")[0] for line in (said or "").splitlines()]
+def last_end(job: str) -> str | None:
+    """How the last start of a requeued job ended, from accounting; None if it is not known."""
+    command = ["sacct", "--allocations", "--noheader", "--parsable2", "--duplicates", f"--jobs={job}", "--format=State"]
+    states = [line.split(" ")[0] for line in (ask(command) or "").splitlines()]
     known = [state for state in states if state in _OVER or state == "REQUEUED"]
     return known[-1] if known else None
 
 
 def limits() -> Mapping[str, str]:
-    """slurmctld's configuration, by key; empty when it does not answer."""
-    said = ask(["scontrol", "show", "config"]) or ""
-    return dict(re.findall(r"^(\S+)\s*= (.*)$", said, re.MULTILINE))
+    """slurmctld's configuration, by key; empty if it does not answer."""
+    output = ask(["scontrol", "show", "config"]) or ""
+    return dict(re.findall(r"^(\S+)\s*= (.*)$", output, re.MULTILINE))

@@ -1,8 +1,8 @@
-"""Runs as SLURM's job arrays, watched from here while this process lives, and able to go on without it.
+"""Runs as SLURM's job arrays. They are watched while this process lives, and continue without it.
 
-The run folders are the truth; what SLURM says is asked for where they are silent. A job that is preempted, or reaches
-its time limit, takes its own place in the queue again (task.py), and one whose node fails is requeued by SLURM: only
-what ended for good comes back to the launcher. Jobs that an earlier launch left behind are adopted, not doubled.
+The run folders decide; SLURM is asked only where they say nothing. A job that is preempted, or reaches its time limit,
+requeues itself (task.py), and SLURM requeues a job whose node fails: only jobs that have ended for good are reported to
+the launcher. Jobs of an earlier launch are adopted instead of being submitted twice.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,19 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from launcher.planning.resources import Shape
-from launcher.run import claim, launch_record, lifecycle, stop_request
-from launcher.run import folder as folders
+from launcher.run import claim, launch_record, stop_request, transitions
+from launcher.run.folder import read_state
+from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.schedulers.slurm import arrays as slurm_arrays
 from launcher.schedulers.slurm import queue
 from launcher.schedulers.slurm.arrays import Arrays
 from launcher.schedulers.slurm.queue import Job
 from launcher.schedulers.slurm.task import Task
+from launcher.text import one_line
 
 _EVERYTHING = 1_000_000
 _UNLIMITED = 100_000
-# sbatch's words when one may not have more jobs now, when slurmctld is away, and when it goes while they speak: SLURM's
-# own for a message, the system's for a connection.
+# sbatch's words when a user may not have more jobs now, when slurmctld is down, and when it ends during the request:
+# SLURM's own for a message, the system's for a connection.
 _LATER = (
     "submit limit",
     "MaxSubmit",
@@ -45,24 +48,36 @@ _LATER = (
     "connection failure",
     *map(os.strerror, (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE, errno.EHOSTUNREACH)),
 )
-# This many nodes on which nothing even begins are no longer the nodes' fault.
+# If jobs fail before they start on more nodes than this, the fault is not the nodes'.
 _BAD_NODES = 2
-# A job that the queue does not show is looked for this often before it counts as gone.
-_PATIENCE = 2
+# A job must be missing from the queue in this many checks before it counts as gone.
+_MISSING_CHECKS = 2
 
 
 @dataclass
 class _Submitted:
-    """A run with a job; `token` is that of the launch which submitted it. `missed`: looks that did not show it."""
+    """A run with a job, which is known by its id and its name: slurmctld may use an id again.
+
+    `token` is that of the launch which submitted it. `missed`: how many checks in a row did not show the job.
+    """
 
     folder: Path
     job: str
+    name: str
     token: str
     missed: int = 0
 
+    def among(self, jobs: Mapping[str, Job]) -> Job | None:
+        """This job as SLURM shows it, or None."""
+        job = jobs.get(self.job)
+        return job if job is not None and job.name == self.name else None
+
 
 class Slurm:
-    """A scheduler over SLURM. `shape_of` and `parameters` tell what a run, and a shape, asks of sbatch."""
+    """A scheduler over SLURM.
+
+    `shape_of` has the resources of each run by its id; `parameters` gives sbatch's options for them.
+    """
 
     def __init__(
         self,
@@ -83,9 +98,9 @@ class Slurm:
         self._throttle: dict[str, int] = {}  # array -> runs at a time
         self._bad_nodes: set[str] = set()
         self._ended: list[Ended] = []
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._next_submission = 0.0
-        self._said: str | None = None
+        self._message: str | None = None
         self._closing = False  # the launch is interrupted
         self._away = False  # slurmctld did not answer the last time
 
@@ -95,80 +110,78 @@ class Slurm:
         return sorted({job.partition("_")[0] for job in self._submitted})
 
     def capacity(self) -> int:
-        """Everything: SLURM's queue is where runs wait."""
+        """Everything: runs wait in SLURM's queue."""
         return _EVERYTHING
 
-    def submit(self, folder: Path, job: str) -> None:
+    def submit(self, folder: Path, launch_id: str) -> None:
         """Put a run into an array, which the next `poll` submits."""
         self._collected.append(folder)
 
     def poll(self, timeout: float) -> Sequence[Ended]:
-        """Submit what was collected, then look at the runs and the queue, each some seconds after the last time."""
+        """Submit what was collected, then check the runs and the queue; each only every `poll_s` seconds."""
         now = time.monotonic()
         if self._collected and now >= self._next_submission:
             self._next_submission = now + float(self._settings["poll_s"])
             self._submit()
-        elif now < self._next_look:
-            time.sleep(min(timeout, self._next_look - now))
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + float(self._settings["poll_s"])
-            self._look()
+        elif now < self._next_check:
+            time.sleep(min(timeout, self._next_check - now))
+        if time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + float(self._settings["poll_s"])
+            self._check()
         ended, self._ended = self._ended, []
         return ended
 
-    def give_up(self) -> int:
-        """Let the runs that no array has taken wait for another launch; how many."""
+    def withdraw_collected(self) -> int:
+        """Withdraw the runs that are in no array yet; how many."""
         for folder in self._collected:
-            self._free(folder)
+            transitions.withdraw(folder)
         count, self._collected = len(self._collected), []
         return count
 
     def withdraw(self) -> int:
-        """Take back the runs that have not begun; how many."""
-        count = self.give_up()
-        pending = [one.job for one in self._submitted.values() if self._free(one.folder)]
-        _scancel(pending, "--state=PENDING")
-        self._next_look = 0.0
-        return count + len(pending)
+        """Take back the runs that have not started; how many."""
+        count = self.withdraw_collected()
+        waiting = [run for run in self._submitted.values() if transitions.withdraw(run.folder)]
+        _scancel(waiting, "--state=PENDING")
+        self._next_check = 0.0
+        return count + len(waiting)
 
     def cancel(self, kill: bool = False) -> None:
         """Ask the running runs to save a checkpoint and stop, and take the others back; kill: end all their jobs."""
         launch_record.closed(self._record).touch()
         self._closing = True
-        self.give_up()
-        self._leave()
-        jobs = list(self._submitted)
-        if not self._away and self._known() is not None:
-            _scancel(jobs, *([] if kill else ["--state=PENDING"]))
-        elif jobs:
-            self._say(f"slurmctld does not answer: {len(jobs)} jobs stay with it; those of this launch begin no run")
-        self._let_go()
-        self._next_look = 0.0
+        self.withdraw_collected()
+        self._stop_runs()
+        runs = list(self._submitted.values())
+        if not self._away and self._queue() is not None:
+            _scancel(runs, *([] if kill else ["--state=PENDING"]))
+        elif runs:
+            self._say(f"slurmctld does not answer: {len(runs)} jobs stay in its queue; they will not start runs")
+        self._drop_waiting()
+        self._next_check = 0.0
 
     def close(self) -> None:
-        """Nothing: what is in the queue stays there, and the same command finds it again."""
+        """Nothing: the jobs stay in the queue, and the same command finds them again."""
 
     # ------------------------------------------------------------ submission
 
     def _submit(self) -> None:
-        """Submit the collected runs, but those that a job of an earlier launch already does."""
-        known = self._known()
+        """Submit the collected runs, except those that have a job of an earlier launch."""
+        known = self._queue()
         if known is None:
             return self._say("slurmctld does not answer; submission waits for it")
         ending = self._adopt(known)
         by_shape: dict[Shape, list[Path]] = {}
         for folder in self._collected:
-            if folder.name in ending:
-                continue
-            by_shape.setdefault(self._shape_of[folder.name], []).append(folder)
-        sizes = [len(runs) for runs in by_shape.values()]
-        shares = _shares(sizes, self._free_slots(known))
+            if folder.name not in ending:
+                by_shape.setdefault(self._shape_of[folder.name], []).append(folder)
+        shares = _shares([len(runs) for runs in by_shape.values()], self._free_slots(known))
         for (shape, runs), share in zip(by_shape.items(), shares, strict=True):
             if not self._submit_shape(shape, runs, share):
                 return
 
     def _submit_shape(self, shape: Shape, runs: list[Path], share: int) -> bool:
-        """Submit the runs of one shape, at most `share` of them at a time; whether to go on with the next."""
+        """Submit the runs of one shape, at most `share` of them at a time; whether to go on with the next shape."""
         given = self._parameters(shape)
         if self._bad_nodes:
             given = {**given, "exclude": ",".join(sorted(self._bad_nodes))}
@@ -177,13 +190,13 @@ class Slurm:
             arrays = -(-len(runs) // self._largest)
             part, throttle = runs[: self._largest], max(1, share // arrays)
             try:
-                jobs = self._arrays.submit(part, given, throttle, task)
+                name, jobs = self._arrays.submit(part, given, throttle, task)
             except slurm_arrays.REFUSED as error:
                 return self._refused(part, str(error))
             self._throttle[jobs[0].partition("_")[0]] = throttle
             share -= throttle
             for folder, job in zip(part, jobs, strict=True):
-                self._submitted[job] = _Submitted(folder, job, self._record.stem)
+                self._submitted[job] = _Submitted(folder, job, name, self._record.stem)
             done = set(part)
             self._collected = [folder for folder in self._collected if folder not in done]
             runs = runs[len(part) :]
@@ -194,14 +207,12 @@ class Slurm:
         return {"train": self._train, "limit_s": shape.time_s, "signal_delay_s": self._settings["signal_delay_s"]}
 
     def _refused(self, part: list[Path], why: str) -> bool:
-        """Wait, or try with smaller arrays, where that may help. SchedulerError: sbatch will never take these."""
-        why = " ".join(why.split())
+        """Wait, or try smaller arrays, if that may help. SchedulerError: sbatch will never accept these."""
+        why = one_line(why)
         if not any(word in why for word in _LATER):
-            for folder in self._collected:
-                self._free(folder)
-            self._collected = []
+            self.withdraw_collected()
             raise SchedulerError(
-                f"sbatch refused: {why}; what was submitted before goes on, and the same command finds it"
+                f"sbatch refused: {why}; what was submitted before continues, and the same command finds it"
             )
         if "limit" in why or "count" in why or "MaxSubmit" in why:
             if len(part) > 1:
@@ -209,163 +220,150 @@ class Slurm:
                 self._next_submission = 0.0
             elif not self._submitted:
                 raise SchedulerError(f"sbatch refused a single run: {why}")
-        self._say(f"sbatch takes no more now ({why}); the rest waits")
+        self._say(f"sbatch accepts no more jobs now ({why}); the other runs wait")
         return False
 
     def _adopt(self, known: Mapping[str, Job]) -> set[str]:
-        """Take over the jobs of earlier launches, and of this one's calls of sbatch that seemed to fail.
+        """Adopt the jobs of earlier launches, and those that sbatch submitted although it reported a failure.
 
-        Returns the runs whose jobs are just ending: whether those run again is known at a later look.
+        Returns the runs whose jobs are ending: a later check shows whether SLURM runs them again.
         """
-        wanted, ending = {folder.name: folder for folder in self._collected}, set[str]()
+        unassigned, ending = {folder.name: folder for folder in self._collected}, set[str]()
         idle = []
         for job in known.values():
             if job.over or job.stuck or job.id in self._submitted:
                 continue
-            found = slurm_arrays.run_of(self._multirun, job.name, job.index)
-            if found is None or found[1] not in wanted:
+            match = slurm_arrays.run_of(self._multirun, job.name, job.index)
+            if match is None or match[1] not in unassigned:
                 continue
-            token, record = found[0], self._record.with_name(f"{found[0]}.json")
+            token, run_id = match
+            record = self._record.with_name(f"{token}.json")
+            submitted = _Submitted(unassigned[run_id], job.id, job.name, token)
             if launch_record.closed(record).exists():
-                idle.append(job.id)
-                continue
-            if job.ending:
-                ending.add(found[1])
-                continue
-            folder = wanted.pop(found[1])
-            self._submitted[job.id] = _Submitted(folder, job.id, token)
-            task = self._task(self._shape_of[folder.name])
-            self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
-            print(f"{folder.name} is already job {job.id}, of launch {token}: adopted", file=sys.stderr, flush=True)
+                idle.append(submitted)
+            elif job.ending:
+                ending.add(run_id)
+            else:
+                folder = unassigned.pop(run_id)
+                self._submitted[job.id] = submitted
+                task = self._task(self._shape_of[run_id])
+                self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
+                print(f"{run_id} is already job {job.id}, of launch {token}: adopted", file=sys.stderr, flush=True)
         _scancel(idle, "--state=PENDING")
-        self._collected = list(wanted.values())
-        return ending - {one.folder.name for one in self._submitted.values()}
+        self._collected = list(unassigned.values())
+        return ending - {run.folder.name for run in self._submitted.values()}
 
     def _free_slots(self, known: Mapping[str, Job]) -> int:
         """How many more runs may run at a time."""
         if self._settings["max_running"] is None:
             return _UNLIMITED
-        alive: dict[str, int] = {}
-        for one in self._submitted.values():
-            job = known.get(one.job)
+        alive: Counter[str] = Counter()
+        for run in self._submitted.values():
+            job = run.among(known)
             if job is None or not job.over:
-                array = one.job.partition("_")[0]
-                alive[array] = alive.get(array, 0) + 1
+                alive[run.job.partition("_")[0]] += 1
         used = sum(min(count, self._throttle.get(array, count)) for array, count in alive.items())
         return max(0, int(self._settings["max_running"]) - used)
 
-    def _free(self, folder: Path) -> bool:
-        """Say of a run that it waits again, where it has not begun; whether that is so."""
-        with suppress(claim.Locked), claim.locked(folder, claim.PATIENCE_S):
-            return claim.live_claim(folder) is None and self._release(folder)
-        return False
-
-    def _release(self, folder: Path) -> bool:
-        """The same, of a run without an owner, whose lock is held."""
-        state = folders.read_state(folder)
-        if state.state == folders.SUBMITTED:
-            folders.write_state(folder, state.but(state=folders.PLANNED))
-        return state.state == folders.SUBMITTED
-
-    def _leave(self) -> None:
-        """Of an interrupted launch: ask what runs to stop, and say of the others that they wait."""
-        for one in self._submitted.values():
-            with suppress(claim.Locked), claim.locked(one.folder, claim.PATIENCE_S):
-                owner = claim.live_claim(one.folder)
+    def _stop_runs(self) -> None:
+        """After an interruption: ask the runs with an owner to stop, and make the others planned again."""
+        for run in self._submitted.values():
+            with suppress(claim.Locked), claim.locked(run.folder, claim.PATIENCE_S):
+                owner = claim.live_claim(run.folder)
                 if owner is None:
-                    self._release(one.folder)
-                elif stop_request.asked(one.folder, owner.token) is None:
-                    stop_request.send(one.folder, owner, lifecycle.PREEMPTED, "its launcher was interrupted")
+                    transitions.withdraw_unowned(run.folder)
+                elif stop_request.find(run.folder, owner) is None:
+                    stop_request.send(run.folder, owner, FailureKind.PREEMPTED, "its launcher was interrupted")
 
-    def _known(self) -> Mapping[str, Job] | None:
+    def _queue(self) -> Mapping[str, Job] | None:
         """What SLURM knows of our jobs; None, after some seconds, while it does not answer."""
         known = queue.mine(slurm_arrays.PREFIX)
         self._away = known is None
         return known
 
-    def _let_go(self) -> None:
-        """Wait no longer for what no job of ours begins: this launch is closed; or nobody knows, without slurmctld."""
-        for one in list(self._submitted.values()):
-            waits = folders.read_state(one.folder).state in (folders.PLANNED, folders.PREEMPTED)
-            if waits and claim.live_claim(one.folder) is None and (self._away or one.token == self._record.stem):
-                self._over(one)
+    def _drop_waiting(self) -> None:
+        """After an interruption: no longer wait for runs that no job of this launch will start."""
+        for run in list(self._submitted.values()):
+            waits = read_state(run.folder).state in (RunState.PLANNED, RunState.PREEMPTED)
+            if waits and claim.live_claim(run.folder) is None and (self._away or run.token == self._record.stem):
+                self._end(run)
 
-    # ------------------------------------------------------------ what became of them
+    # ------------------------------------------------------------ checks
 
-    def _look(self) -> None:
-        """Find the runs that are over, by their folders, and by SLURM where their jobs are over."""
-        idle = []
+    def _check(self) -> None:
+        """Find the runs that have ended: by their folders, and by SLURM if their jobs have ended."""
         if self._closing:
-            self._leave()
-            self._let_go()
-        for one in list(self._submitted.values()):
-            state = folders.read_state(one.folder)
-            # What may be taken up again may be about to be, by its own job.
-            if state.state not in folders.RESUMABLE and claim.live_claim(one.folder) is None:
-                self._over(one)
-                if state.job != one.token or state.state == folders.CANCELLED:
-                    idle.append(one.job)  # somebody else was faster: the job need not begin any more
+            self._stop_runs()
+            self._drop_waiting()
+        idle = []
+        for run in list(self._submitted.values()):
+            state = read_state(run.folder)
+            # A run in a resumable state may be about to be resumed by its own job.
+            if state.state not in RESUMABLE and claim.live_claim(run.folder) is None:
+                self._end(run)
+                if state.launch_id != run.token or state.state == RunState.CANCELLED:
+                    idle.append(run)  # another process was faster: the job need not start
         _scancel(idle, "--state=PENDING")
         if not self._submitted:
             return
-        known = self._known()
+        known = self._queue()
         if known is None:
-            return self._say("slurmctld does not answer; the runs go on, and their folders are watched")
+            return self._say("slurmctld does not answer; the runs continue, and their folders are watched")
         if not self._collected:
             self._say(None)
-        stuck = [job.id for job in known.values() if job.stuck and job.id in self._submitted]
-        _scancel(stuck)
-        for one in self._submitted.values():
-            one.missed = 0 if one.job in known else one.missed + 1
-        gone = queue.ended(one.job for one in self._submitted.values() if one.missed >= _PATIENCE)
-        for one in list(self._submitted.values()):
-            job = known.get(one.job) or gone.get(one.job)
+        shown = {run.job: run.among(known) for run in self._submitted.values()}
+        _scancel([run for run in self._submitted.values() if (job := shown[run.job]) is not None and job.stuck])
+        for run in self._submitted.values():
+            run.missed = 0 if shown[run.job] is not None else run.missed + 1
+        missing = {run.job: run.name for run in self._submitted.values() if run.missed >= _MISSING_CHECKS}
+        past = queue.ended(missing)
+        for run in list(self._submitted.values()):
+            job = shown[run.job] or past.get(run.job)
             if job is not None and (job.over or job.stuck):
-                self._judge(one, job)
-            elif job is None and one.missed >= _PATIENCE:
-                self._forgotten(one)
+                self._job_ended(run, job)
+            elif job is None and run.job in missing:
+                self._job_forgotten(run)
 
-    def _forgotten(self, one: _Submitted) -> None:
-        """SLURM remembers for minutes what has run, but a waiting task of an array that is cancelled goes at once."""
-        if folders.read_state(one.folder).state == folders.SUBMITTED:
-            self._over(one, lifecycle.REVOKED, f"its job {one.job} was cancelled before it began (scancel)")
+    def _job_forgotten(self, run: _Submitted) -> None:
+        """SLURM shows a job for minutes after its end, but a waiting task of an array that is cancelled vanishes."""
+        if read_state(run.folder).state == RunState.SUBMITTED:
+            message = f"its job {run.job} was cancelled before it began (scancel)"
+            self._end(run, FailureKind.EXTERNALLY_CANCELLED, message)
         else:
-            self._over(one, lifecycle.LOST, f"SLURM no longer knows its job {one.job}")
+            self._end(run, FailureKind.LOST, f"SLURM no longer knows its job {run.job}")
 
-    def _judge(self, one: _Submitted, job: Job) -> None:
-        """A job is over: say what SLURM knows of it, for the case that its run says nothing."""
-        kind, where = job.kind, f" on {job.node}" if job.node else ""
+    def _job_ended(self, run: _Submitted, job: Job) -> None:
+        """Report the end of a run with what SLURM knows of its job, which counts if the run itself says nothing."""
+        kind, where = job.failure_kind, f" on {job.node}" if job.node else ""
         detail = f" ({job.reason})" if job.reason not in ("", "None") else ""
-        cause = f"SLURM says {job.state}{detail} of its job {job.id}{where}, and the run says nothing"
+        message = f"SLURM says {job.state}{detail} of its job {job.id}{where}, and the run says nothing"
         if job.state == "CANCELLED":
-            cause = f"its job {job.id} was cancelled (scancel)"
-        begun = folders.read_state(one.folder).state != folders.SUBMITTED
-        if not begun and launch_record.closed(self._record.with_name(f"{one.token}.json")).exists():
-            kind, cause = lifecycle.PREEMPTED, "its launcher was interrupted before it began"
-        elif not begun and job.state == "FAILED":
-            cause = f"its job {job.id} failed{where} before the run began; see {self._log(job)}"
+            message = f"its job {job.id} was cancelled (scancel)"
+        started = read_state(run.folder).state != RunState.SUBMITTED
+        if not started and launch_record.closed(self._record.with_name(f"{run.token}.json")).exists():
+            kind, message = FailureKind.PREEMPTED, "its launcher was interrupted before it began"
+        elif not started and job.state == "FAILED":
+            log = self._record.with_suffix("") / "jobs" / f"{job.id}_0_log.out"
+            message = f"its job {job.id} failed{where} before the run began; see {log}"
             self._bad_nodes.update([job.node] if job.node else [])
-            kind = lifecycle.NODE_FAILURE if 0 < len(self._bad_nodes) <= _BAD_NODES else lifecycle.LOST
-        self._over(one, kind, cause)
+            kind = FailureKind.NODE_FAILURE if 0 < len(self._bad_nodes) <= _BAD_NODES else FailureKind.LOST
+        self._end(run, kind, message)
 
-    def _log(self, job: Job) -> Path:
-        return self._record.with_suffix("") / "jobs" / f"{job.id}_0_log.out"
+    def _end(self, run: _Submitted, kind: FailureKind | None = None, message: str | None = None) -> None:
+        del self._submitted[run.job]
+        self._ended.append(Ended(run.folder, None, kind, message, run.token))
 
-    def _over(self, one: _Submitted, kind: str | None = None, cause: str | None = None) -> None:
-        del self._submitted[one.job]
-        self._ended.append(Ended(one.folder, None, kind, cause, one.token))
-
-    def _say(self, what: str | None) -> None:
-        """Say once what is unusual, and once that it is over."""
-        if what is not None and what != self._said:
-            print(what, file=sys.stderr, flush=True)
-        elif what is None and self._said is not None:
+    def _say(self, message: str | None) -> None:
+        """Print a new problem once; None: the problem is over."""
+        if message is not None and message != self._message:
+            print(message, file=sys.stderr, flush=True)
+        elif message is None and self._message is not None:
             print("SLURM answers again", file=sys.stderr, flush=True)
-        self._said = what
+        self._message = message
 
 
 def _shares(sizes: Sequence[int], slots: int) -> list[int]:
-    """`slots` runs at a time, shared between arrays of these sizes; 0 where an array has to wait for others."""
+    """`slots` runs at a time, shared between arrays of these sizes; 0 if an array has to wait for others."""
     if slots >= sum(sizes):
         return list(sizes)
     shares = [0] * len(sizes)
@@ -375,7 +373,11 @@ def _shares(sizes: Sequence[int], slots: int) -> list[int]:
     return shares
 
 
-def _scancel(jobs: Sequence[str], *options: str) -> None:
-    """scancel some jobs or tasks; the list is cut, for a command line is only so long."""
-    for at in range(0, len(jobs), 500):
-        queue.ask(["scancel", *options, *jobs[at : at + 500]])
+def _scancel(runs: Sequence[_Submitted], *options: str) -> None:
+    """Cancel the jobs of these runs, by id and name. The list is cut, because a command line has a limited length."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        names.setdefault(run.name, []).append(run.job)
+    for name, jobs in names.items():
+        for at in range(0, len(jobs), 500):
+            queue.ask(["scancel", f"--name={name}", *options, *jobs[at : at + 500]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -63,3 +64,31 @@ def pad(sequences: list[list[int]], pad_id: int, *, left: bool, width: int | Non
         ids[row, span] = torch.tensor(tokens, dtype=torch.long)
         mask[row, span] = True
     return ids, mask
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to sample: n responses of at most `length` tokens to each prompt, at a temperature above 0.
+
+    prompts (prompts, P) int64, left-padded; prompt_mask (prompts, P) bool.
+    """
+
+    prompts: Tensor
+    prompt_mask: Tensor
+    n: int
+    length: int
+    temperature: float
+    eos_id: int
+    pad_id: int
+
+    @classmethod
+    def of(cls, prompts: list[list[int]], n: int, tokenizer: Any, verl: Any, device: Any) -> Request:
+        """Prompts as tokens, on a device; length and temperature as verl's tree says."""
+        tokens, mask = (x.to(device) for x in pad(prompts, tokenizer.pad_token_id, left=True))
+        length, temperature = int(verl.data.max_response_length), verl.actor_rollout_ref.rollout.temperature
+        return cls(tokens, mask, n, length, temperature, tokenizer.eos_token_id, tokenizer.pad_token_id)
+
+    def batch(self, responses: Tensor, mask: Tensor) -> Batch:
+        """The batch of (prompts * n, length) responses and their mask; rows of one prompt are adjacent."""
+        prompts, prompt_mask = (x.repeat_interleave(self.n, dim=0) for x in (self.prompts, self.prompt_mask))
+        return Batch(prompts, prompt_mask, responses, mask)

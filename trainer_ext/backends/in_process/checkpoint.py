@@ -1,4 +1,4 @@
-"""A model's weights and optimizer as safetensors, and everything else as JSON: nothing in a checkpoint is pickled."""
+"""A model's weights and optimizer as safetensors, and everything else as JSON; nothing is pickled."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from trainer_ext.backends.in_process.engine import Trained
+from trainer_ext.backends.in_process.engine import Trained, local
 
 
 def save(folder: Path, model: Trained, state: dict[str, Any]) -> None:
-    """Write weights, optimizer, learning-rate schedule and `state` (JSON values) into `folder`, made if need be."""
+    """Write weights, optimizer, learning-rate schedule and `state` (JSON values) into `folder`; make it if needed."""
     folder.mkdir(exist_ok=True)
     save_file({k: v.contiguous() for k, v in model.weights().items()}, folder / "weights.safetensors")
     optimizer = model.engine.optimizer
     tensors = {
-        f"{name}/{key}": _plain(value).contiguous()
+        f"{name}/{key}": local(value).contiguous()
         for name, parameter in model.engine.module.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
@@ -49,14 +49,9 @@ def load(folder: Path, model: Trained) -> dict[str, Any]:
     return state
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
 def _like(tensor: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-    """A state tensor where the optimizer keeps it: sharded as its parameter; a counter on the device if fused."""
+    """A state tensor as the optimizer needs it: sharded like its parameter; a counter on the device if fused."""
     if isinstance(parameter, DTensor) and tensor.dim() > 0 and tensor.shape == parameter.to_local().shape:
-        local = tensor.to(parameter.to_local().device)
-        return DTensor.from_local(local, parameter.device_mesh, parameter.placements)
+        return DTensor.from_local(tensor.to(parameter.to_local().device), parameter.device_mesh, parameter.placements)
     on_device = tensor.dim() > 0 or group.get("fused") or group.get("capturable")
     return tensor.to(parameter.device) if on_device else tensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from trainer_ext.backends.in_process.batch import Batch
 
 platform.use()  # before verl's engines read the device's name
 
-# verl warns of every engine whose packages are not installed; none of them is wanted here
+# verl warns of each engine whose packages are not installed; none of them is used here
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 
 from verl.utils import hf_tokenizer  # noqa: E402
@@ -30,10 +29,10 @@ from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # noqa: E402
 from verl.workers.engine_workers import TrainingWorker  # noqa: E402
 
+from trainer_ext.methods.losses import Loss  # noqa: E402
+
 # Asking verl for a model's class loads the configuration of every kind of model: once here, not in every fork.
 get_hf_auto_model_class(LlamaConfig(architectures=["LlamaForCausalLM"]))
-
-Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
 
 class _OnPaddedBatches(FSDPEngineWithLMHead):
@@ -48,8 +47,8 @@ class _OnPaddedBatches(FSDPEngineWithLMHead):
 class PaddedEngine(_OnPaddedBatches):
     """The policy's engine: `log_probs` and `entropy` of the responses, (B, T) as the losses want them.
 
-    The head is applied to the response's positions alone. It also keeps each micro-batch's gradient long enough to
-    measure how much they differ (`grad_variance`).
+    The head is applied to the response's positions alone. It also measures how much the gradients of
+    the micro-batches differ (`take_grad_variance`).
     """
 
     def initialize(self) -> None:
@@ -91,7 +90,7 @@ class PaddedEngine(_OnPaddedBatches):
 
     def optimizer_step(self) -> float:
         self._take_gradient()
-        # A micro-batch's own mean gradient is n times its share: their sum is n times what has accumulated.
+        # A micro-batch's mean gradient is n times its share, so the sum of all is n times the accumulated gradient.
         n, total = self._forwards, self._accumulated
         assert total is not None
         self._gradient_sum = n * total if self._gradient_sum is None else self._gradient_sum.add_(total, alpha=n)
@@ -100,7 +99,7 @@ class PaddedEngine(_OnPaddedBatches):
         return float(super().optimizer_step())
 
     def _take_gradient(self) -> None:
-        total = torch.cat([_local(p.grad).flatten() for p in self.module.parameters() if p.grad is not None])
+        total = torch.cat([local(p.grad).flatten() for p in self.module.parameters() if p.grad is not None])
         share = total if self._accumulated is None else total - self._accumulated
         self._share_squares += _square(share)
         self._accumulated = total
@@ -123,7 +122,7 @@ class ValueEngine(_OnPaddedBatches):
     """A critic's engine: `values` (B, T), each before its token is known. The value head starts at 0."""
 
     def _build_module(self) -> Any:
-        # verl's own asks for flash attention, and draws the head at random
+        # verl's method requires flash attention and draws the head at random
         config = self.model_config.hf_config
         config.num_labels, config.classifier_dropout = 1, 0.0
         module = AutoModelForTokenClassification.from_pretrained(
@@ -153,7 +152,8 @@ def _square(vector: Tensor) -> float:
     return float((vector * vector).sum(dtype=torch.float64))
 
 
-def _local(tensor: Tensor) -> Tensor:
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that is in this process."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
@@ -178,12 +178,12 @@ class Trained:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update."""
+        """The learning rate of the next update."""
         return float(self.engine.optimizer.param_groups[0]["lr"])
 
     def weights(self) -> dict[str, Tensor]:
-        """The parameters by name, as the very memory that the optimizer writes."""
-        return {name: _local(tensor.detach()) for name, tensor in self.engine.module.named_parameters()}
+        """The parameters by name; they share the memory that the optimizer writes."""
+        return {name: local(tensor.detach()) for name, tensor in self.engine.module.named_parameters()}
 
     def update(self, batch: TensorDict, loss: Loss, **info: Any) -> dict[str, Any]:
         """One optimizer step on `batch`, in micro-batches of the configured size.
@@ -212,7 +212,7 @@ class Actor(Trained):
 
 
 class Critic(Trained):
-    """A value function for PPO, on a copy of the starting model; set up as the actor but for its learning rate."""
+    """A value function for PPO: a copy of the starting model, with the actor's configuration but for the rate."""
 
     def __init__(self, verl: DictConfig, model_path: str, total_steps: int, lr_ratio: float):
         """lr_ratio: its learning rate over the actor's."""
@@ -227,13 +227,13 @@ class Critic(Trained):
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
         """The value before each token of the responses, (B, T); 0 where the mask is false."""
-        found = []
+        values = []
         with self.engine.eval_mode():
             for part in batch.columns().split(self._rows):
                 inputs, _ = self.engine.prepare_model_inputs(part)
                 output = self.engine.module(**inputs, use_cache=False)
-                found.append(self.engine.response_values(output, part["responses"].shape[1]))
-        return torch.cat(found) * batch.mask
+                values.append(self.engine.response_values(output, part["responses"].shape[1]))
+        return torch.cat(values) * batch.mask
 
 
 def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
@@ -243,20 +243,20 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
     tree._set_parent(verl)  # interpolations are absolute
     with open_dict(tree):
         tree.model.path = model_path
-        tree.model.load_tokenizer = False  # it would look for processors of images and sound too
+        tree.model.load_tokenizer = False  # verl would also look for processors of images and sound
         tree.model.use_remove_padding = False
-        # Dropout would make the ratio of a policy to itself differ from 1, and draw from a generator of its own.
+        # With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator.
         plain = AutoConfig.from_pretrained(model_path, trust_remote_code=tree.model.trust_remote_code).to_dict()
         tree.model.override_config = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
         tree.model.override_config.attn_implementation = "sdpa"
         tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
-        # The sampler shares these weights; computing in another type would give it other log-probabilities.
+        # The sampler shares these weights; in another type the log-probabilities would differ from the sampler's.
         tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}
         if not torch.cuda.is_available():
             tree.actor.fsdp_config.use_torch_compile = False
             tree.model.enable_gradient_checkpointing = False
         tree.actor.fsdp_config.reshard_after_forward = False  # one rank: nothing to free
-        # each micro-batch's gradient must arrive for its variance to be measured; one rank has nothing to defer
+        # the variance needs the gradient of each micro-batch; with one rank there is no communication to save
         tree.actor.fsdp_config.use_no_sync_for_gradient_accumulation = False
         tree.actor.optim.total_training_steps = total_steps
     return tree

@@ -20,60 +20,48 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from trainer_ext import tasks
 from trainer_ext.artifacts import build_once
-from trainer_ext.backends.in_process import losses
 from trainer_ext.backends.in_process.batch import Batch, pad
 from trainer_ext.backends.in_process.engine import Actor
 from trainer_ext.backends.in_process.sampler import load_module
+from trainer_ext.methods import losses
 
-_SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
+SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
 _BACKEND = Path(__file__).parent
-# The warm start's own optimizer: what a run sets for its training must not change the model that all runs start from.
+# The optimizer of the warm start: a run's settings must not change the model that all runs start from.
 _OPTIMIZER = {"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.0, "lr_scheduler_type": "constant", "clip_grad": 1.0}
 _OPTIMIZER |= {"weight_decay": 0.01, "betas": [0.9, 0.999], "optimizer": "AdamW", "optimizer_impl": "torch.optim"}
 _OPTIMIZER |= {"override_optimizer_config": {"fused": True}}
-#: Draws that many (prompt, response) pairs of token ids.
+#: (generator, count) -> `count` pairs (prompt, response) of token ids.
 Examples = Callable[[random.Random, int], list[tuple[list[int], list[int]]]]
 _SPECIAL = ["<pad>", "<eos>", "<unk>"]
 _CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
 
 
-def start(config: Any, cache: Path) -> str:
+def start(config: Mapping[str, Any], cache: Path) -> str:
     """The folder of the model that `config` (model, task, verl) starts from.
 
     A pretrained one is `model.path`. An embedded one is initialised and taught the task's demonstrations for
-    `task.warm_start.steps` steps, once for all runs that want the same, whatever their seed and method.
+    `task.warm_start.steps` steps, once for all runs with the same model and task.
     """
-    model, task = plain(config["model"]), plain(config["task"])
+    model, task = config["model"], config["task"]
     if model["kind"] == "pretrained":
         return os.path.expanduser(model["path"])
     warm = task.get("warm_start")
     if warm is None:
         raise ValueError(f"task.warm_start is missing: task {task['name']} cannot start an embedded model")
-    return embedded({k: model[k] for k in _SHAPE}, task, warm, config["verl"], cache)
-
-
-def larger(config: Any, cache: Path, width: int, depth: int, warm: Mapping[str, Any]) -> str:
-    """The folder of an embedded model, `width` times as wide and many-headed and `depth` times as deep as the run's.
-
-    ValueError: the configuration's model is not embedded.
-    """
-    model = plain(config["model"])
-    if model["kind"] != "embedded":
-        raise ValueError(f"method.target=large: model {model['name']} is not embedded; set method.target_path instead")
-    shape = {k: (depth if k == "layers" else width) * model[k] for k in _SHAPE}
-    return embedded(shape, plain(config["task"]), warm, config["verl"], cache)
+    return embedded({k: model[k] for k in SHAPE}, task, warm, config["verl"], cache)
 
 
 def embedded(
     shape: Mapping[str, int], task: Mapping[str, Any], warm: Mapping[str, Any], verl: DictConfig, cache: Path
 ) -> str:
     """The folder of a model of this shape, taught `warm` (steps, batch_size, lr, random_fraction, seed), made once."""
-    sources = [Path(tasks.get(task["name"]).__file__ or ""), *sorted(_BACKEND.glob("*.py"))]
+    sources = [tasks.source(task["name"]), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     digest.update(json.dumps([shape, {**task, "warm_start": dict(warm)}, versions], sort_keys=True).encode())
 
-    if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions turn pairs of a head's numbers
+    if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions rotate pairs of a head's dimensions
         raise ValueError(
             f"model.heads={shape['heads']}: model.hidden_size={shape['hidden_size']} is no even number for each head; "
             "make it a multiple of twice the heads"
@@ -88,12 +76,8 @@ def embedded(
     return str(build_once(cache / "models" / digest.hexdigest()[:16], build))
 
 
-def plain(section: Any) -> dict[str, Any]:
-    return OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else dict(section)
-
-
 def character_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a printable ASCII character, with <pad>, <eos>, <unk>; the chat template joins the messages' texts."""
+    """One token for each printable ASCII character, and <pad>, <eos>, <unk>; the chat template joins the messages."""
     vocabulary = {token: index for index, token in enumerate(_SPECIAL + _CHARACTERS)}
     core = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
@@ -103,7 +87,7 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         eos_token="<eos>",
         unk_token="<unk>",
-        split_special_tokens=True,  # a text that says <eos> is five characters, not the end
+        split_special_tokens=True,  # <eos> in a text is five characters, not the end
         chat_template="{% for message in messages %}{{ message['content'] }}{% endfor %}",
     )
 
@@ -118,7 +102,7 @@ def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
         num_attention_heads=shape["heads"],
         num_key_value_heads=shape["heads"],
         max_position_embeddings=512,
-        initializer_range=0.1,  # the usual 0.02 leaves so small a model slow to start
+        initializer_range=0.1,  # with the usual 0.02 such a small model starts slowly
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -131,8 +115,8 @@ def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def demonstrations(task: Mapping[str, Any], tokenizer: Any, random_fraction: float = 0.0) -> Examples:
-    """Draws of a task's prompts with a demonstration each, as tokens."""
+def demonstrations(task: Mapping[str, Any], tokenizer: Any, random_fraction: float) -> Examples:
+    """Random prompts of a task, each with a demonstration, as tokens."""
     module = tasks.get(task["name"])
     rows = module.rows(task)
 
@@ -151,14 +135,14 @@ def demonstrations(task: Mapping[str, Any], tokenizer: Any, random_fraction: flo
 def fine_tune(
     model: str, folder: Path, verl: DictConfig, examples: Examples, steps: int, batch_size: int, lr: float, seed: int
 ) -> None:
-    """Supervised fine-tuning of `model` on drawn examples with verl's engine; `folder` gets model and tokenizer."""
+    """Supervised fine-tuning of `model` on drawn examples with verl's engine; saves model and tokenizer to `folder`."""
     verl = OmegaConf.create(OmegaConf.to_container(verl))
     with open_dict(verl):
         verl.actor_rollout_ref.actor.optim.update({**_OPTIMIZER, "lr": lr})
         verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = batch_size
     actor = Actor(verl, model, total_steps=steps)
     generator, pad_id = random.Random(seed), actor.tokenizer.pad_token_id
-    loss = partial(losses.likelihood, "token-mean")
+    loss = partial(losses.likelihood, "token-mean", None)
     for _ in range(steps):
         pairs = examples(generator, batch_size)
         prompts, prompt_mask = pad([prompt for prompt, _ in pairs], pad_id, left=True)

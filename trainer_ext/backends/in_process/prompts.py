@@ -11,7 +11,7 @@ import torch
 
 
 class Prompt(NamedTuple):
-    """A prompt's token ids, what its answer is checked against, and what the user says in it."""
+    """A prompt's token ids, what its answer is checked against, and the text of its messages."""
 
     tokens: list[int]
     ground_truth: str
@@ -30,31 +30,31 @@ class Prompts:
             text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
             if text not in encoded:
                 encoded[text] = tokenizer.encode(text, add_special_tokens=False)
-            if len(encoded[text]) <= max_length:  # as verl's filter_overlong_prompts
-                said = "\n".join(message["content"] for message in messages)
-                self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], said))
+            if len(encoded[text]) <= max_length:  # like verl's filter_overlong_prompts
+                content = "\n".join(message["content"] for message in messages)
+                self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], content))
         if not self._rows:
             raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
 
     def of_step(self, step: int, size: int) -> list[Prompt]:
-        """`size` prompts of step 1, 2, ...; no prompt twice before all have come once."""
+        """The `size` prompts of a step, counted from 1. No prompt is repeated before all have been used."""
         return [self._at(index) for index in range((step - 1) * size, step * size)]
 
     def first(self, size: int) -> list[Prompt]:
-        """The task's first prompts, the same ones whatever the seed; at most as many as there are."""
+        """The task's first prompts, at most `size`; they do not depend on the seed."""
         return self._rows[:size]
 
     def _at(self, index: int) -> Prompt:
-        epoch, place = divmod(index, len(self._rows))
+        epoch, position = divmod(index, len(self._rows))
         if epoch not in self._orders:
             generator = seeded(self._seed, "order", epoch)
             self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
-        return self._rows[self._orders[epoch][place]]
+        return self._rows[self._orders[epoch][position]]
 
 
 def seeded(seed: int, purpose: str, number: int, device: str = "cpu") -> torch.Generator:
-    """A generator that depends on its arguments alone, so that a resumed run draws what it would have drawn."""
+    """A generator that depends on its arguments alone, so that a resumed run draws the same numbers."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))

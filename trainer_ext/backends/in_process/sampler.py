@@ -11,13 +11,13 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
-from trainer_ext.backends.in_process.batch import Batch
+from trainer_ext.backends.in_process.batch import Batch, Request
 from trainer_ext.sampling.proposal import Proposal, from_policy
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Responses with what the policy thought of them, all (B, T); zeros where the mask is false.
+    """Responses with their log-probabilities and entropies, all (B, T); zeros where the mask is false.
 
     log_probs, entropy: the policy's; behaviour: log-probabilities under the distribution that the tokens were drawn
     from; collision: sum of the policy's squared probabilities over the whole vocabulary.
@@ -33,28 +33,28 @@ class Samples:
 class Stream:
     """A model reading the responses to a batch of prompts token by token; each prompt is run once for its group."""
 
-    def __init__(self, module: Any, prompts: Tensor, prompt_mask: Tensor, n: int, length: int):
+    def __init__(self, module: Any, request: Request):
         self._module = module
-        positions = (prompt_mask.long().cumsum(dim=1) - 1).clamp_min(0)
+        positions = (request.prompt_mask.long().cumsum(dim=1) - 1).clamp_min(0)
         output = module(
-            input_ids=prompts,
-            attention_mask=prompt_mask.long(),
+            input_ids=request.prompts,
+            attention_mask=request.prompt_mask.long(),
             position_ids=positions,
             past_key_values=DynamicCache(config=module.config),
             use_cache=True,
             logits_to_keep=1,
         )
         self._cache = output.past_key_values
-        self._cache.batch_repeat_interleave(n)
+        self._cache.batch_repeat_interleave(request.n)
         #: (rows, V), of the next token
-        self.logits = output.logits[:, -1].repeat_interleave(n, dim=0)
-        self._position = positions[:, -1:].repeat_interleave(n, dim=0)
-        more = prompt_mask.new_ones(len(prompts) * n, length)
-        self._attention = torch.cat([prompt_mask.repeat_interleave(n, dim=0), more], dim=1).long()
-        self._width = prompts.shape[1]
+        self.logits = output.logits[:, -1].repeat_interleave(request.n, dim=0)
+        self._position = positions[:, -1:].repeat_interleave(request.n, dim=0)
+        mask = request.prompt_mask.repeat_interleave(request.n, dim=0)
+        self._attention = torch.cat([mask, mask.new_ones(len(mask), request.length)], dim=1).long()
+        self._width = request.prompts.shape[1]
 
     def read(self, tokens: Tensor) -> None:
-        """Go on by one token a row, (rows, 1)."""
+        """Append one token to each row; tokens: (rows, 1)."""
         self._position, self._width = self._position + 1, self._width + 1
         output = self._module(
             input_ids=tokens,
@@ -65,26 +65,22 @@ class Stream:
         )
         self.logits = output.logits[:, -1]
 
-    def log_probs(self, temperature: float) -> Tensor:
-        """(rows, V), of the next token. FloatingPointError: the logits are not numbers."""
-        return log_probabilities(self.logits, temperature)
-
 
 def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
     """Single-precision log-softmax of (..., V) logits. FloatingPointError: they are not numbers."""
-    found = torch.log_softmax(logits.float() / temperature, dim=-1)
-    if not torch.isfinite(found).all():
+    log_p = torch.log_softmax(logits.float() / temperature, dim=-1)
+    if not torch.isfinite(log_p).all():
         raise FloatingPointError("logits")
-    return found
+    return log_p
 
 
 def load_module(path: str, config: HFModelConfig | None = None, weights: dict[str, Tensor] | None = None) -> Any:
-    """A causal language model for inference from a folder, under the engine's configuration of it where that is given.
+    """A causal language model for inference from a folder; `config`: the engine's configuration of it.
 
-    With `weights` it shares that memory instead of its own.
+    With `weights` the module shares their memory.
     """
-    own = {} if config is None else {"config": config.hf_config, "trust_remote_code": config.trust_remote_code}
-    module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **own)
+    engine = {} if config is None else {"config": config.hf_config, "trust_remote_code": config.trust_remote_code}
+    module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **engine)
     if torch.cuda.is_available():
         module.cuda()
     module.eval().requires_grad_(False)
@@ -96,34 +92,25 @@ def load_module(path: str, config: HFModelConfig | None = None, weights: dict[st
 
 @torch.no_grad()
 def sample(
-    modules: Sequence[Any],
-    prompts: Tensor,
-    prompt_mask: Tensor,
-    *,
-    n: int,
-    length: int,
-    temperature: float,
-    eos_id: int,
-    pad_id: int,
-    generator: torch.Generator,
-    proposal: Proposal = from_policy,
+    modules: Sequence[Any], request: Request, generator: torch.Generator, proposal: Proposal = from_policy
 ) -> Samples:
-    """n responses of at most `length` tokens to each prompt, rows of one prompt adjacent.
+    """The responses that a request asks for, rows of one prompt adjacent.
 
-    modules: the policy first, then those that `proposal` wants beside it; prompts, prompt_mask: (prompts, P),
-    left-padded. Tokens are drawn from what `proposal` makes of the modules' next-token log-probabilities. Those given,
-    and the entropies, are at `temperature` (above 0). FloatingPointError: a model's logits are not numbers.
+    modules: the policy first, then the others that `proposal` takes. `proposal` turns the log-probabilities of the next
+    token into those to draw from. Log-probabilities and entropies are at the request's temperature.
+    FloatingPointError: a model's logits are not numbers.
     """
-    streams = [Stream(module, prompts, prompt_mask, n, length) for module in modules]
-    rows = len(prompts) * n
+    streams = [Stream(module, request) for module in modules]
+    prompts, length, pad_id = request.prompts, request.length, request.pad_id
+    rows = len(prompts) * request.n
     responses = prompts.new_full((rows, length), pad_id)
     mask = torch.zeros(rows, length, dtype=torch.bool, device=prompts.device)
     log_probs = torch.zeros(rows, length, device=prompts.device)
     behaviour, entropy, collision = (torch.zeros_like(log_probs) for _ in range(3))
     alive = torch.ones(rows, dtype=torch.bool, device=prompts.device)
     for t in range(length):
-        found = [stream.log_probs(temperature) for stream in streams]
-        logp, log_q = found[0], proposal(found, alive)
+        log_p = [log_probabilities(stream.logits, request.temperature) for stream in streams]
+        logp, log_q = log_p[0], proposal(log_p, alive)
         token = torch.multinomial(log_q.exp(), 1, generator=generator)
         p = logp.exp()
         responses[:, t] = torch.where(alive, token[:, 0], pad_id)
@@ -132,18 +119,12 @@ def sample(
         behaviour[:, t] = torch.where(alive, log_q.gather(1, token)[:, 0], 0.0)
         entropy[:, t] = torch.where(alive, torch.special.entr(p).sum(dim=-1), 0.0)
         collision[:, t] = torch.where(alive, (p * p).sum(dim=-1), 0.0)
-        alive = alive & (token[:, 0] != eos_id)
+        alive = alive & (token[:, 0] != request.eos_id)
         if t + 1 == length or not bool(alive.any()):
             break
         for stream in streams:
             stream.read(responses[:, t : t + 1])
-    batch = Batch(
-        prompts=prompts.repeat_interleave(n, dim=0),
-        prompt_mask=prompt_mask.repeat_interleave(n, dim=0),
-        responses=responses,
-        mask=mask,
-    )
-    return Samples(batch, log_probs, behaviour, entropy, collision)
+    return Samples(request.batch(responses, mask), log_probs, behaviour, entropy, collision)
 
 
 @torch.no_grad()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from analysis.findings.outcomes import Reason
 from analysis.stats import dispersion
-from tests.analysis.conftest import MakeSweep
+from tests.analysis.conftest import MakeSweep, ground_of, reasons
 from tests.analysis.test_verdicts import UP, judged, sweep_of
 
 LUCK = np.array([-1.5, -0.9, -0.5, -0.2, 0.1, 0.3, 0.8, 1.2, 1.7, -2.0])
@@ -56,31 +57,34 @@ def test_spread_as_a_hypothesis(make_sweep: MakeSweep, factor: float, verdict: s
     folder = sweep_of(make_sweep, {UP: table}, seeds=range(10))
     found = judged(folder, kind="spread", group="B", metric=UP, at_most=1.5)
     assert (found.verdict, found.n) == (verdict, 10) and found.estimate == pytest.approx(factor)
-    assert "minus 1.5 times A" in found.decided
-    assert ("seeds would" in found.decided) == (verdict == "inconclusive")
+    assert ground_of(found, Reason.EXCESS_SPREAD).groups == ("B", "A")
+    assert (Reason.WOULD_DECIDE in reasons(found)) == (verdict == "inconclusive")
 
 
 def test_three_seeds_never_decide_a_spread(make_sweep: MakeSweep) -> None:
     table = {"A": [1.0, 5.0, 9.0], "B": [2.0, 2.001, 1.999]}
     found = judged(sweep_of(make_sweep, {UP: table}), kind="spread", group="B", metric=UP, at_most=1.5)
-    assert found.verdict == "inconclusive" and found.shown == "0.00025"
+    assert found.verdict == "inconclusive" and found.estimate == pytest.approx(0.00025)
 
 
 def test_no_spread_at_all_says_nothing(make_sweep: MakeSweep) -> None:
     table = {"A": [1.0, 1.0, 1.0], "B": [1.0, 1.0, 1.0]}
     found = judged(sweep_of(make_sweep, {UP: table}), kind="spread", group="B", metric=UP, at_most=1.5)
-    assert found.verdict == "not evaluable" and found.shown == "-" and "no spread" in found.decided
+    assert found.verdict == "not evaluable" and found.estimate is None
+    assert reasons(found) == [Reason.NO_SPREAD_OF_DISTANCES]
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict", "said"),
-    [([1.0, 1.001, 1.002], "supported", "all of the 95% interval is at most 0.05, if seeds are normal"),
-     ([1.0, 1.02, 1.04], "inconclusive", "if seeds are normal; about 6 seeds would decide"),
-     ([0.5, 1.0, 1.5], "contradicted", "no part of the 95% interval"),
-     ([-1.0, 1.0, 1.5], "not evaluable", "both sides of zero"), ([1.0, 1.0, 1.0], "not evaluable", "all 3 values")],
+    ("values", "verdict", "why"),
+    [([1.0, 1.001, 1.002], "supported", [Reason.INTERVAL_INSIDE, Reason.NORMAL_SEEDS]),
+     ([1.0, 1.02, 1.04], "inconclusive", [Reason.INTERVAL_ACROSS, Reason.NORMAL_SEEDS, Reason.WOULD_DECIDE]),
+     ([0.5, 1.0, 1.5], "contradicted", [Reason.INTERVAL_OUTSIDE, Reason.NORMAL_SEEDS]),
+     ([-1.0, 1.0, 1.5], "not evaluable", [Reason.BOTH_SIGNS]), ([1.0, 1.0, 1.0], "not evaluable", [Reason.NO_SPREAD])],
 )  # fmt: skip
-def test_variation_as_a_hypothesis(make_sweep: MakeSweep, values: Any, verdict: str, said: str) -> None:
+def test_variation_as_a_hypothesis(make_sweep: MakeSweep, values: Any, verdict: str, why: list[Reason]) -> None:
     found = judged(sweep_of(make_sweep, {UP: {"A": values}}), kind="variation", group="A", metric=UP, at_most=0.05)
-    assert found.verdict == verdict and said in found.decided
+    assert (found.verdict, reasons(found)) == (verdict, why)
+    if verdict == "inconclusive":
+        assert ground_of(found, Reason.WOULD_DECIDE).needed == 6
     if verdict != "not evaluable":
         assert found.estimate == pytest.approx(np.std(values, ddof=1) / np.mean(values))

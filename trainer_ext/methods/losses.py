@@ -1,8 +1,12 @@
-"""Whole losses for verl's engine on padded batches, under verl's signature (model_output, data, dp_group)."""
+"""Whole losses for verl's engines on padded batches, under verl's signature (model_output, data, dp_group).
+
+The choices of the part `loss` make one from verl's ActorConfig; None trains nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tensordict import TensorDict
@@ -11,11 +15,14 @@ from verl.trainer.ppo.core_algos import agg_loss, compute_value_loss, get_policy
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 
+from trainer_ext import registry
 from trainer_ext.methods import preference
+
+Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
 
 def _global_batch(data: TensorDict) -> dict[str, Any]:
-    """What agg_loss divides by: the whole mini-batch, so that splitting it into micro-batches changes nothing."""
+    """Arguments of agg_loss that make it divide by the whole mini-batch, whatever its micro-batches."""
     return {
         "dp_size": tu.get_non_tensor_data(data, "dp_size", 1),
         "batch_num_tokens": tu.get_non_tensor_data(data, "batch_num_tokens", None),
@@ -25,10 +32,10 @@ def _global_batch(data: TensorDict) -> dict[str, Any]:
 
 def likelihood(
     loss_agg_mode: str,
+    loss_scale_factor: int | None,
     model_output: Mapping[str, Tensor],
     data: TensorDict,
     dp_group: Any = None,
-    loss_scale_factor: int | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
     """Negative log-likelihood of the responses' tokens, averaged as verl's loss_agg_mode and loss_scale_factor say."""
     over = {**_global_batch(data), "loss_scale_factor": loss_scale_factor}
@@ -82,14 +89,21 @@ def value(
     cliprange_value: float, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
 ) -> tuple[Tensor, dict[str, Any]]:
     """verl's clipped value loss of a critic, on the columns values (when the batch was scored) and returns, (B, T)."""
-    mask, found = data["response_mask"], model_output["values"]
+    mask, values = data["response_mask"], model_output["values"]
     batch = _global_batch(data)
-    loss, _ = compute_value_loss(found, data["returns"], data["values"], mask, cliprange_value, **batch)
+    loss, _ = compute_value_loss(values, data["returns"], data["values"], mask, cliprange_value, **batch)
     total = batch["batch_num_tokens"] or mask.sum()
-    moved = (found.detach() - data["values"]).abs() > cliprange_value
+    moved = (values.detach() - data["values"]).abs() > cliprange_value
     shares = {
         "critic/vf_loss": loss.detach(),
         "critic/vf_clipfrac": float((moved * mask).sum() / total),
-        "critic/vpred_mean": float((found.detach() * mask).sum() / total),
+        "critic/vpred_mean": float((values.detach() * mask).sum() / total),
     }
     return loss, Metric.from_dict(shares, aggregation=AggregationType.SUM)
+
+
+# verl's ActorConfig and the settings -> the loss
+registry.loss("policy_gradient")(lambda config, loss_agg_mode: partial(policy, config))
+registry.loss("sft")(lambda config, loss_agg_mode: partial(likelihood, loss_agg_mode, config.loss_scale_factor))
+registry.loss("dpo", prefix="dpo_")(lambda config, beta, pairs: partial(dpo, beta))
+registry.loss.declare("none")

@@ -13,11 +13,11 @@ import yaml
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
-from analysis.findings.sweep_comparison import beside
+from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.sections.unpaired import unpaired_table
 from analysis.spec.settings import settings
 from analysis.stats.compare import paired, unpaired
-from launcher.run import folder as folders
+from launcher.run.folder import metrics_path, run_folder
 from tests.analysis.conftest import Lines, MakeSweep, metrics, sweeps_in
 from tests.analysis.test_report import contents
 
@@ -44,13 +44,13 @@ def two(tmp_path: Path, seeds: tuple[int, ...] = SIX) -> tuple[Path, Path]:
     for folder, rate in ((a, 3e-4), (b, 5e-4)):
         plan = json.loads((folder / "plan.json").read_text())
         for run in plan["runs"]:
-            old = folders.run_folder(folder.parent, run["id"])
+            old = run_folder(folder.parent, run["id"])
             if run["group"] == "C1" and folder == b:
                 run["id"] = f"new-{run['seed']}"
-                old.rename(folders.run_folder(folder.parent, run["id"]))
+                old.rename(run_folder(folder.parent, run["id"]))
             config = {"format": 1, "id": run["id"], "seed": run["seed"], "method": {"name": run["group"]},
                       "verl": {"optim": {"lr": rate if run["group"] == "C1" else 1e-4}}}  # fmt: skip
-            path = folders.run_folder(folder.parent, run["id"]) / "config.yaml"
+            path = run_folder(folder.parent, run["id"]) / "config.yaml"
             path.write_text(yaml.safe_dump(config))
         (folder / "plan.json").write_text(json.dumps(plan))
     return a, b
@@ -122,8 +122,8 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("without_pdfs")
 def test_missing_run_is_a_lost_pair_that_is_said(tmp_path: Path) -> None:
     a, b = two(tmp_path)
-    shutil.rmtree(folders.run_folder(b.parent, "new-3"))
-    log = folders.metrics_path(folders.run_folder(b.parent, "new-4"))
+    shutil.rmtree(run_folder(b.parent, "new-3"))
+    log = metrics_path(run_folder(b.parent, "new-4"))
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:7]))
     main(["report", "--compare", str(a), str(b)])
     out = a.parent / "compare-first-second"
@@ -170,7 +170,7 @@ def test_sweeps_on_other_seeds_are_compared_as_samples(tmp_path: Path) -> None:
     a = sweeps_in(tmp_path / "one")(("C0", "C1"), seeds=(0, 1, 2), lines=as_before, name="first")
     b = sweeps_in(tmp_path / "two")(("C0", "C1"), seeds=(3, 4, 5), lines=better, name="second")
     first, second = read_sweep(a), read_sweep(b)
-    found = beside(first, second, settings(first.plan["analysis"]))
+    found = compare_sweeps(first, second, settings(first.plan["analysis"]))
     table = unpaired_table(found.study)
     assert [row[2] for row in table.rows[:2]] == ["3 and 3"] * 2 and set(table.groups) == {"B/C0", "B/C1"}
     of = {estimate.group: estimate.values for estimate in found.study.primary.estimates}

@@ -11,9 +11,10 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.added_seeds import added
 from analysis.findings.verdicts import judge
 from analysis.tables.comparison import tables
-from launcher.run import folder as folders
+from launcher.run.folder import runs_folder, write_state
+from launcher.run.records import State
 from tests.analysis.conftest import ANALYSIS, MakeSweep
-from tests.analysis.test_answer import studied
+from tests.analysis.test_headline import studied
 
 GROUPS = ("C0", "C1")
 H1 = {"claim": "C1 is above C0.", "kind": "greater", "group": "C1", "metric": "analysis/reward_sum_mean"}
@@ -21,11 +22,11 @@ H1 = {"claim": "C1 is above C0.", "kind": "greater", "group": "C1", "metric": "a
 
 def times(folder: Path, at: Mapping[str, tuple[float | None, float | None]]) -> Path:
     """Runs by the beginning of their id: when they were planned, and when they ended (None: not yet)."""
-    for place in folders.runs_folder(folder.parent).iterdir():
+    for place in runs_folder(folder.parent).iterdir():
         for name, (created, finished) in at.items():
             if place.name.startswith(name):
-                state = folders.State(place.name, "done" if finished else "running", 1, created, created, finished)
-                folders.write_state(place, state)
+                state = State(place.name, "done" if finished else "running", 1, created, created, finished)
+                write_state(place, state)
     return folder
 
 

@@ -1,0 +1,113 @@
+"""What was found, as values: outcomes, and the grounds on which they rest. `analysis.tables.wording` has the words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+from analysis.stats.t_test import Interval
+
+
+class Outcome(StrEnum):
+    """Of a hypothesis, or of the comparison of two groups, which is HIGHER, LOWER, EQUAL or one of the last two."""
+
+    SUPPORTED = "supported"
+    CONTRADICTED = "contradicted"
+    EQUIVALENT = "equivalent"
+    HIGHER = "higher"
+    LOWER = "lower"
+    EQUAL = "equal"
+    INCONCLUSIVE = "inconclusive"
+    NOT_EVALUABLE = "not evaluable"
+
+
+class Bound(StrEnum):
+    """The side on which a number is only a bound, because times were cut at the budget."""
+
+    AT_LEAST = "at least"
+    AT_MOST = "at most"
+
+
+class Reason(StrEnum):
+    """Why an outcome is what it is. The comment on each member names the fields of its Ground."""
+
+    # Something is missing.
+    NOT_RECORDED = auto()  # groups
+    NO_COMMON_SEED = auto()
+    SAME_RUNS = auto()
+    NO_PAIR = auto()
+    NO_RIVAL = auto()
+    NO_VALUE = auto()  # groups, detail: why a run of the group has none
+    # The test or the interval does not exist.
+    NO_TEST = auto()  # detail: the reason that the statistics give
+    NEEDS_TWO_SEEDS = auto()  # groups, n
+    NO_SPREAD = auto()  # groups, n: of a value a seed, or of differences of two groups
+    NO_SPREAD_OF_RATIOS = auto()  # n
+    NO_SPREAD_OF_DISTANCES = auto()
+    NOT_POSITIVE = auto()
+    BOTH_SIGNS = auto()
+    NOT_REACHED = auto()
+    ALL_TIMES_CUT = auto()
+    # It exists, and cannot decide.
+    TOO_FEW_SEEDS = auto()  # n, ties, needed
+    TOO_FEW_DRAWS = auto()
+    WOULD_DECIDE = auto()  # needed: seeds with this mean and spread, infinite above t_test.MOST_SEEDS
+    # What decided, or left the question open.
+    INTERVAL_INSIDE = auto()  # level
+    INTERVAL_OUTSIDE = auto()  # level
+    INTERVAL_ACROSS = auto()  # level
+    SEEDS_OUTSIDE = auto()  # seeds
+    NORMAL_SEEDS = auto()
+    TIMES_CUT = auto()  # n: the estimate is a bound
+    SMALLER_THAN_MARGIN = auto()  # value: the margin, p
+    RIVALS_PAST = auto()  # groups
+    LEADS_EVERY_RIVAL = auto()  # n
+    NOT_TOLD_FROM = auto()  # groups
+    NOT_PAST_AT_LEVEL = auto()  # groups, n, level
+    CLOSEST_RIVAL = auto()  # groups
+    LEFT_OUT = auto()  # groups
+    BETTER_BY_BOTH = auto()  # groups
+    AHEAD_BY_ONE = auto()  # n
+    NOT_AHEAD = auto()  # groups
+    BEHIND_BY_MEANS = auto()  # groups
+    FRONT_BY_MEANS = auto()
+    EXCESS_SPREAD = auto()  # groups, value, interval
+    MEMBER = auto()  # members, outcome
+    MEMBERS_AT_LEVEL = auto()  # members, outcome, n, level
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A reason with its numbers; the comments on Reason name the fields of each.
+
+    groups, members (ids of hypotheses), seeds: those that it is about. n: how many. needed: how many seeds would do.
+    level: alpha at which it was asked.
+    """
+
+    reason: Reason
+    groups: tuple[str, ...] = ()
+    n: int = 0
+    needed: float = 0
+    ties: int = 0
+    seeds: tuple[int, ...] = ()
+    value: float | None = None
+    interval: Interval | None = None
+    p: float | None = None
+    level: float = 0
+    members: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A seed, or its cell of a grid, without a value, or with one that was carried forward."""
+
+    seed: int
+    cell: tuple[tuple[str, object], ...]
+    why: str
+
+
+def no_interval(n: int, groups: tuple[str, ...] = ()) -> Ground:
+    """Why n values, or differences of two groups, have no interval."""
+    return Ground(Reason.NO_SPREAD if n > 1 else Reason.NEEDS_TWO_SEEDS, groups, n)

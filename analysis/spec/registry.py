@@ -1,0 +1,146 @@
+"""What an experiment may ask for by name: summaries of a run, and kinds of figures. Each is a function that a decorator
+registers; docs/extending-analysis.md has examples.
+
+Another installed package brings its own by an entry point of the group `rlsweep.analysis` that names a module with
+decorated functions. Such a module is imported when a plan asks for a name that is not ours. This module itself does not
+import numpy, so that checking a plan stays fast.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from analysis.spec.validation import BadPlan
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+GROUP = "rlsweep.analysis"
+_DRAWINGS = "analysis.figures"  # every module there is imported before a kind of figure is looked up
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of a run for a summary: values (n,) at increasing steps (n,), all finite.
+
+    start, stop: the range of steps that all runs have in common, which the curve may exceed. window: a number of steps.
+    direction: higher or lower, whichever is better. For a summary `of_many`, values are (runs, n).
+    """
+
+    steps: Array
+    values: Array
+    start: float
+    stop: float
+    window: int
+    direction: str
+
+    @property
+    def spacing(self) -> float:
+        """The median number of steps between points; 1 for a single point."""
+        import numpy as np
+
+        gaps = np.diff(self.steps)
+        return float(np.median(gaps)) if gaps.size else 1.0
+
+    @property
+    def inside(self) -> Curve:
+        """The curve within the common range. Raises NotEvaluable where it has no point there."""
+        from analysis.stats.curve_summaries import NotEvaluable
+
+        kept = (self.steps >= self.start) & (self.steps <= self.stop)
+        if not kept.any():
+            raise NotEvaluable(f"no value from {self.start:g} to {self.stop:g}, the range of all runs")
+        return Curve(self.steps[kept], self.values[kept], self.start, self.stop, self.window, self.direction)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A summary of a run. title: as in "final value" of a metric. function: Curve -> float, or (runs,) if of_many.
+
+    every_step: a claim about it holds only if it holds of every seed, and not of the mean alone.
+    """
+
+    name: str
+    title: str
+    function: Callable[[Curve], Any]
+    of_many: bool = False
+    every_step: bool = False
+
+
+_summaries: dict[str, Summary] = {}
+_figures: dict[str, Callable[..., Any]] = {}
+
+
+def summary(
+    name: str, title: str, *, of_many: bool = False, every_step: bool = False
+) -> Callable[[_Function], _Function]:
+    """Register a function of a Curve under a name that hypotheses may use. It raises
+    analysis.stats.curve_summaries.NotEvaluable, with the reason, where a curve has no such number."""
+
+    def register(function: _Function) -> _Function:
+        _summaries[name] = Summary(name, title, function, of_many, every_step)
+        return function
+
+    return register
+
+
+def figure(kind: str) -> Callable[[_Function], _Function]:
+    """Register a drawing, (Study, Picture) -> Sketch or None, as {KIND: [METRIC, ...]} under analysis.figures."""
+
+    def register(function: _Function) -> _Function:
+        _figures[kind] = function
+        return function
+
+    return register
+
+
+def summary_of(name: str) -> Summary | None:
+    """The summary of that name; None where there is none."""
+    if name not in _summaries:
+        load()
+    return _summaries.get(name)
+
+
+def figure_of(kind: str) -> Callable[..., Any] | None:
+    """What draws figures of that kind; None where nothing does."""
+    if kind not in _figures:
+        import pkgutil
+
+        for module in pkgutil.iter_modules(import_module(_DRAWINGS).__path__, f"{_DRAWINGS}."):
+            import_module(module.name)
+    if kind not in _figures:
+        load()
+    return _figures.get(kind)
+
+
+def registered_summaries() -> Mapping[str, Summary]:
+    """The summaries that are registered by now: ours, and those that a plan has asked for."""
+    return _summaries
+
+
+def summary_names() -> tuple[str, ...]:
+    """All names of summaries, ours first."""
+    load()
+    return tuple(_summaries)
+
+
+@functools.cache
+def load() -> None:
+    """Import what other installed packages bring. Raises BadPlan, naming the package, where that fails."""
+    from importlib import metadata
+
+    for point in metadata.entry_points(group=GROUP):
+        try:
+            point.load()
+        except Exception as error:
+            package = point.dist.name if point.dist else point.value
+            text = f"{package}: its entry point {point.name} = {point.value} ({GROUP}) cannot be loaded: {error}"
+            raise BadPlan(text) from error

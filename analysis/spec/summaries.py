@@ -1,0 +1,97 @@
+"""The summaries of a run: one number from the curve of a metric. To add one, add a function here.
+
+The statistics are imported where they are used: the names are needed to check a plan, numpy is not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.spec.registry import Curve, summary
+
+if TYPE_CHECKING:
+    from analysis.spec.registry import Array
+
+
+@summary("final", "final value", of_many=True)
+def final(curve: Curve) -> Array:
+    """Mean over the last tenth of the steps."""
+    from analysis.stats.curve_summaries import finals
+
+    return finals(curve.steps, curve.values, curve.stop)
+
+
+@summary("auc", "area under the curve", of_many=True)
+def auc(curve: Curve) -> Array:
+    """Average height over the common range."""
+    from analysis.stats.curve_summaries import areas
+
+    return areas(curve.steps, curve.values, curve.start, curve.stop)
+
+
+@summary("best", "best value")
+def best(curve: Curve) -> float:
+    """Best mean over the window."""
+    from analysis.stats import curve_summaries
+
+    points = max(1, round(curve.window / curve.spacing))  # a metric of every tenth step has two points in twenty steps
+    return curve_summaries.best(curve.inside.values, points, direction=curve.direction)
+
+
+@summary("mean", "mean")
+def mean(curve: Curve) -> float:
+    """Mean over the common range."""
+    return float(curve.inside.values.mean())
+
+
+@summary("early", "mean of the first tenth")
+def early(curve: Curve) -> float:
+    """Mean of the first tenth of the steps."""
+    from analysis.stats import curve_summaries
+
+    return curve_summaries.early(curve.steps, curve.values, curve.stop).mean
+
+
+@summary("early_variance", "variance from step to step, in the first tenth,")
+def early_variance(curve: Curve) -> float:
+    """Variance of the change from one step to the next in the first tenth of the steps."""
+    from analysis.stats.curve_summaries import NotEvaluable, early
+
+    phase = early(curve.steps, curve.values, curve.stop)
+    if phase.step_variance is None:
+        raise NotEvaluable(f"{phase.n} values in the first tenth: three are needed")
+    if phase.step_variance == float("inf"):
+        raise NotEvaluable("changes too large to square")
+    return phase.step_variance
+
+
+@summary("slope", "slope a step")
+def slope(curve: Curve) -> float:
+    """Theil and Sen's slope, per step."""
+    from analysis.stats.trend import theil_sen
+
+    return theil_sen(curve.inside.steps, curve.inside.values)
+
+
+@summary("trend", "Kendall's rank correlation with the step")
+def trend(curve: Curve) -> float:
+    """Kendall's rank correlation with the step."""
+    from analysis.stats.trend import kendall
+
+    return kendall(curve.inside.steps, curve.inside.values)
+
+
+@summary("lowest_relative", "least value, as a share of the first,", every_step=True)
+def lowest_relative(curve: Curve) -> float:
+    """The least value over the first one."""
+    from analysis.stats import curve_summaries
+
+    return curve_summaries.lowest_relative(curve.inside.values)
+
+
+@summary("largest_change", "largest change within the window, as a share of the largest value,", every_step=True)
+def largest_change(curve: Curve) -> float:
+    """The largest change within the window, over the largest magnitude."""
+    from analysis.stats import curve_summaries
+
+    return curve_summaries.largest_change(curve.inside.steps, curve.inside.values, curve.window)

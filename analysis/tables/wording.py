@@ -1,0 +1,251 @@
+"""The words for what was found: the only place where outcomes and their grounds become English."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from analysis.data.sweep import Cell, Sweep
+from analysis.findings.added_seeds import added
+from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
+from analysis.findings.study import Comparison, Measure
+from analysis.findings.verdicts import Verdict
+from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.spec.hypothesis import Hypothesis
+from analysis.spec.metric_catalog import capital
+from analysis.spec.settings import Settings
+from analysis.stats import t_test
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide
+
+_MOST_SEEDS_NAMED = 10
+_NO_SPREAD = "are equal: without spread there is no interval"
+#: What a ground says. {groups}, {both}: labels, joined by commas or by "and"; {between}: of two groups, else "".
+_GROUNDS = {
+    Reason.NOT_RECORDED: "not recorded by {both}",
+    Reason.NO_COMMON_SEED: "no common seed: see the unpaired comparison",
+    Reason.SAME_RUNS: "the same runs",
+    Reason.NO_PAIR: "no seed has both",
+    Reason.NO_RIVAL: "there is no other group to compare with",
+    Reason.NO_VALUE: "{groups}: {detail}",
+    Reason.NO_TEST: "{detail}",
+    Reason.NEEDS_TWO_SEEDS: "{between}{few}: two are needed",
+    Reason.NO_SPREAD: "{between}all {n} {values} " + _NO_SPREAD,
+    Reason.NO_SPREAD_OF_RATIOS: "all {n} ratios " + _NO_SPREAD,
+    Reason.NO_SPREAD_OF_DISTANCES: "the distances to the medians have no spread: there is no interval",
+    Reason.NOT_POSITIVE: "a ratio needs positive values in every seed",
+    Reason.BOTH_SIGNS: "the values lie on both sides of zero: their coefficient of variation has no meaning",
+    Reason.NOT_REACHED: "neither group reached the threshold within the budget: there is no time to compare",
+    Reason.ALL_TIMES_CUT: "times of both groups are cut at the budget",
+    Reason.TOO_FEW_DRAWS: f"cannot decide: above {EXACT_UP_TO} pairs {DRAWS} sign patterns are drawn, too few for this "
+    "alpha",
+    Reason.INTERVAL_INSIDE: "the whole {level} interval is {claimed}",
+    Reason.INTERVAL_OUTSIDE: "no part of the {level} interval is {claimed}",
+    Reason.INTERVAL_ACROSS: "only a part of the {level} interval is {claimed}",
+    Reason.SEEDS_OUTSIDE: "but not seed {seeds}",
+    Reason.NORMAL_SEEDS: "normal seeds are assumed",
+    Reason.SMALLER_THAN_MARGIN: "surely smaller than {value:g} (p {p})",
+    Reason.RIVALS_PAST: "{groups} surely {past} it",
+    Reason.LEADS_EVERY_RIVAL: "the intervals of its differences to the {n} others are all on its side",
+    Reason.NOT_TOLD_FROM: "not distinguishable from {groups}",
+    Reason.NOT_PAST_AT_LEVEL: "not surely {past} it at the level {alpha:.2g}, which one of {n} needs: {groups}",
+    Reason.CLOSEST_RIVAL: "the estimate is against {groups}, the {best} of the others",
+    Reason.LEFT_OUT: "without {groups}, not recorded",
+    Reason.BETTER_BY_BOTH: "{groups} surely better by both metrics",
+    Reason.AHEAD_BY_ONE: "surely better than each of {n} others by one of the two metrics",
+    Reason.NOT_AHEAD: "not surely better than {groups} by either metric",
+    Reason.BEHIND_BY_MEANS: "by the means, worse than {groups} by both",
+    Reason.FRONT_BY_MEANS: "by the means, on the front",
+    Reason.MEMBER: "{members} {outcome}",
+    Reason.MEMBERS_AT_LEVEL: "not {outcome} at the level {alpha:.2g}, which a verdict on {n} needs: {members}",
+}
+
+
+def factors(cell: Cell) -> str:
+    """A cell of a grid: gamma = 0.8, rho = 0.3."""
+    return ", ".join(f"{label} = {level}" for label, level in cell)
+
+
+def gap(lost: Gap) -> str:
+    """A seed without a value, with the reason."""
+    return f"seed {lost.seed}{''.join(f', {label} {level}' for label, level in lost.cell)}: {lost.why}"
+
+
+def times_cut(count: int) -> str:
+    """How many times are cut at the budget, because the run did not reach the threshold."""
+    return f"{count} times are cut at the budget" if count > 1 else "one time is cut at the budget"
+
+
+def equals(p: float | None, alpha: float | None) -> str:
+    """A p value with its relation: "= 0.25", or "< 0.001"."""
+    shown = format_p(p, alpha)
+    return shown if shown.startswith("<") else f"= {shown}"
+
+
+# ---------------------------------------------------------------- comparisons
+
+
+def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float) -> str:
+    """The outcome of a comparison in words: better than the baseline."""
+    result, ground = comparison.result, comparison.ground
+    if comparison.outcome in (Outcome.HIGHER, Outcome.LOWER):
+        higher, lower = ("higher", "lower") if measure.better is None else ("better", "worse")
+        higher, lower = ("later", "earlier") if measure.summary == "time_to" else (higher, lower)
+        if measure.better == "lower" and measure.summary != "time_to":
+            higher, lower = lower, higher
+        return f"{higher if comparison.outcome is Outcome.HIGHER else lower} than {sweep.label(comparison.baseline)}"
+    if comparison.outcome is Outcome.EQUAL:
+        return f"equal in all {result.n} seeds" if result.n > 1 else "equal in the only seed"
+    if ground is None:
+        return f"undecided with n = {result.n}: p = {format_p(comparison.adjusted, alpha)}"
+    text = grounds([ground], sweep)
+    return f"not evaluable: {text}" if ground.reason in (Reason.NO_PAIR, Reason.NO_TEST, Reason.NOT_REACHED) else text
+
+
+def remark(comparison: Comparison) -> str | None:
+    """What a reader must know beside the numbers of a comparison."""
+    cut = sum(comparison.times_cut)
+    if comparison.ground is not None and comparison.ground.reason is Reason.NOT_REACHED:
+        return _GROUNDS[Reason.NOT_REACHED]
+    decides = f"{times_cut(cut)}: sign flips of the restricted mean decide, a t interval would not hold" if cut else ""
+    return "; ".join(filter(None, (comparison.result.reason, decides))) or None
+
+
+def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound | None) -> str:
+    """An estimate with its interval, open on the side where it is only a bound; "" for none."""
+    if bound is None or value is None:
+        return format_estimate(value, interval)
+    shown = f"{bound} {format_number(value, 3)}"
+    if interval is None:
+        return shown
+    low, high = (format_number(end, 3) for end in interval)
+    return f"{shown} [{low}, \N{INFINITY})" if bound is Bound.AT_LEAST else f"{shown} (0, {high}]"
+
+
+# ---------------------------------------------------------------- hypotheses
+
+
+def quantity(verdict: Verdict, sweep: Sweep) -> str:
+    """What the estimate of a verdict is of."""
+    h = verdict.hypothesis
+    if h.of:
+        return "hypotheses supported"
+    title = " and ".join(measure.title for measure in verdict.measures)
+    group, *others = (sweep.label(name) for name in (h.group, *verdict.against))
+    if h.kind == "ratio":
+        over, under = (others[0], group) if h.summary == "efficiency" else (group, others[0])
+        return f"{title}: {over} over {under}"
+    if h.kind in ("greater", "less", "extreme"):
+        return f"{title}: {' minus '.join((group, *others))}"
+    if h.kind == "spread":
+        return f"{title}: spread over seeds of {group} over that of {others[0]}"
+    return f"{title} of {group}{': standard deviation over mean' if h.kind == 'variation' else ''}"
+
+
+def estimate(verdict: Verdict) -> str:
+    """The estimate of a verdict with its interval; "" for none."""
+    h = verdict.hypothesis
+    if h.of:
+        return f"{verdict.estimate:g} of {len(h.of)}"
+    if h.kind == "spread":
+        return format_number(verdict.estimate, 2)
+    if h.kind in ("greater", "less", "extreme"):
+        return format_estimate(verdict.estimate, verdict.interval, signed=True)
+    return bounded(verdict.estimate, verdict.interval, verdict.bound)
+
+
+def decided(verdict: Verdict, sweep: Sweep, settings: Settings) -> str:
+    """What decided a hypothesis, or why nothing could."""
+    h = verdict.hypothesis
+    parts = []
+    for comparison in verdict.comparisons:
+        if h.kind == "between" and comparison.result.n:
+            result = comparison.result
+            difference = format_estimate(result.mean_difference, result.interval, signed=True)
+            parts.append(f"{sweep.label(comparison.group)} minus {sweep.label(comparison.baseline)} {difference}")
+        elif h.kind in ("greater", "less"):
+            text = outcome(comparison, verdict.measures[0], sweep, settings.alpha)
+            p_shown = comparison.adjusted is None or text.startswith("undecided")
+            parts.append(text if p_shown else f"{text} (adjusted p {equals(comparison.adjusted, settings.alpha)})")
+    text = grounds(verdict.grounds, sweep, h, settings.alpha)
+    return "; ".join(filter(None, (*parts, text)))
+
+
+def declared(verdict: Verdict) -> str:
+    """When a hypothesis was declared."""
+    when = verdict.declared
+    if when is None:
+        return "not recorded"
+    return f"with {when.done} of {when.planned} runs done" if when.done else "before any run was done"
+
+
+def grounds(several: Sequence[Ground], sweep: Sweep, h: Hypothesis | None = None, alpha: float | None = None) -> str:
+    """Grounds in words, one after the other. h, alpha: of a hypothesis, and the level at which it is asked."""
+    return "; ".join(_ground(ground, sweep, h, alpha) for ground in several)
+
+
+def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | None) -> str:
+    if ground.reason is Reason.TOO_FEW_SEEDS:
+        return cannot_decide(ground.n, int(ground.needed) - ground.ties, ground.ties)
+    if ground.reason is Reason.WOULD_DECIDE:
+        if ground.needed > t_test.MOST_SEEDS:
+            return f"more than {t_test.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
+        return f"about {ground.needed:g} seeds would decide if mean and spread stay as they are"
+    labels = [sweep.label(name) for name in ground.groups]
+    if ground.reason is Reason.TIMES_CUT:
+        return times_cut(ground.n)
+    if ground.reason is Reason.EXCESS_SPREAD and h is not None:
+        excess = format_estimate(ground.value, ground.interval, signed=True)
+        return f"mean distance to the median, {labels[0]} minus {h.high or 1:g} times {labels[1]}: {excess}"
+    least = h is not None and h.ways != ("higher",)
+    return _GROUNDS[ground.reason].format(
+        groups=", ".join(labels), both=" and ".join(labels), between=f"{' and '.join(labels)}: " if labels else "",
+        values="differences" if labels else "values", n=ground.n, members=", ".join(ground.members),
+        few="one seed gives no interval" if ground.n else "no seed has a value",
+        seeds=", ".join(map(str, ground.seeds)),
+        value=ground.value, p=equals(ground.p, alpha), alpha=ground.level, level=format_level(ground.level),
+        outcome=ground.outcome, detail=ground.detail, claimed=_claimed(h) if h else "",
+        past="below" if least else "above", best="lowest" if least else "highest",
+    )  # fmt: skip
+
+
+def _claimed(h: Hypothesis) -> str:
+    if h.low is not None and h.high is not None:
+        return f"within [{h.low:g}, {h.high:g}]"
+    word, bound = ("at least", h.low) if h.low is not None else ("at most", h.high)
+    return f"{word} {bound or 0:g}"
+
+
+# ---------------------------------------------------------------- seeds that were added
+
+
+def added_seeds(sweep: Sweep) -> tuple[str, ...]:
+    """A note that seeds were added when others had results; none where none was."""
+    late, known = added(sweep)
+    if not late:
+        return ()
+    return (
+        f"{capital(_seeds(late))} {'was' if len(late) == 1 else 'were'} added when {_seeds(known)} had results. If "
+        "what was seen then decided it, p values are too small and intervals too narrow: choose the number of seeds "
+        "before the first run.",
+    )
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    named, more = seeds[:_MOST_SEEDS_NAMED], len(seeds) - _MOST_SEEDS_NAMED
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, named))}{f' and {more} more' if more > 0 else ''}"
+
+
+def counted(n: int, noun: str) -> str:
+    """1 seed, 3 seeds."""
+    return f"{n} {noun if n == 1 else noun + 's'}"
+
+
+def verdicts_of(verdicts: Sequence[Verdict], sweep: Sweep, settings: Settings) -> list[Mapping[str, object]]:
+    """For report.json: each verdict with its words."""
+    return [
+        {
+            "id": v.hypothesis.id, "claim": v.hypothesis.claim, "verdict": v.verdict, "quantity": quantity(v, sweep),
+            "estimate": v.estimate, "interval": v.interval, "shown": estimate(v), "n": v.n,
+            "decided": decided(v, sweep, settings), "declared": declared(v),
+        }
+        for v in verdicts
+    ]  # fmt: skip

@@ -1,0 +1,99 @@
+"""The section `cluster` of a configuration: the settings of each scheduler. conf/cluster has every default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from analysis.spec.validation import Listed, Section
+
+_ELSEWHERE = "another is chosen by its file, cluster=NAME"
+_OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # what needs no quotes in a shell script
+_Times = Annotated[int | None, Field(ge=0, description="a number of times, or null for no limit")]
+_Runs = Annotated[int | None, Field(ge=1, description="a number of runs, 1 or more, or null")]
+_Name = Annotated[
+    str | None,
+    Field(pattern="^[A-Za-z0-9_.,:@+-]+$", description="a name (letters, digits, and _ . , : @ + -), or null"),
+]
+_Command = Annotated[str, Field(pattern=r"^[^\n\r]+$", description="a shell command on one line")]
+
+
+class _Retry(Section):
+    """How often a run is resumed without being asked after each kind of failure."""
+
+    preempted: _Times
+    time_out: _Times
+    lost: _Times
+    out_of_memory: _Times
+    exception: _Times
+    diverged: _Times
+
+
+class _RetryOnNodes(_Retry):
+    node_failure: _Times
+
+
+class _Cluster(Section):
+    breaker: int | None = Field(ge=1, description="a number of failures, 1 or more, or null")
+
+
+class _Limited(_Cluster):
+    """A cluster whose runs we watch ourselves."""
+
+    limit_s: float | None = Field(gt=0, description="seconds above 0, or null")
+    grace_s: float = Field(ge=0)
+    memory_gb: float | None = Field(gt=0, description="GB above 0, or null")
+
+
+class Local(_Limited):
+    """A pool of workers on this machine."""
+
+    name: Literal["local"] = Field(description=f"local; {_ELSEWHERE}")
+    slots: _Runs
+    retry: _Retry
+    reserve_gb: float = Field(ge=0)
+
+
+class Ray(_Limited):
+    """A Ray cluster, or a Ray that is started on this machine for the launch."""
+
+    name: Literal["ray"] = Field(description=f"ray; {_ELSEWHERE}")
+    address: str | None = Field(
+        pattern=r"^(auto|(ray://)?[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5})$",
+        description="null, auto, HOST:PORT or ray://HOST:PORT",
+    )
+    cpus: int | None = Field(ge=1, description="a number of CPUs, 1 or more, or null")
+    max_running: _Runs
+    start_s: float = Field(gt=0)
+    retry: _RetryOnNodes
+
+
+class Slurm(_Cluster):
+    """Job arrays of SLURM."""
+
+    name: Literal["slurm"] = Field(description=f"slurm; {_ELSEWHERE}")
+    partition: _Name
+    account: _Name
+    qos: _Name
+    constraint: str | None = Field(pattern=_OPTION, description="text without quotes, $, # and backslashes, or null")
+    gpu_type: _Name
+    max_running: _Runs
+    max_array: _Runs
+    signal_delay_s: int = Field(ge=1, le=65535)
+    poll_s: float = Field(gt=0)
+    detach: bool
+    setup: Listed[_Command] = Field(description="a list of shell commands, one a line")
+    sbatch: (
+        dict[Annotated[str, Field(pattern="^[a-z][a-z-]*$")], int | bool | Annotated[str, Field(pattern=_OPTION)]]
+        | None
+    ) = Field(
+        description="a mapping of sbatch's long options to text without quotes, $, # and backslashes, to numbers or to "
+        "true"
+    )
+    retry: _RetryOnNodes
+
+
+#: By the name in conf/cluster/*.yaml.
+CLUSTERS: Mapping[str, type[Section]] = {"local": Local, "ray": Ray, "slurm": Slurm}

@@ -1,0 +1,171 @@
+"""The parameters that YAML files declare (method, model, task, trainer): their keys, types, ranges, files that must
+exist.
+
+`allowed:` inside any mapping holds JSON-Schema fragments for its sibling keys; a fragment without a type takes that of
+the sibling's default, and so does a key without a fragment. A null default takes any type.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator, validators
+
+from analysis.spec.validation import NO_SUCH_KEY, Breach, closest, words
+from launcher.config.verl_tree import BadDifference
+from launcher.errors import Diagnostics
+from launcher.text import shown
+
+ALLOWED = "allowed"
+VERL_KEYS = "verl_keys"
+# What describes the configuration and is not part of it: never frozen.
+_ABOUT = (ALLOWED, VERL_KEYS)
+MISSING = "???"
+#: JSON Schema, but 3.0 is not an integer: a run would get it as it is, and count or divide with it.
+Validator: Any = validators.extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)
+_DATA = (".jsonl", ".parquet")
+_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def strip(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree without what only describes it: `allowed` and `verl_keys`."""
+    return {
+        key: strip(value) if isinstance(value, Mapping) else value for key, value in tree.items() if key not in _ABOUT
+    }
+
+
+def schemas(defaults: Mapping[str, Any], at: str = "") -> dict[str, dict[str, Any]]:
+    """The JSON-Schema fragment of every leaf of a tree of defaults, by dotted key."""
+    fragments: dict[str, dict[str, Any]] = {}
+    for key, value in strip({**defaults, ALLOWED: {}}).items():
+        fragment = dict((defaults.get(ALLOWED) or {}).get(key) or {})
+        if isinstance(value, Mapping):
+            fragments.update(schemas(defaults[key], f"{at}{key}."))
+        free = isinstance(value, str) and ("${" in value or value == MISSING)
+        if not {"type", "enum"} & set(fragment) and type(value) in _KINDS and not free:
+            fragment["type"] = _KINDS[type(value)]
+        if fragment:
+            fragments[f"{at}{key}"] = fragment
+    return fragments
+
+
+class Checker:
+    """Checks trees against one set of defaults; a (key, value) seen before costs a look-up."""
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        self._schemas = schemas(defaults)
+        self._validators = {key: Validator(schema) for key, schema in self._schemas.items()}
+        self._defaults = strip(defaults)
+        self._seen: dict[tuple[str, str, type], Breach | None] = {}
+
+    def check(self, tree: Mapping[str, Any]) -> Iterator[Breach]:
+        """Every breach in a resolved, stripped tree."""
+        yield from self._walk(tree, self._defaults, "")
+
+    def _walk(self, tree: Mapping[str, Any], defaults: Any, at: str) -> Iterator[Breach]:
+        for key, value in tree.items():
+            path = f"{at}{key}"
+            if isinstance(defaults, Mapping) and key not in defaults:
+                otherwise = f"remove it, or use one of {', '.join(defaults)}" if defaults else "remove it"
+                yield Breach(path, value, NO_SUCH_KEY, closest(key, list(defaults), at, otherwise))
+                continue
+            default = defaults.get(key) if isinstance(defaults, Mapping) else None
+            if (
+                isinstance(default, Mapping)
+                and default
+                and path not in self._schemas
+                and not isinstance(value, Mapping)
+            ):
+                yield not_a_mapping(path, value, default)
+                continue
+            below = isinstance(value, Mapping) and not isinstance(default, (bool, int, float, str, list))
+            breach = self._leaf(path, value) if not below or path in self._schemas else None
+            if breach is not None:
+                yield breach
+            elif below:
+                yield from self._walk(value, default, f"{path}.")
+
+    def _leaf(self, path: str, value: Any) -> Breach | None:
+        memo = (path, repr(value), type(value))
+        if memo not in self._seen:
+            self._seen[memo] = self._judge(path, value)
+        return self._seen[memo]
+
+    def _judge(self, path: str, value: Any) -> Breach | None:
+        if value == MISSING:
+            return Breach(path, value, "a value is required", f"set {path}")
+        schema = self._schemas.get(path)
+        if schema is not None and not self._validators[path].is_valid(value):
+            return _unfit(path, value, schema)
+        if isinstance(value, float) and value - value != 0:
+            return Breach(path, value, "must be finite", "give a finite number")
+        missing = missing_file(path, value)
+        if missing is not None:
+            fix = "correct the path, create the file, or give a hub name"
+            return Breach(path, value, f"the file {missing} does not exist", fix)
+        return None
+
+
+def _unfit(path: str, value: Any, schema: Mapping[str, Any]) -> Breach:
+    return Breach(path, value, f"must be {words(schema)}", f"give {words(schema)}")
+
+
+def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
+    """The breach of a value in the place of a mapping."""
+    below = ", ".join(f"{path}.{key}" for key in default if key not in _ABOUT)
+    return Breach(path, value, "a value where a mapping stands", f"set one of {below}")
+
+
+def missing_file(path: str, value: Any) -> Path | None:
+    """The local file or folder that a `*path` key of task, model or method names, if it is missing; hub names pass."""
+    section, _, rest = path.partition(".")
+    name = rest.rpartition(".")[2]
+    named = section in ("task", "model", "method") and (name == "path" or name.endswith("_path"))
+    if not named or not isinstance(value, str) or not value.startswith(("/", "./", "../", "~")) | value.endswith(_DATA):
+        return None
+    file = os.path.expanduser(value)  # unlike pathlib's, these two take any text
+    return None if os.path.exists(file) else Path(file)
+
+
+def brief(value: Any) -> str:
+    """A value for a message."""
+    return value if isinstance(value, str) and value and " " not in value else shown(value)
+
+
+def report(problems: Diagnostics, where: str, breach: Breach | BadDifference, key: str | None = None) -> None:
+    """Add a breach to the problems; key: what the user knows it by, if not the breach's own."""
+    value = None if isinstance(breach, Breach) and not breach.shown else brief(breach.value)
+    problems.add(where, key or breach.key, value, breach.rule, breach.fix)
+
+
+def unread(
+    differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: Mapping[str, str], at: str = ""
+) -> Iterator[BadDifference]:
+    """Every difference to verl's tree that the trainer does not read, and that would have no effect, or cannot use.
+
+    read: the keys that it reads, a mapping's with all below it, each with a JSON-Schema fragment; elsewhere: what to
+    set instead of some others.
+    """
+    for key, value in differences.items():
+        path = f"{at}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from unread(value, read, elsewhere, f"{path}.")
+        elif path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
+            schema = read.get(path) or {}
+            if schema and not {"type", "enum", "const"} & set(schema):
+                schema = {"type": "integer", **schema}
+            if not Validator(schema).is_valid(value):
+                breach = _unfit(f"verl.{path}", value, schema)
+                yield BadDifference(breach.key, value, breach.rule, breach.fix)
+        else:
+            instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
+            rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"
+            yield BadDifference(f"verl.{path}", value, rule, instead)

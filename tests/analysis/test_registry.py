@@ -1,0 +1,82 @@
+"""Summaries and figures that another installed package brings, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.data.sweep import BadPlan
+from analysis.spec import registry
+from analysis.spec.settings import settings
+from tests.analysis.conftest import ANALYSIS, MakeSweep
+
+REWARD = "analysis/reward_sum_mean"
+MODULE = """
+from analysis.figures.canvas import Sketch, canvas_of
+from analysis.spec.registry import figure, summary
+
+@summary("swing", "range of values")
+def swing(curve):
+    return float(curve.inside.values.max() - curve.inside.values.min())
+
+@figure("ends")
+def ends(study, picture):
+    canvas, axes = canvas_of(4.0, 3.0)
+    for run in study.sweep.runs:
+        values = run.curves.values[picture.metrics[0]]
+        axes.plot([run.seed], values[-1:], "o", gid=f"end.{run.seed}--{run.group}", label=f"seed {run.seed}")
+    return Sketch(picture.name, "Last values", "The last value of each run.", canvas)
+"""
+
+
+@pytest.fixture(autouse=True)
+def known_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it, and nothing of ours is."""
+    registry.figure_of("curves")
+    monkeypatch.setattr(registry, "_summaries", dict(registry._summaries))
+    monkeypatch.setattr(registry, "_figures", dict(registry._figures))
+    registry.load.cache_clear()
+
+
+def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str) -> None:
+    """Put a package with an entry point where pip would, and make Python look there."""
+    (site / f"{name}.py").write_text(module)
+    about = site / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{name} = {name}\n")
+    monkeypatch.syspath_prepend(site)
+
+
+@pytest.mark.usefixtures("without_pdfs")
+def test_a_report_has_the_summary_and_the_figure_of_another_package(
+    make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "swinging", MODULE)
+    claim = {"claim": "It swings.", "kind": "range", "group": "C1", "metric": REWARD, "summary": "swing", "low": 0.0}
+    asked = {**ANALYSIS, "figures": [{"ends": [REWARD]}], "hypotheses": {"H": claim}}
+    folder = make_sweep(("C0", "C1"), steps=20, analysis=asked)
+    assert main(["report", str(folder)]) == 0
+    with open(folder / "report" / "tables" / "hypotheses.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["verdict"] == "supported" and row["quantity"].startswith("range of values of mean reward of")
+    assert 0.2 < float(row["estimate"]) < 0.8
+    page = (folder / "report" / "index.html").read_text()
+    assert (folder / "report" / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in page
+
+
+def test_a_name_that_nobody_registers_is_refused_with_those_that_exist() -> None:
+    claim = {"claim": "x", "kind": "range", "group": "A", "metric": REWARD, "summary": "swing", "low": 0}
+    with pytest.raises(BadPlan, match=r"summary = 'swing': must be one of final, auc, .*, largest_change"):
+        settings({"hypotheses": {"H": claim}})
+    with pytest.raises(BadPlan, match=r"figures"):
+        settings({"figures": [{"ends": [REWARD]}]})
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "broken", "import does_not_exist")
+    with pytest.raises(BadPlan, match=r"broken: its entry point broken = broken .* No module named 'does_not_exist'"):
+        registry.load()

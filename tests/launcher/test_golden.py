@@ -1,0 +1,103 @@
+"""A multirun folder that an earlier version made is read, continued and reported as that version did.
+
+tests/golden/multirun.tar.xz: two groups of three seeds over tests/launcher/steps.py; of each group one run is done, one
+failed, and one was interrupted. `expected/` has what the earlier version printed and reported.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.__main__ import main
+from launcher.run import launch_record, models
+from launcher.run.folder import metrics_path, read_config, read_provenance, read_state, write_state
+from launcher.run.records import parse, to_json
+from tests.launcher.conftest import ROOT, Sweeps
+from tests.launcher.made import read_log
+
+ARCHIVE = ROOT / "tests" / "golden" / "multirun.tar.xz"
+MADE_AT = "/tmp/golden/multirun"
+COMMAND = (
+    "method=c0_grpo,bnto_minimal",
+    "experiment.name=golden",
+    "trainer.steps=12",
+    "trainer.checkpoint_every=2",
+    "cluster.slots=2",
+    "tracking.wandb=offline",
+    "seed=0,1,2",
+)
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "multirun"
+
+
+def expected(multirun: Path, name: str) -> str:
+    return (multirun.parent / "expected" / name).read_text().replace(MADE_AT, str(multirun))
+
+
+def test_every_record_is_read_and_a_state_is_written_with_the_same_bytes(golden):
+    folders = sorted((golden / "runs").iterdir())
+    assert len(folders) == 6
+    for folder in folders:
+        before = (folder / "state.json").read_bytes()
+        state = read_state(folder)
+        write_state(folder, state)
+        assert (folder / "state.json").read_bytes() == before
+        assert read_config(folder)["id"] == folder.name == state.id and read_provenance(folder)["commit"]
+        for record in read_log(metrics_path(folder)).records:
+            parse(models.MetricLine, metrics_path(folder), record)
+    for record in golden.glob("launches/*.json"):
+        assert to_json(launch_record.read(record)) == json.loads(record.read_text())
+
+
+def test_commands_print_the_same(golden, capsys):
+    for name, code in (("status", 1), ("logs", 0)):
+        assert main([name, "golden", "--json", "--multirun", str(golden)]) == code
+        assert capsys.readouterr().out == expected(golden, f"{name}.json")
+
+
+@pytest.mark.processes
+def test_the_report_has_the_same_runs(golden):
+    command = [sys.executable, "-m", "analysis", "report", str(golden / "golden")]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
+    for name in ("runs.csv", "missing.csv"):
+        written = (golden / "golden" / "report" / "tables" / name).read_text().splitlines()
+        rows, before = list(csv.DictReader(written)), list(csv.DictReader(expected(golden, name).splitlines()))
+        for row in (*rows, *before):
+            row.pop("remark", None)  # it is a sentence
+        assert rows == before
+
+
+@pytest.mark.processes
+def test_interrupted_runs_are_continued_and_the_others_left(golden):
+    def content(folder: Path) -> dict[str, Any]:
+        return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != ".lock"}
+
+    states = {folder.name: read_state(folder).state for folder in (golden / "runs").iterdir()}
+    interrupted = sorted(run_id for run_id, state in states.items() if state == "preempted")
+    others = {run_id: content(golden / "runs" / run_id) for run_id in states if run_id not in interrupted}
+    sweeps = Sweeps(golden)
+    _, output = sweeps.run(*COMMAND)
+    assert f"RAN {' '.join(interrupted)}\n" in output
+    assert {run_id: content(golden / "runs" / run_id) for run_id in others} == others
+    for run_id in interrupted:
+        value, walk = int(read_config(golden / "runs" / run_id)["seed"]), []
+        for step in range(1, 13):
+            value = (value * 1103515245 + 12345) % 2**31
+            walk.append((step, value))
+        state = sweeps.states()[run_id]
+        assert (state["state"], state["attempt"], state["from_step"]) == ("done", 2, 6)
+        assert sweeps.values()[run_id] == walk

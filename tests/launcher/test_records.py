@@ -1,0 +1,87 @@
+"""The records of a run folder: reading them fast agrees with pydantic, and their JSON Schemas are published."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from launcher.files import BadRunFolder
+from launcher.run.folder import read_state, write_state
+from launcher.run.lifecycle import FailureKind, RunState
+from launcher.run.records import Claim, State, _exact, _fields, _Inexact, parse, to_json
+from tests.launcher.conftest import ROOT
+
+TEXTS = st.text(max_size=5)
+TIMES = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 2**40)
+STATES = st.builds(
+    State,
+    id=TEXTS,
+    state=st.sampled_from(RunState),
+    attempt=st.integers(0, 99),
+    started=TIMES,
+    host=st.none() | TEXTS,
+    pid=st.none() | st.integers(1, 2**22),
+    message=st.none() | TEXTS,
+    error=st.none() | st.dictionaries(TEXTS, TEXTS, max_size=2),
+    failure_kind=st.none() | st.sampled_from(FailureKind),
+    failure_counts=st.dictionaries(st.sampled_from([str(kind) for kind in FailureKind]), st.integers(0, 9)),
+)
+VALUES = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=False) | TEXTS | st.just([]) | st.just({})
+
+
+@given(STATES)
+def test_what_is_written_is_read_without_pydantic_and_pydantic_agrees(state):
+    written = json.loads(json.dumps(to_json(state)))
+    fast = State(**{name: exact(written[key]) for name, key, exact in _fields(State)})
+    assert fast == state == TypeAdapter(State).validate_json(json.dumps(written), strict=True)
+    assert asdict(fast) == asdict(state) and type(fast.state) is RunState
+
+
+@given(STATES, st.sampled_from([key for _, key, _ in _fields(State)]), VALUES)
+def test_no_value_is_accepted_that_pydantic_refuses(state, key, value):
+    changed = {**to_json(state), key: value}
+    try:
+        for _, name, exact in _fields(State):
+            exact(changed[name])
+    except (_Inexact, ValueError):
+        return
+    TypeAdapter(State).validate_json(json.dumps(changed), strict=True)
+
+
+def test_every_wrong_key_is_named_with_its_value_and_what_is_allowed(tmp_path):
+    value = {"format": 1, "id": "aa", "state": "gone", "attempt": "x", "ends": {"lost": 1.5}}
+    with pytest.raises(BadRunFolder) as refused:
+        parse(State, tmp_path / "state.json", value)
+    message = str(refused.value)
+    assert message.startswith(f"{tmp_path}/state.json: state = 'gone': must be 'planned', 'submitted', ")
+    assert "attempt = 'x': must be a valid integer; ends.lost = 1.5: must be a valid integer" in message
+    assert message.endswith("move " + str(tmp_path) + " away to run it anew")
+    with pytest.raises(BadRunFolder, match="id is missing; state is missing"):
+        parse(State, tmp_path / "state.json", {"format": 1})
+    with pytest.raises(BadRunFolder, match=r"state\.json: format = 2: must be 1\. Fix: "):
+        parse(State, tmp_path / "state.json", {"format": 2})
+
+
+def test_a_file_of_another_version_with_more_keys_is_read(tmp_path):
+    write_state(tmp_path, State("aa", RunState.LOST, failure_kind=FailureKind.EXTERNALLY_CANCELLED, launch_id="t"))
+    path = tmp_path / "state.json"
+    written = json.loads(path.read_text())
+    assert (written["kind"], written["job"], written["ends"]) == ("revoked", "t", {})
+    path.write_text(json.dumps({"later": 1, **written}))
+    assert read_state(tmp_path).failure_kind is FailureKind.EXTERNALLY_CANCELLED
+
+
+def test_an_annotation_that_is_not_supported_is_left_to_pydantic():
+    with pytest.raises(_Inexact):
+        _exact(list[int])([1])
+
+
+def test_a_written_claim_is_valid_by_its_published_schema():
+    schema = json.loads((ROOT / "docs" / "schemas" / "run_folder_claim.json").read_text())
+    jsonschema.validate(to_json(Claim("h", 1, 2, "b", "t", 1)), schema)

@@ -1,0 +1,148 @@
+"""What every backend must do: all methods, their metrics, determinism, resuming, stopping.
+
+A new backend is tested here as soon as its folder is in trainer_ext/backends and its file in conf/trainer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer_ext.conftest import METHODS, SHORT, MemoryRun, configuration, quick_settings, science
+from trainer_ext import backends, tasks
+from trainer_ext.train import Diverged, Preempted, train
+
+pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", backends.names())]
+ROOT = Path(__file__).parents[2]
+
+
+def step_folder(run: MemoryRun, step: int) -> Path:
+    return run.folder / f"step_{step:06d}"
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    """What a checkpoint holds, by file, but for the clock."""
+    content: dict[str, Any] = {
+        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")
+    }
+    for path in folder.rglob("state.json"):
+        state = json.loads(path.read_text())
+        for clock in ("train_seconds", "wall_seconds"):
+            state.get("run", {}).pop(clock, None)
+        content[str(path.relative_to(folder))] = state
+    return content
+
+
+def documented() -> set[str]:
+    """The metrics of docs/metrics.md."""
+    lines = (ROOT / "docs" / "metrics.md").read_text().splitlines()
+    return {line.split("`")[1] for line in lines if line.startswith("| `")}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_writes_documented_numbers_and_repeats_them(backend, method, new_run):
+    config = configuration(f"trainer={backend}", *SHORT, f"method={method}", *quick_settings(method), "trainer.steps=2")
+    run, again = new_run("run"), new_run("again")
+    train(config, run)
+    train(config, again)
+    assert science(run.lines) == science(again.lines)
+    assert [line["step"] for line in run.lines] == [1, 2]
+    for line in run.lines:
+        assert set(line) - {"step"} <= documented()
+        assert all(math.isfinite(value) for value in line.values())
+        assert {"analysis/reward_sum_mean", "actor/kl_init", "tokens/total", "cost/wall_seconds"} <= set(line)
+
+
+def test_seeds_differ(backend, new_run):
+    runs = [new_run(name) for name in ("first", "second")]
+    for seed, run in enumerate(runs):
+        train(configuration(f"trainer={backend}", *SHORT, f"seed={seed}", "trainer.steps=1"), run)
+    assert science(runs[0].lines) != science(runs[1].lines)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method, new_run):
+    """From the first step to the end; from any other to the next, where the checkpoints are the same again."""
+    config = configuration(
+        f"trainer={backend}", *SHORT, f"method={method}", *quick_settings(method), "trainer.checkpoint_every=1"
+    )
+    whole = new_run("whole")
+    summary = train(config, whole)
+    for step in range(1, 6):
+        last = 6 if step in (1, 5) else step + 1
+        run = new_run(f"from{step}", stop_after=last)
+        run.folder.mkdir()
+        shutil.copytree(step_folder(whole, step), step_folder(run, step))
+        if last == 6:
+            assert train(config, run)["samples"] == summary["samples"]
+        else:
+            with pytest.raises(Preempted):
+                train(config, run)
+        assert science(run.lines) == science(whole.lines[step:last])
+        assert saved(step_folder(run, last)) == saved(step_folder(whole, last))
+    if "bnto" in method:
+        state = saved(step_folder(whole, 6))["state.json"]["controller"]
+        assert state["budget"] and state["lam"] and state["waited"] + state["plateaus"], "or nothing was tested"
+
+
+def test_a_run_that_is_asked_to_stop_saves_where_it_stands(backend, new_run):
+    config = configuration(f"trainer={backend}", *SHORT, "trainer.steps=3")
+    whole, first = new_run("whole"), new_run("parts", stop_after=1)
+    train(config, whole)
+    with pytest.raises(Preempted) as stopped:
+        train(config, first)
+    assert stopped.value.step == 1
+    second = new_run("parts")
+    train(config, second)
+    assert science(first.lines + second.lines) == science(whole.lines)
+
+
+def test_every_metric_of_the_vocabulary_is_written(backend, new_run):
+    written: set[str] = set()
+    for method in ("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo", "q_star", "rejection", "sft", "dpo"):
+        run = new_run(method)
+        own = [*quick_settings(method), "trainer.steps=3", "trainer.hist_every=1", "trainer.eval_every=3"]
+        train(configuration(f"trainer={backend}", *SHORT, f"method={method}", *own), run)
+        assert all(math.isfinite(value) for line in run.lines for value in line.values())
+        written |= set(run.lines[-1]) - {"step"}
+        assert {(step, name) for step, name, _, _ in run.histograms} == {
+            (step, name)
+            for step in (1, 2, 3)
+            for name in ("entropy", "covariance", *(["alpha"] if method == "q_star" else []))
+        }
+        total = {0: 0, **{line["step"]: line["tokens/total"] for line in run.lines}}
+        for step, _, edges, counts in run.histograms:
+            assert len(edges) == 65 and sum(counts) == total[step] - total[step - 1]
+    run = new_run("q_speculative")
+    own = ["method/target=expert", "method.target_steps=5", "trainer.steps=1"]
+    train(configuration(f"trainer={backend}", *SHORT, "method=q_speculative", *own), run)
+    assert written | set(run.lines[-1]) - {"step"} == documented()
+
+
+def test_responses_are_kept_of_the_same_prompts_and_change_no_number(backend, new_run):
+    kept, silent = new_run("kept"), new_run("silent")
+    own = [f"trainer={backend}", *SHORT, "trainer.steps=2", "trainer.eval_every=1", "trainer.eval_prompts=24"]
+    train(configuration(*own, "trainer.eval_responses=24"), kept)
+    train(configuration(*own, "trainer.eval_responses=0"), silent)
+    assert silent.responses == [] and len(kept.responses) == 2 * 24
+    assert science(kept.lines) == science(silent.lines)
+    for file in sorted(step_folder(kept, 2).rglob("*.safetensors")):
+        assert (step_folder(silent, 2) / file.relative_to(step_folder(kept, 2))).read_bytes() == file.read_bytes()
+    at = {step: [response for response in kept.responses if response[0] == step] for step in (1, 2)}
+    assert [(prompt, answer) for _, prompt, _, _, answer in at[1]] == [(p, a) for _, p, _, _, a in at[2]]
+    for step, line in enumerate(kept.lines, start=1):
+        assert sum(reward for *_, reward, _ in at[step]) / 24 == line["eval/reward_mean"]
+    for _, prompt, response, reward, answer in kept.responses:
+        assert prompt == f"{answer}=" and reward == tasks.get("expression").compute_score("", response, answer)
+
+
+def test_weights_that_blow_up_end_the_run_as_diverged(backend, new_run):
+    run = new_run()
+    with pytest.raises(Diverged) as diverged:
+        train(configuration(f"trainer={backend}", *SHORT, "verl.actor_rollout_ref.actor.optim.lr=1e30"), run)
+    assert len(run.lines) == diverged.value.step - 1

@@ -1,0 +1,127 @@
+"""The registry of a method's parts: its choices, their settings, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+
+from tests.trainer_ext.batches import batch
+from tests.trainer_ext.conftest import CONF, METHODS, configuration
+from tests.trainer_ext.subjects import PROXY
+from trainer_ext import registry, tasks
+from trainer_ext.backends.in_process import trainer  # noqa: F401  (its parts)
+from trainer_ext.methods import credit, policy_loss
+from trainer_ext.registry import Part
+
+
+@pytest.mark.parametrize("part", [*registry.SINGLE, registry.credit], ids=lambda part: part.name)
+def test_the_files_of_a_part_hold_its_choices_with_all_their_settings(part):
+    """A default in the signature of a public function is for calls by hand; it is the file's."""
+    choices = set()
+    for path in (CONF / "method" / part.name).glob("*.yaml"):
+        content = yaml.safe_load(path.read_text())
+        content.pop("allowed", None)
+        chosen = content.pop(part.name)
+        (name, values), function = (chosen, content), None
+        if part is registry.credit:
+            ((name, values),) = chosen.items()
+            values.pop("allowed", None)
+            function = getattr(credit, name)
+        choices.add(name)
+        section = {"credit": {name: values}} if part is registry.credit else {part.name: name, **values}
+        (choice,) = part.each(section["credit"]) if part is registry.credit else [part.of(section)]
+        assert set(values) == {key for key, setting in part.get(name).keys.items() if setting in choice.settings}
+        for parameter in inspect.signature(function or part.get(name).function).parameters.values():
+            if parameter.default not in (inspect.Parameter.empty, None) and parameter.name in choice.settings:
+                assert parameter.default == choice.settings[parameter.name], (path, parameter)
+    assert choices == set(part)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_the_settings_of_its_choices_and_no_others(method):
+    registry.check(configuration(f"method={method}")["method"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gama": 1.0}, r"method\.gama is unknown; there are .*gamma.*; did you mean gamma\?"),
+        (
+            {"trust_region": "clipp"},
+            r"method\.trust_region='clipp' is unknown; there are asymmetric_clip, clip, .*clip\?",
+        ),
+        ({"trust_region": "gaussian"}, r"missing: method\.sigma, method\.differentiable; trust_region=gaussian needs"),
+        ({"credit": {"temporal": {}}}, r"method\.credit='temporal' is unknown; .*did you mean temporal_decay\?"),
+        ({"credit": {"gradient_adaptive": {"tau": 1.0}}}, r"missing: method\.credit\.gradient_adaptive\.norm"),
+        (
+            {"credit": {"gradient_adaptive": {"tau": 1.0, "norm": "proxy", "nrom": "proxy"}}},
+            r"method\.credit\.gradient_adaptive\.nrom is unknown; there are norm, tau; did you mean norm\?",
+        ),
+    ],
+)
+def test_what_no_choice_reads_and_what_one_lacks_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        registry.check({**configuration("method=bnto_minimal")["method"], **changes})
+
+
+def test_a_setting_whose_default_is_none_may_be_absent():
+    part = Part("shape")
+    part("round")(lambda radius, colour=None: (radius, colour))
+    assert part.of({"shape": "round", "radius": 2})() == (2, None)
+    assert part.of({"shape": "round", "radius": 2, "colour": "red"})() == (2, "red")
+    with pytest.raises(ValueError, match=r"missing: method\.radius; shape=round needs radius, colour"):
+        part.of({"shape": "round"})
+    with pytest.raises(ValueError, match=r"missing: method\.shape; there are round"):
+        part.of({})
+
+
+def test_two_functions_of_one_name_are_refused():
+    part = Part("shape")
+    part("round")(test_a_setting_whose_default_is_none_may_be_absent)
+    part("round")(test_a_setting_whose_default_is_none_may_be_absent)  # its module was imported again
+    with pytest.raises(ValueError, match=r"method\.shape=round is registered by .*absent and by .*refused"):
+        part("round")(test_two_functions_of_one_name_are_refused)
+
+
+@pytest.fixture
+def own_parts(monkeypatch):
+    """Registries that forget after the test what was registered in it."""
+    for part in (registry.trust_region, registry.credit):
+        monkeypatch.setattr(part, "_entries", dict(part._entries))
+
+
+def test_a_trust_region_of_ones_own_needs_a_function_and_reports_its_metric(own_parts):
+    @registry.trust_region("own", metrics=lambda ratio, advantages, power: {"own/power": ratio**power})
+    def own(ratio, advantages, power):
+        return -(ratio**power) * advantages
+
+    b = batch(6)
+    method = {"smoothing": "none", "ratio": "token", "trust_region": "own", "power": 0.5}
+    config = SimpleNamespace(
+        policy_loss=SimpleNamespace(**policy_loss.policy_loss_config(method)), global_batch_info={}
+    )
+    loss, metrics = policy_loss.policy_loss(b.reference, b.reference + b.log_ratio, b.advantages, b.mask, config=config)
+    powers = (0.5 * b.log_ratio).exp()
+    assert float(loss) == pytest.approx(float((-powers * b.advantages)[b.mask].mean()))
+    assert set(metrics) == {"own/power", "actor/ppo_kl"}
+    assert metrics["own/power"] == pytest.approx(float(powers[b.mask].mean()))
+
+
+def test_a_credit_of_ones_own_needs_a_function(own_parts):
+    @registry.credit("own")
+    def own(logp, mask, collision, power):
+        return mask * logp.exp() ** power, {"own/power": power}
+
+    b = batch(6)
+    weights, metrics = credit.credit_weights({"own": {"power": 2.0}, **PROXY}, b.logp, b.mask, b.logp)
+    torch.testing.assert_close(weights, (2 * b.logp).exp() * credit.gradient_adaptive(b.logp, b.mask, 0.7))
+    assert metrics["own/power"] == 2.0 and len(metrics) == 3
+
+
+def test_an_unknown_task_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"expression, gsm8k, sorting.*did you mean sorting"):
+        tasks.get("sort")

@@ -1,0 +1,180 @@
+"""The choices of each part of a method, registered by decorator, and the settings that each choice reads.
+
+    @trust_region("tanh", metrics=_tanh_metrics)
+    def tanh(ratio, advantages, width): ...
+
+A method (conf/method) names a choice for each part, and holds the settings of these choices: the parameters of their
+functions after the inputs of the part. Values stand in YAML alone; a missing or an unknown key is refused. Modules of
+other installed packages are imported by their entry points once a name is not known (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@cache
+def load(group: str) -> None:
+    """Import what the installed packages' entry points of a group name. ImportError names one that fails."""
+    for entry in entry_points(group=group):
+        try:
+            entry.load()
+        except Exception as error:
+            package = entry.dist.name if entry.dist else entry.value
+            raise ImportError(
+                f"{package}: its entry point {entry.name} of {group} cannot be loaded: {error}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of a part with its settings, by the name of the parameter: call it with the inputs of the part."""
+
+    name: str
+    settings: Mapping[str, Any]
+    function: Callable[..., Any]
+    report: Callable[..., Any] | None
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.function(*inputs, **self.settings)
+
+    def metrics(self, *inputs: Any) -> dict[str, Any]:
+        """What the choice reports; empty without a function for it."""
+        return dict(self.report(*inputs, **self.settings)) if self.report else {}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    function: Callable[..., Any]
+    report: Callable[..., Any] | None
+    keys: Mapping[str, str]  # of the settings: key in the section -> parameter
+    optional: Sequence[str]  # parameters that the section may leave out
+
+
+class Part:
+    """The choices of one part. inputs: how many arguments each function takes before its settings.
+
+    section: where the settings are; group: the entry points that may register more choices.
+    """
+
+    def __init__(self, name: str, inputs: int = 0, section: str = "method", group: str = "rlsweep.methods"):
+        self.name, self._inputs, self._section, self._group = name, inputs, section, group
+        self._entries: dict[str, _Entry] = {}
+
+    def __call__(
+        self, name: str, metrics: Callable[..., Any] | None = None, prefix: str = ""
+    ) -> Callable[[Function], Function]:
+        """Decorator: register a choice. Its settings are the parameters after the inputs; None as default: optional.
+
+        metrics: takes the same settings and gives what is to be reported; prefix: of the settings' keys in the section,
+        where the parameters' names alone would not tell whose they are. ValueError: another function has the name.
+        """
+
+        def register(function: Function) -> Function:
+            present = self._entries.get(name)
+            if present and _source(present.function) != _source(function):
+                both = f"{_source(present.function)} and by {_source(function)}"
+                raise ValueError(f"{self._section}.{self.name}={name} is registered by {both}")
+            parameters = list(inspect.signature(function).parameters.values())[self._inputs :]
+            optional = [p.name for p in parameters if p.default is None]
+            self._entries[name] = _Entry(function, metrics, {prefix + p.name: p.name for p in parameters}, optional)
+            return function
+
+        return register
+
+    def declare(self, name: str, *settings: str, optional: Sequence[str] = (), prefix: str = "") -> None:
+        """Register a choice without a function, which the code that runs the part knows by name."""
+        keys = {prefix + setting: setting for setting in (*settings, *optional)}
+        self._entries[name] = _Entry(_nothing, None, keys, optional)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def get(self, name: str) -> _Entry:
+        """What is registered under a name. ValueError lists the names and the closest one."""
+        if name not in self._entries:
+            load(self._group)
+        if name not in self._entries:
+            raise ValueError(_unknown(f"{self._section}.{self.name}={name!r}", name, self))
+        return self._entries[name]
+
+    def of(self, section: Mapping[str, Any]) -> Choice:
+        """The choice that a method makes for this part. ValueError: its name is unknown, or a setting is missing."""
+        if self.name not in section:
+            raise ValueError(f"missing: {self._section}.{self.name}; there are {', '.join(self)}")
+        return self._choice(section[self.name], section, self._section)
+
+    def each(self, chosen: Mapping[str, Mapping[str, Any]]) -> list[Choice]:
+        """The choices of a part of which a method takes any number, by name, each with a section of its own.
+
+        ValueError: a name is unknown, a setting is missing or unknown.
+        """
+        for name, section in chosen.items():
+            _refuse_unknown(section, self.get(name).keys, f"{self._section}.{self.name}.{name}")
+        return [self._choice(name, own, f"{self._section}.{self.name}.{name}") for name, own in sorted(chosen.items())]
+
+    def _choice(self, name: str, section: Mapping[str, Any], at: str) -> Choice:
+        entry = self.get(name)
+        keys = entry.keys
+        if missing := [key for key in keys if key not in section and keys[key] not in entry.optional]:
+            others = [key for key in section if key not in keys]
+            closest = "".join(f"; does {at}.{close} mean {key}?" for key in missing for close in _close(key, others))
+            names = ", ".join(f"{at}.{key}" for key in missing)
+            raise ValueError(f"missing: {names}; {self.name}={name} needs {', '.join(keys)}{closest}")
+        settings = {setting: section[key] for key, setting in keys.items() if key in section}
+        return Choice(name, settings, entry.function, entry.report)
+
+
+def _nothing(*inputs: Any, **settings: Any) -> None:
+    return None
+
+
+#: The parts, with what their functions take before the settings and what they give; (B, T) over tokens of B responses.
+sampler = Part("sampler")  # known to trainer_ext/sampling/proposal.py
+alpha = Part("alpha")  # known to trainer_ext/sampling/alpha.py
+target = Part("target", inputs=1)  # what a target is made from -> the folder of a model, or None
+drafting = Part("drafting")  # -> how many tokens to draft, or None
+advantage = Part("advantage")  # -> verl's AlgoConfig, which names an estimator of verl's registry
+credit = Part("credit", inputs=3)  # logp, mask, collision -> weights (B, T) and metrics
+control = Part("control")  # -> settings of a controller, or None
+weights = Part("weights", inputs=2)  # ratio to where tokens were drawn from, valid tokens -> weights (B, T)
+smoothing = Part("smoothing", inputs=2)  # ratio, mask -> ratio (B, T); metrics take the ratios before and after
+ratio = Part("ratio", inputs=3)  # ratio, log_ratio, mask -> ratio (B, T) and metrics
+trust_region = Part("trust_region", inputs=2)  # ratio, advantages -> loss (B, T); metrics take the same, give (B, T)
+loss = Part("loss", inputs=1)  # verl's ActorConfig -> a loss under verl's signature, or None
+SINGLE = (sampler, alpha, target, drafting, advantage, control, weights, smoothing, ratio, trust_region, loss)
+
+
+def check(method: Mapping[str, Any]) -> None:
+    """ValueError: a choice of a method is unknown, or a setting is missing, or read by no choice."""
+    known = {"name", credit.name, *(part.name for part in SINGLE)}
+    known |= {key for part in SINGLE for key in part.get(part.of(method).name).keys}
+    credit.each(method[credit.name])
+    _refuse_unknown(method, known, "method")
+
+
+def _refuse_unknown(section: Mapping[str, Any], known: Iterable[str], at: str) -> None:
+    for key in section:
+        if key not in known:
+            raise ValueError(_unknown(f"{at}.{key}", key, sorted(known)))
+
+
+def _unknown(what: str, name: str, names: Iterable[str]) -> str:
+    closest = "".join(f"; did you mean {close}?" for close in _close(name, names))
+    return f"{what} is unknown; there are {', '.join(names)}{closest}"
+
+
+def _close(name: str, names: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name, list(names), n=1)
+
+
+def _source(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
