@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 import pytest
+from submitit.core.utils import FailedJobError
 
 from launcher import files
 from launcher.planning.resources import Shape
@@ -14,6 +15,7 @@ from launcher.run import claim, launch_record
 from launcher.run.folder import read_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, WorkerExit
+from launcher.schedulers.protocol import SchedulerError
 from launcher.schedulers.slurm import arrays
 from launcher.schedulers.slurm.scheduler import Slurm
 from launcher.schedulers.slurm.task import Task
@@ -111,6 +113,32 @@ def test_jobs_are_cancelled_by_id_and_name(tmp_path, adopting):
     scheduler.poll(0)
     assert scheduler.withdraw() == 1
     assert (tmp_path / "scancel").read_text() == f"--name=rlsweep-{token}-0 --state=PENDING 7\n"
+
+
+@pytest.mark.parametrize(("limit", "waits"), [("AssocMaxSubmitJobLimit", True), ("QOSMaxWallDurationLimit", False)])
+def test_a_single_run_is_refused_for_good_only_by_a_limit_that_no_other_job_lifts(
+    tmp_path, adopting, monkeypatch, limit, waits
+):
+    """SLURM counts a job for some seconds after its run has ended: also a last job's refusal may be temporary."""
+    scheduler, _ = adopting
+
+    def submit(*_: object) -> None:
+        raise FailedJobError(f"sbatch: error: {limit}\nJob violates accounting/QOS policy (job submit limit, ...)")
+
+    now = [1000.0]
+    monkeypatch.setattr(scheduler._arrays, "submit", submit)
+    monkeypatch.setattr("launcher.schedulers.slurm.scheduler.time.monotonic", lambda: now[0])
+    assert scheduler.poll(0) == []
+    now[0] += 59
+    assert scheduler.poll(0) == []
+    now[0] += 2
+    if waits:
+        assert scheduler.poll(0) == [] and scheduler.withdraw_collected() == 1
+    else:
+        with pytest.raises(SchedulerError, match=r"QOSMaxWallDurationLimit.*request less time or fewer devices"):
+            scheduler.poll(0)
+        (folder,) = tmp_path.glob("**/waits")
+        assert read_state(folder).state == RunState.PLANNED
 
 
 def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):

@@ -48,6 +48,12 @@ _LATER = (
     "connection failure",
     *map(os.strerror, (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE, errno.EHOSTUNREACH)),
 )
+# SLURM's names for limits on the number of jobs (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit and others): they
+# let jobs in again when others have left, also those of other launches and other users.
+_SUBMIT_LIMIT = "SubmitJob"
+# For so long, sbatch may refuse a single run for another limit, or for one that it does not name, while this launch has
+# no other job: SLURM counts a job for some seconds after its run has ended.
+_REFUSED_ALONE_S = 60.0
 # If jobs fail before they start on more nodes than this, the fault is not the nodes'.
 _BAD_NODES = 2
 # A job must be missing from the queue in this many checks before it counts as gone.
@@ -100,6 +106,7 @@ class Slurm:
         self._ended: list[Ended] = []
         self._next_check = 0.0
         self._next_submission = 0.0
+        self._refused_alone: float | None = None  # since when, on the monotonic clock
         self._message: str | None = None
         self._closing = False  # the launch is interrupted
         self._away = False  # slurmctld did not answer the last time
@@ -193,6 +200,7 @@ class Slurm:
                 name, jobs = self._arrays.submit(part, given, throttle, task)
             except slurm_arrays.REFUSED as error:
                 return self._refused(part, str(error))
+            self._refused_alone = None
             self._throttle[jobs[0].partition("_")[0]] = throttle
             share -= throttle
             for folder, job in zip(part, jobs, strict=True):
@@ -218,8 +226,17 @@ class Slurm:
             if len(part) > 1:
                 self._largest = len(part) // 2
                 self._next_submission = 0.0
-            elif not self._submitted:
-                raise SchedulerError(f"sbatch refused a single run: {why}")
+            elif self._submitted:
+                self._refused_alone = None
+            elif _SUBMIT_LIMIT not in why:
+                now = time.monotonic()
+                self._refused_alone = self._refused_alone or now
+                if now - self._refused_alone >= _REFUSED_ALONE_S:
+                    self.withdraw_collected()
+                    raise SchedulerError(
+                        f"sbatch has refused a single run for {_REFUSED_ALONE_S:.0f} s although this launch has no "
+                        f"other job: {why}; request less time or fewer devices, or another partition, account or QOS"
+                    )
         self._say(f"sbatch accepts no more jobs now ({why}); the other runs wait")
         return False
 
