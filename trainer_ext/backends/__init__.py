@@ -25,8 +25,8 @@ class Answer:
 class Backend(Protocol):
     """One run's training. A step's result depends on the configuration and the step's number alone.
 
-    samples, tokens: drawn so far, restored by `load`; parameters: of the policy; peak_memory_bytes: held so far;
-    answers: of the newest step's evaluation, to the same prompts every time, or none.
+    samples, tokens: drawn so far, restored by `load`; parameters: of the policy; devices: in use, a CPU counts as one;
+    peak_memory_bytes: held so far; answers: of the newest step's evaluation, to the same prompts every time, or none.
     """
 
     @property
@@ -35,6 +35,8 @@ class Backend(Protocol):
     def tokens(self) -> int: ...
     @property
     def parameters(self) -> int: ...
+    @property
+    def devices(self) -> int: ...
     @property
     def peak_memory_bytes(self) -> int: ...
     @property
