@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.trainer_ext.conftest import METHODS, SHORT, configuration, quick_settings, science
+from tests.trainer_ext.conftest import DECODING, METHODS, SHORT, configuration, quick_settings, science
 from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.train import train
 
 pytestmark = pytest.mark.train
 LR = "verl.actor_rollout_ref.actor.optim.lr"
-DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these train nothing
 TRAINING = [name for name in METHODS if name not in DECODING]
 
 
