@@ -1,6 +1,13 @@
 """Imports runs of other tools as an experiment: run folders and a plan.json, which the report reads like any other.
 
 Everything is read and named before anything is written. Importing again replaces what was imported.
+
+Its modules:
+
+    wandb_files   reads W&B's offline runs
+    event_files   reads TensorBoard's event files
+    found         a run as another tool left it
+    naming        the group, seed and factors of such a run
 """
 
 from __future__ import annotations
