@@ -1,4 +1,4 @@
-"""From runs to one number a seed: the cells of a grid are averaged within a seed before anything is compared.
+"""From runs to one number for each seed: the cells of a grid are averaged within a seed before anything is compared.
 
 Nine cells of three seeds are three differences, not twenty-seven: cells of one seed share its luck, and treating them
 as independent rejects a true null up to half of the time.
@@ -108,7 +108,7 @@ def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
 
 
 def means(kept: Kept) -> dict[int, float]:
-    """One number a seed: the mean over the kept cells."""
+    """One number for each seed: the mean over the kept cells."""
     return {seed: _mean(list(cells.values())) for seed, cells in kept.seeds.items()}
 
 

@@ -245,7 +245,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     metric = describe(measure.metric)
     if lines and declared is None and metric.direction is None:
         lines.append(
-            f"That a {settings.direction} {metric.label} is better is an assumption: the experiment does not say which "
-            "way is (analysis.primary.direction)."
+            f"The report assumes that a {settings.direction} {metric.label} is better, because the experiment does not "
+            "declare a direction (analysis.primary.direction)."
         )
     return tuple(lines)

@@ -161,7 +161,7 @@ def sizes_table(study: Study, compared: Sizes) -> Table:
     ]
     notes += [f"{note}." for note in compared.notes]
     if compared.censored:
-        notes.append("Some times are cut at the budget: no t interval would hold.")
+        notes.append("Some times are cut at the budget, so t intervals would not be valid.")
     columns = ("method", "size", "pairs", "difference", "better in", "p paired t", "p sign-flip", "remark")
     return table("sizes", "Model sizes", columns, entries, notes)
 

@@ -79,7 +79,7 @@ def _recorded(text: str, info: ValidationInfo) -> str:
 def _other_group(name: str | None, info: ValidationInfo) -> tuple[str, ...]:
     context = context_of(info)
     if name is None and context.baseline is None and context.groups is not None:
-        raise refusal("a group is needed here, for the plan has no baseline", "name the group to compare with")
+        raise refusal("must name a group, because the plan has no baseline", "name the group to compare with")
     other = name or context.baseline or ""
     if other == info.data.get("group"):
         raise refusal("must be another group than `group`", "name another group")

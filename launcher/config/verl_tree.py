@@ -184,7 +184,7 @@ def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:
     content = identity.content_hash(path.read_text(encoding="utf-8"))
     if content != path.stem:
         why = f"verl's tree was changed after it was frozen: its content is {content}"
-        raise BadRunFolder(path, why, "remove it; the same command makes it anew")
+        raise BadRunFolder(path, why, "remove it; the same command writes it again")
     tree = load_yaml(path)
     for bad in check(tree, differences):
         raise bad

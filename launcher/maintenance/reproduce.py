@@ -57,7 +57,7 @@ def check_identity(folder: Path) -> Identity:
     wrong: list[str] = []
     if recorded.get("version") != identity.VERSION:
         wrong.append(
-            f"its hash is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
+            f"its identity is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
         )
     named = str(config.get("base"))
     base = base_path(multirun_of(folder), named)
@@ -72,7 +72,9 @@ def check_identity(folder: Path) -> Identity:
     if computed != recorded.get("hash"):
         wrong.append(f"{folder / 'config.yaml'} was changed: it hashes to {computed[: identity.ID_DIGITS]}")
     elif identity.run_id(computed) != folder.name:
-        wrong.append(f"the folder is called {folder.name}, and the run {identity.run_id(computed)}")
+        wrong.append(
+            f"the folder is named {folder.name}, but its configuration is that of run {identity.run_id(computed)}"
+        )
     return Identity(str(recorded.get("hash")), computed, tuple(wrong))
 
 

@@ -81,7 +81,7 @@ def _check_unchanged(multirun: Path, run: PlannedRun, problems: Diagnostics) -> 
     try:
         identity.verify(read_config(folder), run.id)  # labels and resources may differ
     except (ValueError, *hydra_compose.ERRORS) as error:
-        fix = f"restore the file, or move the folder {folder.name} away to run it anew"
+        fix = f"restore the file, or move the folder {folder.name} away; the next launch then runs it from the start"
         problems.add(str(path), "identity", None, one_line(str(error)), fix)
 
 

@@ -121,7 +121,7 @@ def _unfit(path: str, value: Any, schema: Mapping[str, Any]) -> Breach:
 def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
     """The breach of a value in the place of a mapping."""
     below = ", ".join(f"{path}.{key}" for key in default if key not in _ABOUT)
-    return Breach(path, value, "a value where a mapping stands", f"set one of {below}")
+    return Breach(path, value, "must be a mapping", f"set one of {below}")
 
 
 def missing_file(path: str, value: Any) -> Path | None:
@@ -167,5 +167,5 @@ def unread(
                 yield BadDifference(breach.key, value, breach.rule, breach.fix)
         else:
             instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
-            rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"
+            rule = "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads)"
             yield BadDifference(f"verl.{path}", value, rule, instead)

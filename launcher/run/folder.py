@@ -2,8 +2,8 @@
 
     multirun/runs/<id>/config.yaml       frozen, never rewritten
     multirun/runs/<id>/state.json        replaced atomically
-    multirun/runs/<id>/metrics.jsonl     one line a step
-    multirun/runs/<id>/responses.jsonl   one line a response of an evaluation
+    multirun/runs/<id>/metrics.jsonl     one line for each step
+    multirun/runs/<id>/responses.jsonl   one line for each response of an evaluation
     multirun/runs/<id>/summary.json      written just before `done`
     multirun/runs/<id>/checkpoints/      complete ones only
 

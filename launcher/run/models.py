@@ -62,7 +62,8 @@ class _Line(Record):
 
 @dataclass(frozen=True)
 class MetricLine(_Line):
-    """A line of metrics.jsonl, one a step: the step and attempt (from 1), unix seconds, and the metrics by name."""
+    """A line of metrics.jsonl, one for each step: the step and attempt (from 1), unix seconds, and the metrics by
+    name."""
 
     step: int
     attempt: int
@@ -82,7 +83,8 @@ class HistogramLine(_Line):
 
 @dataclass(frozen=True)
 class ResponseLine(_Line):
-    """A line of responses.jsonl, one a response of an evaluation; `id` is the prompt's, `answer` what it asks for."""
+    """A line of responses.jsonl, one for each response of an evaluation; `id` is the prompt's, `answer` what it asks
+    for."""
 
     step: int
     attempt: int

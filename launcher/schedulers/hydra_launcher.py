@@ -125,7 +125,7 @@ def work(config: Mapping[str, Any]) -> int:
     """
     job = config.get(KEY)
     if job is None:
-        raise SystemExit("hydra.mode must stay MULTIRUN: one run is a plan of one run")
+        raise SystemExit("hydra.mode must be MULTIRUN, also for a single run. Fix: remove hydra.mode")
     record = Path(job["record"])
     if launch_record.closed(record).exists():
         return 0

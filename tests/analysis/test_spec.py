@@ -28,12 +28,12 @@ def without(key: str) -> dict[str, Any]:
 
 
 SETTINGS: list[tuple[Any, str, str]] = [
-    (5, "analysis", "a value where a mapping stands"),
+    (5, "analysis", "must be a mapping"),
     ({"alpha": 2}, "analysis.alpha", "must be a number above 0 and below 1"),
     ({"alpha": True}, "analysis.alpha", "must be a number"),
     ({"family": "tukey"}, "analysis.family", "must be one of max_t, holm, bh"),
     ({"primry": {}}, "analysis.primry", "no such key"),
-    ({"primary": 5}, "analysis.primary", "a value where a mapping stands"),
+    ({"primary": 5}, "analysis.primary", "must be a mapping"),
     ({"primary": {"summary": "mean"}}, "analysis.primary.summary", "must be one of final, auc, best, time_to"),
     ({"primary": {"direction": "up"}}, "analysis.primary.direction", "must be higher, lower or null"),
     ({"primary": {"metric": "the reward"}}, "analysis.primary.metric", NOT_A_METRIC),
@@ -45,7 +45,7 @@ SETTINGS: list[tuple[Any, str, str]] = [
     ({"metrics": "a/b"}, "analysis.metrics", "must be a list of metrics' keys"),
     ({"metrics": ["a b"]}, "analysis.metrics[0]", NOT_A_METRIC),
     ({"time_to": 3}, "analysis.time_to", "must be a list of thresholds, such as"),
-    ({"time_to": [3]}, "analysis.time_to[0]", "a value where a mapping stands"),
+    ({"time_to": [3]}, "analysis.time_to[0]", "must be a mapping"),
     ({"time_to": [{"at": 1, "baseline_final": 1}]}, "analysis.time_to[0]", "either `at` or `baseline_final` is needed"),
     ({"time_to": [{"at": "x"}]}, "analysis.time_to[0].at", "must be a number"),
     ({"window": 0}, "analysis.window", "must be an integer 1 or more"),

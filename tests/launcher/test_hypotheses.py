@@ -95,7 +95,8 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["experiment=bnto_main", "hypothesis=bnto,bnto_gate"],
-            "command line: hypothesis = bnto,bnto_gate: hypotheses hold for the whole sweep. Fix: write "
+            "command line: hypothesis = bnto,bnto_gate: hypotheses belong to a whole experiment and cannot be "
+            "swept. Fix: write "
             "hypothesis=[bnto,bnto_gate]",
         ),
         (["experiment=bnto_main", "+hypothesis=bntoo"], "there is no conf/hypothesis/bntoo.yaml; available: bnto, "),

@@ -11,7 +11,10 @@ ONE = {"A": {"method": "c0_grpo"}}
 FILE = "conf/experiment/bad.yaml: "
 ZIP = {"method.clip_low": [0.1, 0.2], "trainer.steps": [5, 6]}
 EXPERIMENTS = [
-    ({"groups": {**ONE, "B": None}}, "experiment.groups.B: null drops what another file declares, and none does"),
+    (
+        {"groups": {**ONE, "B": None}},
+        "experiment.groups.B: null removes an entry of another file, but no other file has this entry",
+    ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3]}}},
         "experiment.zip.z = {'trainer.steps': [3]}: must be a mapping of two keys or more",
@@ -24,7 +27,7 @@ EXPERIMENTS = [
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3, 3], "method.clip_low": [0.1, 0.1]}}},
         "a combination of levels is named twice",
     ),
-    ({"groups": ONE, "zip": [1]}, "experiment.zip = [1]: a list where a mapping stands. Fix: write a mapping"),
+    ({"groups": ONE, "zip": [1]}, "experiment.zip = [1]: must be a mapping, not list. Fix: write a mapping"),
     ({"groups": ONE, "zip": {"z": ZIP}, "factors": {"trainer.steps": [3]}}, "two factors, or zips, have this key"),
     (
         {"groups": ONE, "zip": {"z": {**ZIP, "method.gamma": [1, 2]}}},
@@ -42,7 +45,7 @@ EXPERIMENTS = [
         {"groups": ONE, "zip": {"z": {"trainer.steps": [5, 0], "method.clip_low": [0.1, 0.2]}}},
         "experiment.zip.z.trainer.steps = 0: must be an integer 1 or more",
     ),
-    ({"groups": ONE, "exclude": {"group": "A"}}, "experiment.exclude = {'group': 'A'}: a mapping where a list stands"),
+    ({"groups": ONE, "exclude": {"group": "A"}}, "experiment.exclude = {'group': 'A'}: must be a list, not a mapping"),
     ({"groups": ONE, "exclude": [{}]}, "must be a mapping of factors, group or seed to levels"),
     (
         {"groups": ONE, "zip": {"z": ZIP}, "exclude": [{"trainer.stepz": 5}]},
@@ -56,9 +59,9 @@ EXPERIMENTS = [
     ({"groups": ONE, "exclude": [{"group": "B"}]}, "experiment.exclude[0].group = B: not a level of group"),
     (
         {"groups": ONE, "zip": {"z": ZIP}, "exclude": [{"trainer.steps": 5, "method.clip_low": 0.2}]},
-        "this exclusion leaves out nothing: no cell has these levels together",
+        "this exclusion removes no run: no cell has these levels together",
     ),
-    ({"groups": ONE, "exclude": [{"group": "A"}]}, "experiment.exclude: the exclusions leave no run"),
+    ({"groups": ONE, "exclude": [{"group": "A"}]}, "experiment.exclude: the exclusions remove every run"),
     (
         {"groups": {"A": {"method": "nosuch"}}},
         "experiment.groups.A.method = nosuch: there is no conf/method/nosuch.yaml",
@@ -82,15 +85,19 @@ EXPERIMENTS = [
     ({"groups": ONE, "trianer": {"steps": 3}}, "trianer: no such key. Fix: write trainer"),
     (
         {"groups": ONE, "task": "sorting"},
-        "task = sorting: a group's files are chosen among the defaults. Fix: write - override /task: NAME there",
+        "task = sorting: a file of this group must be chosen in the defaults list. "
+        "Fix: write - override /task: NAME there",
     ),
-    ({"groups": ONE, "hypothesis": "bnto"}, "hypothesis = bnto: a group's files are chosen among the defaults"),
-    ({"groups": ONE, "multirun": ["a"]}, "conf/experiment/bad.yaml: multirun = ['a']: the name of one folder"),
-    ({"groups": ONE, "trainer": None}, "trainer = None: a value where a mapping stands"),
-    ({"groups": ONE, "verl": 5}, "verl = 5: a value where a mapping stands. Fix: write a mapping, or remove it"),
+    (
+        {"groups": ONE, "hypothesis": "bnto"},
+        "hypothesis = bnto: a file of this group must be chosen in the defaults list",
+    ),
+    ({"groups": ONE, "multirun": ["a"]}, "conf/experiment/bad.yaml: multirun = ['a']: must be the path of one folder"),
+    ({"groups": ONE, "trainer": None}, "trainer = None: must be a mapping"),
+    ({"groups": ONE, "verl": 5}, "verl = 5: must be a mapping. Fix: write a mapping, or remove it"),
     (
         {"groups": {"A": {"method": "c0_grpo", "overrides": {"task": "sorting"}}}},
-        "experiment.groups.A.overrides.task = sorting: a value where a mapping stands",
+        "experiment.groups.A.overrides.task = sorting: must be a mapping",
     ),
     ({"groups": ONE, "baseline": ["A"]}, "experiment.baseline = ['A']: must be the name of a group, or null"),
     (
@@ -114,7 +121,7 @@ EXPERIMENTS = [
     ),
     (
         {"groups": ONE, "factors": {"task": [["sorting", "expression"]]}},
-        "experiment.factors.task = ['sorting', 'expression']: this group has one choice at a time",
+        "experiment.factors.task = ['sorting', 'expression']: this group takes one choice",
     ),
     (
         {"groups": ONE, "method": {"credit": {"temporal_decay": {"gamma": 0.9}}}},
@@ -166,16 +173,16 @@ EXPERIMENTS = [
     ({"groups": ONE, "seeds": [True]}, "experiment.seeds[0] = True: must be an integer from 0 on"),
     ({"groups": ONE, "trainer": {"steps": "x"}}, "trainer.steps = x: must be an integer 1 or more"),
     ({"groups": ONE, "analysys": {"alpha": 0.1}}, "analysys: no such key. Fix: write analysis"),
-    ({"groups": ONE, "tracking": None}, "tracking = None: a value where a mapping stands. Fix: write a mapping"),
-    ({"groups": ONE, "cluster": {"retry": 3}}, "cluster.retry = 3: a value where a mapping stands. Fix: set one of"),
+    ({"groups": ONE, "tracking": None}, "tracking = None: must be a mapping. Fix: write a mapping"),
+    ({"groups": ONE, "cluster": {"retry": 3}}, "cluster.retry = 3: must be a mapping. Fix: set one of"),
     ({"groups": ONE, "hypothesis": ["bnto"]}, "Fix: write - override /hypothesis: NAME there"),
     (
         {"groups": {"A": {"method": "ptrw", "overrides": {"model": "gpt2"}}}},
-        "experiment.groups.A.overrides.model = gpt2: a value where a mapping stands. Fix: set one of model.resources",
+        "experiment.groups.A.overrides.model = gpt2: must be a mapping. Fix: set one of model.resources",
     ),
     (
         {"groups": ONE, "factors": {"verl": [3]}},
-        "experiment.factors.verl = 3: a value where a mapping stands. Fix: set one of verl.data",
+        "experiment.factors.verl = 3: must be a mapping. Fix: set one of verl.data",
     ),
     ({"groups": ONE, "trainer": {"stepz": 3}}, "trainer.stepz = 3: no such key. Fix: write trainer.steps"),
     (
@@ -250,7 +257,7 @@ def test_a_method_files_own_values_are_checked_against_its_parts(conf):
     assert line.startswith("conf/method/hot.yaml: method.temperature = 0: must be a number above 0")
     write("half", "q_star", alpha_value=0.5)
     (line,) = refused("method=half", conf=conf)
-    assert "conf/method/half.yaml: method.alpha_value = 0.5: the method does not read it; it is read with" in line
+    assert "conf/method/half.yaml: method.alpha_value = 0.5: the method does not read this key; methods with" in line
     write("cold", "q_star", temperature=0.5)
     (run,) = make("method=[cold,gspo]", conf=conf).runs.values()
     assert run.config["method"]["temperature"] == 0.5
@@ -271,9 +278,9 @@ def test_a_method_files_own_values_are_checked_against_its_parts(conf):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "a method has every part, and advantage, alpha, "),
-        ("5", "In 'method/mine': a file holds a mapping, not int. Fix: "),
-        ("[1]", "In 'method/mine': a file holds a mapping, not list. Fix: "),
+        ("", "a method needs every part; missing: advantage, alpha, "),
+        ("5", "In 'method/mine': a file must hold a mapping, not int. Fix: "),
+        ("[1]", "In 'method/mine': a file must hold a mapping, not list. Fix: "),
         ("defaults: [mine]", "the defaults of "),
     ],
 )

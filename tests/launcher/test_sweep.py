@@ -64,7 +64,7 @@ def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
     sweeps.release()
     output, _ = launcher.communicate()
     assert launcher.returncode == 0, output
-    assert f"{victim} lost: signal 9 (SIGKILL); it is resumed" in output
+    assert f"{victim} lost: signal 9 (SIGKILL); resuming it" in output
     assert sweeps.values() == whole.values()
     state = sweeps.states()[victim]
     assert (state["state"], state["attempt"], state["ends"]) == ("done", 2, {"lost": 1})

@@ -1,4 +1,4 @@
-"""The backends, each a way to run verl: a folder here that passes tests/trainer_ext/test_backends.py."""
+"""The backends: each folder here is one way to run verl, and passes tests/trainer_ext/test_backends.py."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def create(config: Mapping[str, Any], cache: Path) -> Backend:
     """
     name = config["trainer"]["backend"]
     if name not in names():
-        raise ValueError(f"trainer.backend={name!r} is unknown; there are {', '.join(names())}")
+        raise ValueError(f"trainer.backend={name!r} is unknown; available: {', '.join(names())}")
     sections = {key: value for key, value in config.items() if key != "verl"}
     plain = {
         key: OmegaConf.to_container(v, resolve=True) if isinstance(v, DictConfig) else v for key, v in sections.items()

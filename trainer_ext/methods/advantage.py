@@ -87,7 +87,7 @@ def advantages(
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns, (B, T), of the estimator that verl's registry has under config.adv_estimator.
 
-    token_level_rewards, mask: (B, T); group: (B,) int64, one number a prompt; values: (B, T) for `gae` alone.
+    token_level_rewards, mask: (B, T); group: (B,) int64, one number for each prompt; values: (B, T) for `gae` alone.
     """
     counts = mask.to(token_level_rewards.dtype)  # verl subtracts masks, which booleans do not allow
     token_level_rewards = torch.where(mask.bool(), token_level_rewards, 0.0)  # verl sums rewards without a mask

@@ -1,4 +1,4 @@
-"""`cluster=ray`: one Ray task a run, on an existing cluster or on one that is started for the launch."""
+"""`cluster=ray`: one Ray task for each run, on an existing cluster or on one that is started for the launch."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class RayCluster:
         if self._gone is not None:
             if self._running:
                 return 0
-            raise SchedulerError(f"{self._gone}; see {self.output}. The same command continues")
+            raise SchedulerError(f"{self._gone}; see {self.output}. Repeat the command to continue")
         most = self._cluster["max_running"]
         if most is not None:
             return int(most) - len(self._running)

@@ -220,7 +220,7 @@ class Slurm:
         if not any(word in why for word in _LATER):
             self.withdraw_collected()
             raise SchedulerError(
-                f"sbatch refused: {why}; what was submitted before continues, and the same command finds it"
+                f"sbatch refused: {why}; jobs that were submitted before continue; repeat the command to follow them"
             )
         if "limit" in why or "count" in why or "MaxSubmit" in why:
             if len(part) > 1:
@@ -265,7 +265,11 @@ class Slurm:
                 self._submitted[job.id] = submitted
                 task = self._task(self._shape_of[run_id])
                 self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
-                print(f"{run_id} is already job {job.id}, of launch {token}: adopted", file=sys.stderr, flush=True)
+                print(
+                    f"{run_id} is already job {job.id} of launch {token}; this launch waits for that job",
+                    file=sys.stderr,
+                    flush=True,
+                )
         _scancel(idle, "--state=PENDING")
         self._collected = list(unassigned.values())
         return ending - {run.folder.name for run in self._submitted.values()}
