@@ -127,8 +127,8 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
     notes = [
-        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, for they lack a "
-        f"run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
+        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
+        f"they lack a run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
     ]  # fmt: skip
     every = [next(iter(kept.seeds.values()), {}) for kept in (a, b)]  # the cells, which are the same in every seed
     levels = [{_level(cell, shared) for cell in cells} for cells in every]

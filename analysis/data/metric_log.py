@@ -95,13 +95,13 @@ def parse(data: bytes, name: str) -> Curves:
 
 def _bad_row(row: Any) -> str | None:
     if not isinstance(row, dict):
-        return f"an object is needed, not {type(row).__name__}"
+        return f"must be an object, not {type(row).__name__}"
     for key, lowest in (("step", 0), ("attempt", 1)):
         value = row.get(key, 1 if key == "attempt" else None)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"{key} = {value!r}: a whole number is needed"
         if not math.isfinite(value) or value != int(value) or value < lowest:
-            return f"{key} = {value!r}: a whole number from {lowest} is needed"
+            return f"{key} = {value!r}: must be a whole number, {lowest} or more"
     return None
 
 

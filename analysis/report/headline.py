@@ -79,7 +79,7 @@ def _result(study: Study) -> tuple[str, str]:
         values = [f"{sweep.label(e.group)} {text} ({counted(len(e.seeds), 'seed')})" for e, text in shown]
         why = "There is no other method to compare with."
         if len(values) > 1:
-            why = "No baseline is declared (experiment.baseline), and so no method is compared with another."
+            why = "No baseline is declared (experiment.baseline), so no method is compared with another."
         return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
     if not usable:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."

@@ -155,9 +155,9 @@ def sizes_table(study: Study, compared: Sizes) -> Table:
     notes = [
         f"{capital(measure.title)}: difference to {baseline} over the same seeds at each size, with its "
         f"{format_level(alpha)} t interval. Sizes are the policy's parameters, as its runs counted them.",
-        "Slope: of the difference on the logarithm of the parameters, a least-squares line within each seed, then the "
-        "mean over seeds: how much the difference grows with ten times the parameters. Neither is adjusted for the "
-        "number of comparisons.",
+        "Slope: how much the difference grows with ten times the parameters. It is the mean over seeds of the slope of "
+        "a least-squares line over the logarithm of the parameters. Neither p is adjusted for the number of "
+        "comparisons.",
     ]
     notes += [f"{note}." for note in compared.notes]
     if compared.censored:

@@ -1,7 +1,7 @@
 """A claim that an experiment declares before its runs exist, in a form that numbers can decide.
 
-A declaration in YAML has a model for each kind of claim, which holds the keys of that kind; `Hypothesis` is the one
-form that all kinds are brought to.
+A declaration in YAML has a model for each kind of claim, which holds the keys of that kind; `Hypothesis` is the
+common form of all kinds.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _other_group(name: str | None, info: ValidationInfo) -> tuple[str, ...]:
         raise refusal("must name a group, because the plan has no baseline", "name the group to compare with")
     other = name or context.baseline or ""
     if other == info.data.get("group"):
-        raise refusal("must be another group than `group`", "name another group")
+        raise refusal("must not be the group itself", "name another group")
     return (other,)
 
 
@@ -214,7 +214,7 @@ class _Between(_Summarized):
     @classmethod
     def _others(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if info.data.get("group") in names:
-            raise refusal("must be two other groups than `group`", "name two others")
+            raise refusal("must be two groups other than `group`", "name two others")
         return names
 
 

@@ -2,8 +2,8 @@
 registers; docs/extending-analysis.md has examples.
 
 Another installed package brings its own by an entry point of the group `rlsweep.analysis` that names a module with
-decorated functions. Such a module is imported when a plan asks for a name that is not ours. This module itself does not
-import numpy, so that checking a plan stays fast.
+decorated functions. Such a module is imported when a plan asks for a name that this package does not register. This
+module itself does not import numpy, so that checking a plan stays fast.
 """
 
 from __future__ import annotations

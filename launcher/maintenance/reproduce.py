@@ -1,4 +1,5 @@
-"""Repeating one run: is its frozen configuration unchanged, what differs here, and are the metrics the same?"""
+"""Repeats one run: whether its frozen configuration is unchanged, what differs here, and whether the metrics are
+equal."""
 
 from __future__ import annotations
 
@@ -170,7 +171,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> Rerun:
     equal, difference = compare(folder, again)
     then = read_state(folder).state
     if state.state != then:
-        difference = f"it ended as {state.state} ({state.message}), and the run as {then}"
+        difference = f"the repetition ended as {state.state} ({state.message}), but the run as {then}"
     return Rerun(again, state.state, equal, difference)
 
 

@@ -1,4 +1,4 @@
-"""Freezing a plan: whatever it needs is written unless it is there; what is frozen is never rewritten."""
+"""Freezes a plan: writes the files that it needs and that do not exist yet. A frozen file is never rewritten."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
 class Arguments:
     """What the command line asks for; every list and mapping in the order given.
 
-    more_hypotheses: files that `+hypothesis=NAME` puts beside those of the experiment.
+    more_hypotheses: files that `+hypothesis=NAME` adds to those of the experiment.
     """
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
@@ -42,7 +42,7 @@ class Arguments:
 
     @property
     def keys(self) -> set[str]:
-        """Every key that is set or swept, but for the experiment, its methods and its seeds."""
+        """Every key that is set or swept, except the experiment, its methods and its seeds."""
         return {*self.values, *self.choices, *self.choice_factors, *self.value_factors}
 
     def origin(self, key: str, otherwise: str) -> str:
@@ -70,7 +70,8 @@ def is_hydras(word: str) -> bool:
 def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
     """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are skipped.
 
-    Of two that set one key the last counts, be it a value or a sweep. `+hypothesis=NAME` adds to the others.
+    If two arguments set the same key, the last one counts, whether it is a value or a sweep. `+hypothesis=NAME` adds to
+    the others.
     """
     overrides: dict[str, Override] = {}
     for argument in arguments:

@@ -235,7 +235,7 @@ class _Planner:
 
 
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:
-    """Of a dotted key: what is before its first word that names no mapping, the word, and the keys that are there."""
+    """Split a dotted key at its first unknown word: the part before it, the word, and the keys that exist there."""
     within, words = "", key.split(".")
     while len(words) > 1 and isinstance(tree.get(words[0]), Mapping):
         tree, within = tree[words[0]], f"{within}{words.pop(0)}."

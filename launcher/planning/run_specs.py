@@ -185,7 +185,7 @@ class _Builder:
         section, _, rest = key.partition(".")
         readers = self._context.readers(rest) if section == "method" else ""
         if readers:
-            return f"no group's method reads it; it is read with {readers}", "add such a group, or remove it"
+            return f"no group's method reads this key; methods with {readers} do", "add such a group, or remove it"
         above, _, last = key.rpartition(".")
         known: dict[str, None] = {}
         for name in names:
@@ -193,7 +193,7 @@ class _Builder:
             siblings = hydra_compose.lookup(variant.tree, above)[1] if variant is not None else None
             known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
         fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
-        return f"no group's {'method' if section == 'method' else 'configuration'} reads it", fix
+        return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
 
     def _declared_at(self, key: str) -> str:
         """The key under which the experiment's file declares a factor."""

@@ -149,10 +149,10 @@ def report(problems: Diagnostics, where: str, breach: Breach | BadDifference, ke
 def unread(
     differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: Mapping[str, str], at: str = ""
 ) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that the trainer does not read, and that would have no effect, or cannot use.
+    """Every difference to verl's tree that has no effect, because the trainer does not read it, or that it cannot use.
 
-    read: the keys that it reads, a mapping's with all below it, each with a JSON-Schema fragment; elsewhere: what to
-    set instead of some others.
+    read: the keys that it reads, each with a JSON-Schema fragment; a mapping includes all keys below it. elsewhere: for
+    some other keys, what to set instead.
     """
     for key, value in differences.items():
         path = f"{at}{key}"

@@ -1,4 +1,5 @@
-"""What one planning shares: variants (distinct choices of groups, composed once), verl's trees, problems."""
+"""What the parts of one planning share: variants (distinct choices of groups, composed once), verl's trees,
+problems."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ class PlanningContext:
         return self._variants[key]
 
     def check_files(self, composed: Composed) -> bool:
-        """Add a problem for each section of a file that would have no effect, or not the one that was meant.
+        """Add a problem for each section of a file that would have no effect, or another effect than intended.
 
         A missing header, a mistyped name, a group's choice outside `defaults`, a value in place of a mapping. Returns
         whether the rest of the composition can be judged nevertheless.

@@ -91,7 +91,7 @@ def titles(multirun: Path) -> dict[str, str]:
 
 
 def find_run(multirun: Path, beginning: str) -> Path:
-    """The folder of the one run whose id begins so. Raises Usage if there is none, or more than one."""
+    """The folder of the only run whose id begins with `beginning`. Raises Usage if no run or several runs match."""
     matches = [run_id for run_id in run_ids(multirun) if beginning and run_id.startswith(beginning)]
     if beginning in matches:
         matches = [beginning]
@@ -116,7 +116,8 @@ def find_run(multirun: Path, beginning: str) -> Path:
 
 
 def named(multirun: Path, name: str) -> Named:
-    """The runs of the experiment with this name, or the run whose id begins so. Raises Usage if there is neither."""
+    """The runs of the experiment with this name, or the run whose id begins with it. Raises Usage if there is
+    neither."""
     known = experiments(multirun)
     if name in known:
         return Named(tuple(entries(read_plan(multirun, name))), name)

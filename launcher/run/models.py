@@ -13,7 +13,7 @@ from launcher.run.stop_request import StopRequest
 
 @dataclass(frozen=True)
 class FrozenConfig(Record):
-    """config.yaml of a run, never rewritten. `base` names the tree of verl that `verl` holds the differences from.
+    """config.yaml of a run, never rewritten. `verl` holds the differences to the tree of verl that `base` names.
 
     Readers get the mapping as it is. A run that another tool made has fewer keys.
     """

@@ -94,7 +94,7 @@ def test_without_a_baseline_nothing_is_compared(make_sweep: MakeSweep) -> None:
     plan = json.loads((folder / "plan.json").read_text())
     files.write_json(folder / "plan.json", {**plan, "baseline": None})
     assert said(folder).certainty == (
-        "No baseline is declared (experiment.baseline), and so no method is compared with another."
+        "No baseline is declared (experiment.baseline), so no method is compared with another."
     )
 
 

@@ -45,7 +45,7 @@ def test_methods_without_a_baseline_are_not_called_alone(make_sweep: MakeSweep) 
     plan = json.loads((folder / "plan.json").read_text())
     (folder / "plan.json").write_text(json.dumps({**plan, "baseline": None}))
     lines = shown(reported(folder), 200)
-    said = "No baseline is declared (experiment.baseline), and so no method is compared with another."
+    said = "No baseline is declared (experiment.baseline), so no method is compared with another."
     assert any(line.endswith(said) for line in lines)
     assert not any("erdict" in line for line in lines)
 

@@ -130,7 +130,7 @@ def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command)
     make_plan(tmp_path, "study", {"A": ["cc33"]})
     code, out, err = call(tmp_path, capsys, command, "cc3")
     assert (code, out) == (2, "") and f"{tmp_path}/runs/cc33: no state.json" in err
-    assert call(tmp_path, capsys, "cancel", "study") == (0, "0 runs: none has a folder yet\n", "")
+    assert call(tmp_path, capsys, "cancel", "study") == (0, "0 runs: no run has a folder yet\n", "")
 
 
 def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path):

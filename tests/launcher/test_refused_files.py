@@ -21,17 +21,17 @@ EXPERIMENTS = [
     ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3], "method.clip_low": [0.1, 0.2]}}},
-        "so each key has as many as the others; method.clip_low has 2, trainer.steps has 1",
+        "must have the same number of levels; method.clip_low has 2, trainer.steps has 1",
     ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3, 3], "method.clip_low": [0.1, 0.1]}}},
         "a combination of levels is named twice",
     ),
-    ({"groups": ONE, "zip": [1]}, "experiment.zip = [1]: must be a mapping, not list. Fix: write a mapping"),
+    ({"groups": ONE, "zip": [1]}, "experiment.zip = [1]: must be a mapping, not a list. Fix: write a mapping"),
     ({"groups": ONE, "zip": {"z": ZIP}, "factors": {"trainer.steps": [3]}}, "two factors, or zips, have this key"),
     (
         {"groups": ONE, "zip": {"z": {**ZIP, "method.gamma": [1, 2]}}},
-        "experiment.zip.z.method.gamma = [1, 2]: no group's method reads it",
+        "experiment.zip.z.method.gamma = [1, 2]: no group's method reads this key",
     ),
     (
         {"groups": ONE, "zip": {"z": {**ZIP, "seed": [1, 2]}}},
@@ -104,10 +104,10 @@ EXPERIMENTS = [
         {"groups": {1: ONE["A"], "1": ONE["A"]}},
         "experiment.groups.1: two groups have this name",
     ),
-    ({"groups": {"A" * 101: ONE["A"]}}, "a group's name has up to 100 letters"),
+    ({"groups": {"A" * 101: ONE["A"]}}, "a group's name must have 1 to 100 characters"),
     (
         {"groups": {**ONE, "B": {"method": "ptrw", "label": "A"}}},
-        "experiment.groups.B.label = A: group A has this label",
+        "experiment.groups.B.label = A: group A has the same label",
     ),
     ({"groups": ONE, "defaults": ["bad", "_self_"]}, "the defaults of experiment=bad name each other in a circle"),
     (
@@ -125,8 +125,8 @@ EXPERIMENTS = [
     ),
     (
         {"groups": ONE, "method": {"credit": {"temporal_decay": {"gamma": 0.9}}}},
-        "method.credit.temporal_decay = {'gamma': 0.9}: the method does not read it; "
-        "it is read with method/credit=temporal_decay",
+        "method.credit.temporal_decay = {'gamma': 0.9}: the method does not read this "
+        "key; methods with method/credit=temporal_decay",
     ),
     (
         {"groups": {"A": {"method": "q_star", "overrides": {"method/target": "none"}}}},
@@ -160,14 +160,14 @@ EXPERIMENTS = [
     ({"groups": ONE, "scales": {"full": 3}}, "experiment.scales.full = 3: must be a mapping of dotted keys to values"),
     (
         {"groups": ONE, "scales": {"full": {"trainer.stepz": 3}}},
-        "experiment.scales.full.trainer.stepz = 3: no group's configuration reads it. Fix: write trainer.steps",
+        "experiment.scales.full.trainer.stepz = 3: no group's configuration reads this key. Fix: write trainer.steps",
     ),
     ({"groups": ONE, "scales": {"full": {"seed": 3}}}, "experiment.scales.full.seed = 3: no group's configuration"),
     (
         {"groups": ONE, "scales": {"full": {"trainer.steps": 0}}},
         "experiment.scales.full.trainer.steps = 0: must be an integer 1 or more",
     ),
-    ({"groups": ONE, "baseline": "B"}, "experiment.baseline = B: the baseline is one of the groups: A"),
+    ({"groups": ONE, "baseline": "B"}, "experiment.baseline = B: must be one of the groups: A"),
     ({"groups": ONE, "seeds": [0, 1, 0]}, "experiment.seeds = [0, 1, 0]: seed 0 is named twice"),
     ({"groups": ONE, "seeds": 1}, "experiment.seeds = 1: must be a list of one seed or more, such as [0, 1, 2]"),
     ({"groups": ONE, "seeds": [True]}, "experiment.seeds[0] = True: must be an integer from 0 on"),
@@ -195,7 +195,8 @@ EXPERIMENTS = [
     ),
     (
         {"groups": {"A": {"method": "ptrw", "overrides": {"method.rho": 1}}}},
-        "experiment.groups.A.overrides.method.rho = 1: no group's method reads it; it is read with method/control=dual",
+        "experiment.groups.A.overrides.method.rho = 1: no group's method reads this key; "
+        "methods with method/control=dual do",
     ),
 ]
 
@@ -262,7 +263,7 @@ def test_a_method_files_own_values_are_checked_against_its_parts(conf):
     (run,) = make("method=[cold,gspo]", conf=conf).runs.values()
     assert run.config["method"]["temperature"] == 0.5
     (line,) = refused("method=[cold,gspo]", "method/sampler=target", "method/alpha=none", conf=conf)
-    assert line.startswith("conf/method/cold.yaml: method.temperature = 0.5: the method does not read it")
+    assert line.startswith("conf/method/cold.yaml: method.temperature = 0.5: the method does not read this key")
     # A part named as a value would have the name without what the part brings.
     write("typed", "c0_grpo", sampler="target")
     for chosen in ("typed", "[gspo,typed]"):
@@ -296,7 +297,10 @@ def test_a_method_file_that_is_none_is_refused(text, said, conf):
         ("a: {b", "not YAML"),
         ("a:\n\t- b", "line 2, column 1"),
         ("", "# @package _global_: the file does not begin with its header"),
-        ("# @package _global_\nexperiment: {name: bad, groups: {}}", "experiment.groups = {}: empty"),
+        (
+            "# @package _global_\nexperiment: {name: bad, groups: {}}",
+            "experiment.groups = {}: must name at least one group",
+        ),
         ("# first\n# @package _global_\ndefaults:\n  - override /model: tiny", "make this the file's first line"),
         (b"\xff", "not UTF-8"),
     ],

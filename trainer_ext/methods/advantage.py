@@ -1,4 +1,5 @@
-"""Advantages of a step from its rewards, by an estimator of verl's registry: ours are `rlsweep_grpo`, `rlsweep_raw`."""
+"""Advantages of a step from its rewards, by an estimator of verl's registry; this module adds `rlsweep_grpo` and
+`rlsweep_raw`."""
 
 from __future__ import annotations
 

@@ -201,8 +201,8 @@ class RayCluster:
 
     def _unreachable(self, why: str) -> Problem:
         fix = (
-            "start one (ray start --head --port=6379) or name one that runs, HOST:PORT from a node of it, as of"
-            " `ray status`, or ray://HOST:10001; null starts one for this launch"
+            "start a cluster (ray start --head --port=6379), or give the address of a running one: HOST:PORT, as"
+            " `ray status` shows it on one of its nodes, or ray://HOST:10001; null starts a Ray for this launch"
         )
         return Problem("conf/cluster/ray.yaml", "cluster.address", self._cluster["address"], why, fix)
 

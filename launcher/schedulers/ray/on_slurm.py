@@ -233,7 +233,7 @@ def _wait(nodes: Sequence[Node], steps: Sequence[subprocess.Popen[bytes]], addre
         finally:
             joined.kill()
     if code != 0:
-        raise NoCluster(f"the Ray at {address} could not be asked for its nodes")
+        raise NoCluster(f"the Ray at {address} did not answer the request for its nodes")
 
 
 def _supervise(program: Sequence[str], steps: Sequence[subprocess.Popen[bytes]], address: str) -> int:

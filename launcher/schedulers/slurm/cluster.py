@@ -1,4 +1,4 @@
-"""`cluster=slurm`: checks of what SLURM would refuse, before anything is written, and the start of the scheduler."""
+"""`cluster=slurm`: refuses what SLURM would refuse, before anything is written, and starts the scheduler."""
 
 from __future__ import annotations
 

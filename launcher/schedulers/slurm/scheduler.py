@@ -357,7 +357,7 @@ class Slurm:
         """Report the end of a run with what SLURM knows of its job, which counts if the run itself says nothing."""
         kind, where = job.failure_kind, f" on {job.node}" if job.node else ""
         detail = f" ({job.reason})" if job.reason not in ("", "None") else ""
-        message = f"SLURM says {job.state}{detail} of its job {job.id}{where}, and the run says nothing"
+        message = f"SLURM reports {job.state}{detail} for its job {job.id}{where}, and the run recorded no reason"
         if job.state == "CANCELLED":
             message = f"its job {job.id} was cancelled (scancel)"
         started = read_state(run.folder).state != RunState.SUBMITTED
