@@ -74,8 +74,8 @@ class Part:
     ) -> Callable[[Function], Function]:
         """Decorator: register a choice. Its settings are the parameters after the inputs; None as default: optional.
 
-        metrics: takes the same settings and gives what is to be reported; prefix: of the settings' keys in the section,
-        where the parameters' names alone would not tell whose they are. ValueError: another function has the name.
+        metrics: takes the same settings and returns what is reported; prefix: put before the settings' keys in the
+        section, if the parameters' names alone would be ambiguous. ValueError: another function has the name.
         """
 
         def register(function: Function) -> Function:

@@ -1,4 +1,4 @@
-"""The other records of a run folder, and a table of all records, of which docs/schemas has the JSON Schemas."""
+"""The other records of a run folder, and a table of all records. docs/schemas has their JSON Schemas."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class HydraLauncher:
         self._last_check = 0.0
 
     def capacity(self) -> int:
-        """Everything, unless a batch is running."""
+        """The free places in the next batch; 0 while a batch is running."""
         return 0 if self._thread is not None else _BATCH - len(self._collected)
 
     def submit(self, folder: Path, launch_id: str) -> None:

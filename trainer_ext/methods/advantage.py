@@ -18,9 +18,9 @@ from trainer_ext import registry
 def grpo(rewards: Tensor, group: Tensor, epsilon: float = 1e-6, normalize: bool = True) -> Tensor:
     """Group-normalised advantages (Shao et al. 2024, DeepSeekMath, section 4.1.1).
 
-    rewards: (B,) one a response; group: (B,) int64, the same number for the responses to one prompt. Returns (B,):
-    (R - mean) / (std + epsilon) within the group, std with n - 1 as in verl; without `normalize` R - mean alone (Liu et
-    al. 2025, "Dr. GRPO"). 0 in a group of one.
+    rewards: (B,) one for each response; group: (B,) int64, the same number for the responses to one prompt. Returns
+    (B,): (R - mean) / (std + epsilon) within the group, std with n - 1 as in verl; without `normalize` R - mean alone
+    (Liu et al. 2025, "Dr. GRPO"). 0 in a group of one.
     """
     _, index = torch.unique(group, return_inverse=True)
     kind, rewards = rewards.dtype, rewards.double()  # in single precision equal rewards would differ from their mean

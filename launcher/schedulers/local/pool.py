@@ -130,7 +130,7 @@ class Pool:
         ensure_running()
 
     def capacity(self) -> int:
-        """Free slots; none while the machine has no memory for another run."""
+        """The number of free slots; 0 while the machine has no memory for another run."""
         free = len(self._slots) - len(self._running)
         return free if free and has_room(len(self._running), memory.available(), self._limits) else 0
 

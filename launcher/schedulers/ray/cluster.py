@@ -147,7 +147,7 @@ class RayCluster:
         return lost
 
     def withdraw(self) -> int:
-        """None: only tasks that start at once are submitted."""
+        """Always 0: only tasks that start at once are submitted."""
         return 0
 
     def cancel(self, kill: bool = False) -> None:

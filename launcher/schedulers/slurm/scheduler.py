@@ -117,7 +117,7 @@ class Slurm:
         return sorted({job.partition("_")[0] for job in self._submitted})
 
     def capacity(self) -> int:
-        """Everything: runs wait in SLURM's queue."""
+        """Without limit: runs wait in SLURM's queue."""
         return _EVERYTHING
 
     def submit(self, folder: Path, launch_id: str) -> None:
