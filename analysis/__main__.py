@@ -1,10 +1,10 @@
 """python -m analysis report FOLDER [--format paper] [--json]: write FOLDER/report, print the main table and the path.
-python -m analysis report --compare A B [--output FOLDER] [--json]: the same of two sweeps side by side.
+python -m analysis report --compare A B [--output FOLDER] [--json]: the same for two experiments, B minus A.
 python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs and
 TensorBoard's event files as an experiment.
 
 Exit code 0: the report is written, whatever it says, or the runs are imported; 2: there is no plan to report on, it
-asks for something unknown, the arguments do not go together, or runs cannot be imported as asked.
+asks for something unknown, the arguments contradict each other, or runs cannot be imported as asked.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Grid:
 
     seeds: of the fit, in its order. less: the same cells minus the baseline of their seed, None where it lacks one of
     them. notes: what is left out, and what has no interval. censored: whether the group or the baseline has times cut
-    at the budget, for which no t interval is right.
+    at the budget, for which no t interval is valid.
     """
 
     group: str
@@ -200,7 +200,7 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     if pairs is None or not pairs.seeds:
         return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark)
     d, size = t_test.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
-    spread = None if cut else t_test.mean(d, size)  # of times cut at the budget no t interval is right
+    spread = None if cut else t_test.mean(d, size)  # no t interval is valid for times cut at the budget
     interval = spread.interval(study.settings.alpha) if spread is not None else None
     p = multiplicity.single(d, test, study.settings.seed)
     return CellResult(group, cell, len(values), len(by_seed), mean, d.size, float(d.mean()), interval, p, None, remark)

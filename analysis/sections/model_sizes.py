@@ -40,7 +40,7 @@ class Sizes:
     models[size]: the model's name in the plan, or "". values[group][size]: one number per seed. trends and
     differences[group][size]: of each group that shares two or more sizes with the baseline; lost: its seeds without a
     difference, with the reason. censored: whether some values are times cut at the budget, for which no t interval is
-    right. notes: sizes without a pair.
+    valid. notes: sizes without a pair.
     """
 
     models: Mapping[float, str]

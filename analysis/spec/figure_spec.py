@@ -93,7 +93,7 @@ class Picture(Section):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of the figure; of a histogram its name alone."""
+        """The metrics of the figure; for a histogram, only its name."""
         found = self.of if self.registered else getattr(self, self.kind)
         return (found,) if isinstance(found, str) else found or ()
 

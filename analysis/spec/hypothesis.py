@@ -32,7 +32,7 @@ _TIMES = ("time_to", "efficiency")
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A claim about the summary of a metric (of two: pareto) of a group.
+    """A claim about the summary of a metric (for pareto: of two metrics) of a group.
 
     kind      range: within [low, high]; ratio: over that of `against` within [low, high]; greater, less: than that of
               `against`; between: within the range that the two groups `against` span; extreme: of all groups the

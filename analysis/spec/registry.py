@@ -122,12 +122,12 @@ def figure_of(kind: str) -> Callable[..., Any] | None:
 
 
 def registered_summaries() -> Mapping[str, Summary]:
-    """The summaries that are registered by now: ours, and those that a plan has asked for."""
+    """The summaries registered so far: those of this package, and those that a plan has asked for."""
     return _summaries
 
 
 def summary_names() -> tuple[str, ...]:
-    """All names of summaries, ours first."""
+    """All names of summaries, those of this package first."""
     load()
     return tuple(_summaries)
 
