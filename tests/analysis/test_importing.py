@@ -351,7 +351,7 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         (run,) = read([path], None, path.parent)
         assert run.problem == "its file has no end: it was killed, or still runs"
         assert 0 < run.staged.last_step <= 5 and run.about["method.name"] == "ppo"
-    for content, said in ((b"x" * 99, "not a file of Wdoes not begin as a file of W&BB"), (data[:7], "holds no run")):
+    for content, said in ((b"x" * 99, "not a file of W&B"), (data[:7], "holds no run")):
         path.write_bytes(content)
         with pytest.raises(BadImport, match=said):
             list(read([path], None, tmp_path / "stage"))

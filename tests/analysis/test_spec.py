@@ -76,7 +76,7 @@ FIGURES: list[tuple[Any, str, str]] = [
     (
         {"pareto": ["eval/reward_mean", X]},
         ".directions",
-        "needs directions, such as [higher, lower]: which way is better is not",
+        "needs directions, such as [higher, lower]: it is not known which",
     ),
 ]
 HYPOTHESES: list[tuple[Any, str, str]] = [

@@ -148,7 +148,9 @@ def test_a_plan_without_a_command_of_ours_is_refused_before_anything_changes(mul
     make_plan(multirun, "study", {"A": ["fail"]}, "rm -rf $(things)")
     done = retry(multirun, "fail")
     assert (
-        done.returncode == 2 and "no `launch.py -m ...`" in done.stderr and states(multirun)["fail"] == RunState.FAILED
+        done.returncode == 2
+        and "only a command `launch.py -m ...`" in done.stderr
+        and states(multirun)["fail"] == RunState.FAILED
     )
 
 

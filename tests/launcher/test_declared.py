@@ -144,7 +144,7 @@ def test_parent_and_child_share_their_equal_runs(conf):
             "Fix: remove it, or give it a value; declared: C0, C1, C2, C3",
         ),
         ({"factors": {"method.gama": None}}, "experiment.factors.method.gama: null removes"),
-        ({"groups": {"C0": None}}, "experiment.baseline = C0: the baseline is one of the groups: C1, C2, C3"),
+        ({"groups": {"C0": None}}, "experiment.baseline = C0: must be one of the groups: C1, C2, C3"),
     ],
 )
 def test_what_cannot_be_inherited_is_refused_in_one_line(conf, experiment, said):

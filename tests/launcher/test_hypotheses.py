@@ -91,7 +91,7 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["experiment=bnto_main", "analysis.hypotheses.H9=null"],
-            "conf/experiment/bnto_main.yaml: analysis.hypotheses.H9: null drops what another file declares, and none ",
+            "conf/experiment/bnto_main.yaml: analysis.hypotheses.H9: null removes an entry of another file, but ",
         ),
         (
             ["experiment=bnto_main", "hypothesis=bnto,bnto_gate"],
@@ -107,8 +107,8 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["method=ptrw", "analysis.figures=[{pareto:[actor/lr,actor/grad_norm]}]"],
-            "command line: analysis.figures[0].directions: needs directions, such as [higher, lower]: which way is "
-            "better is not known of actor/lr. Fix: add directions",
+            "command line: analysis.figures[0].directions: needs directions, such as [higher, lower]: it is not "
+            "known which direction of actor/lr is better. Fix: add directions",
         ),
         (
             ["method=ptrw", "analysis.primary.summary=time_to"],
