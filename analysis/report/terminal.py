@@ -37,7 +37,7 @@ def show(written: Report, console: Console) -> None:
 
     gaps = [f"* Missing: {gap}" for gap in written.answer.gaps[:_GAPS]]
     if (more := len(written.answer.gaps) - _GAPS) > 0:
-        gaps.append(f"* {more} more are missing; the report lists them")
+        gaps.append(f"* Missing: {more} more; the report lists them")
     for line in (*_answer(written), *gaps):
         console.print(Text(line))
     console.print()

@@ -29,7 +29,7 @@ def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
         (row,) = [line for line in lines if line.startswith("C1 (BNTO minimal)  ") and difference in line]
         assert value in row or width == 80
         assert any("* In brackets: 95% t intervals over seeds, not adjusted" in line for line in lines)
-        assert any("Missing, too: 1 more" in line for line in lines)
+        assert any("Missing: 1 more" in line for line in lines)
         assert lines[-1] == str(written.index)
 
 
