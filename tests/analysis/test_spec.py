@@ -69,7 +69,7 @@ FIGURES: list[tuple[Any, str, str]] = [
     ({"scatter": None}, "", FORMS),
     ({"scatter": [X, Y], "diagonal": 1}, ".diagonal", "must be true or false"),
     ({"scatter": [X, Y], "colour": 1}, ".colour", "no such key"),
-    ({"band": [X, Y], "diagonal": True}, "", "band has no diagonal"),
+    ({"band": [X, Y], "diagonal": True}, "", "band does not take diagonal"),
     ({"histogram": ["alpha"]}, ".histogram", "must be the name of a histogram, such as entropy"),
     ({"pareto": ["eval/reward_mean", X], "directions": ["higher", "down"]}, ".directions[1]", "must be one of higher,"),
     ({"pareto": ["eval/reward_mean", X], "directions": ["higher"]}, ".directions", "must be a list such as [higher, l"),

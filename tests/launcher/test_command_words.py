@@ -107,7 +107,7 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
         (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? existing: study"]),
         (["show", "bb34"], ["no such run", "did you mean bb33? existing: aa11, aa22, bb33"]),
         (["show", "study"], ["study is an experiment; give one of its runs: aa11 "]),
-        (["status", "bnto_grid"], ["no plan of it yet. Fix: python launch.py -m experiment=bnto_grid"]),
+        (["status", "bnto_grid"], ["no plan of this experiment yet. Fix: python launch.py -m experiment=bnto_grid"]),
         (["show", "aa"], ["2 run ids begin like this: aa11, aa22. Fix: give more of the id"]),
         (["logs", "aa"], ["2 run ids begin like this: aa11, aa22. Fix: give more of the id"]),
         (["logs", "aa11", "--follow", "--json"], ["give only one of them"]),

@@ -150,7 +150,7 @@ def test_files_that_do_not_go_together_are_refused(conf):
     write(conf, "mine", {"H1": RANGE, "M": RANGE})
     (line,) = refused("experiment=bnto_main", "+hypothesis=mine", conf=conf)
     assert line == (
-        "conf/hypothesis/mine.yaml: analysis.hypotheses.H1: conf/hypothesis/bnto.yaml declares H1 too. Fix: rename one"
+        "conf/hypothesis/mine.yaml: analysis.hypotheses.H1: conf/hypothesis/bnto.yaml also declares H1. Fix: rename one"
     )
     write(conf, "mine", {"M": RANGE}, header="")
     (line,) = refused("experiment=bnto_main", "+hypothesis=mine", conf=conf)
