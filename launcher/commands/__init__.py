@@ -14,6 +14,7 @@ Its modules:
     retry        run failed, diverged and cancelled runs again
     show         print a run's frozen configuration
     reproduce    print the commands that repeat a run, or repeat it
+    export       write a run's trained model as a folder that transformers loads
     sync         send finished runs to W&B
     gc           find and delete files that are no longer needed
     completion   print a script for the completion of a shell

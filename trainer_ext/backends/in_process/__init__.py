@@ -15,6 +15,9 @@ Its modules:
     platform        verl on a CPU
 """
 
+from trainer_ext.backends.in_process.export import export
 from trainer_ext.backends.in_process.trainer import InProcess
+
+__all__ = ["create", "export"]
 
 create = InProcess
