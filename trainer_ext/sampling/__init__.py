@@ -6,5 +6,6 @@ Its modules:
     geometric     the geometric family
     alpha         the choice of alpha
     roots         roots in [0, 1], many rows at once
+    draws         random numbers with a key for each response
     speculative   draft, verify, correct
 """

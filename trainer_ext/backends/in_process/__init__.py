@@ -12,6 +12,7 @@ Its modules:
     initial_model   the model that a run starts from
     target_model    target policies pi_t
     checkpoint      saves and loads weights, optimizer and state
+    export          writes a trained model as a folder that transformers loads
     platform        verl on a CPU
 """
 
