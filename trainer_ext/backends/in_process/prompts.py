@@ -34,7 +34,7 @@ class Prompts:
                 content = "\n".join(message["content"] for message in messages)
                 self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], content))
         if not self._rows:
-            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
+            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens; increase it")
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
 
