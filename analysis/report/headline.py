@@ -121,14 +121,7 @@ def _result(study: Study) -> tuple[str, str]:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."
     leader = _leader(study, usable)
     base = sweep.label(leader.baseline)
-    first = _difference(study, leader)
-    if block.measure.better is None:
-        text = f"{sweep.label(leader.group)} has the highest {block.measure.title}: {first}."
-    elif block.measure.sign * leader.difference > 0:
-        text = f"{sweep.label(leader.group)} did best on the {block.measure.title}: {first}."
-    else:
-        text = f"No {'method' if len(usable) == len(block.comparisons) else 'compared method'} did better than {base} "
-        text += f"on the {block.measure.title}; closest is {sweep.label(leader.group)}: {first}."
+    text = _statement(study, leader, len(usable))
     reached, theirs = leader.reached or (None, None)
     means = _mean(sweep.label(leader.group), leader.a, reached), _mean(base, leader.b, theirs)
     text += f" Means over these seeds{_and_levels(study, leader)}: {', '.join(means)}."
@@ -136,6 +129,30 @@ def _result(study: Study) -> tuple[str, str]:
     others = [f"{sweep.label(c.group)}, {_outcome(study, c)}" for c in block.comparisons if c not in usable]
     text += f" Not compared: {'; '.join(others)}." if others else ""
     return text, _certainty(study, leader, usable)
+
+
+def _statement(study: Study, leader: Comparison, compared: int) -> str:
+    """The largest difference of those compared: a finding if the test has decided it, else only the largest."""
+    block, label = study.primary, study.sweep.label(leader.group)
+    measure, base, first = block.measure, study.sweep.label(leader.baseline), _difference(study, leader)
+    gain = measure.sign * leader.difference
+    if measure.better is not None and gain <= 0:
+        which = "method" if compared == len(block.comparisons) else "compared method"
+        text = f"No {which} is better than {base} in the {measure.title}; the closest is {label}: {first}."
+    elif leader.outcome in (Outcome.HIGHER, Outcome.LOWER):
+        how = "better" if measure.better else ("higher" if gain > 0 else "lower")
+        among = f", with the largest difference among {compared}" if compared > 1 else ""
+        text = f"{label} is {how} than {base} in the {measure.title}{among}: {first}."
+    elif compared > 1:
+        text = f"The largest difference in the {measure.title}, chosen among {compared}, is that of {label}, and it is "
+        text += f"not decided: {first}."
+    else:
+        text = f"Whether {label} changes the {measure.title} is not decided: {first}."
+    if compared > 1 and leader.result.interval is not None:
+        interval = t_test.t_interval(t_test.difference(leader.a, leader.b), study.settings.alpha / compared)
+        shown = format_estimate(leader.difference, interval, signed=True)
+        text += f" Its t interval that allows for the choice among {compared} (Bonferroni): {shown}."
+    return text
 
 
 def _and_levels(study: Study, comparison: Comparison) -> str:
