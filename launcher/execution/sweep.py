@@ -119,7 +119,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         return catalog.title(entry.model_dump()), int(run.config["trainer"]["steps"])
 
     try:
-        for warning in filter(None, map(hypotheses.warning, plan.experiments)):
+        for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
         freeze.freeze(plan)
         with progress.display(len(run_ids)) as display, interruptible(display.say) as interruption:
