@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.data.mixed_code import mixed_code
+from analysis.data.sweep import Sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -18,6 +20,8 @@ from analysis.stats import t_test
 from analysis.stats.resolution import floor, multiplied, seeds_needed
 from analysis.tables import wording
 from analysis.tables.wording import counted
+
+_FILES = 5  # named in the line on mixed code
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,32 @@ def answer(study: Study) -> Answer:
             if detail:
                 warnings.append((sweep.label(run.group), str(run.seed), str(name), _detail(detail)))
     cost = f"{_extent(study, states)} {_cost(study)}".rstrip()
-    return Answer(_question(study), *_result(study), _limits(study), gaps, tuple(warnings), cost)
+    limits = (*_mixed_code(sweep), *_limits(study))
+    return Answer(_question(study), *_result(study), limits, gaps, tuple(warnings), cost)
+
+
+def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
+    """One line if the runs were made by different code: what differs, and which seeds were made by which."""
+    mixed = mixed_code(sweep)
+    if mixed is None:
+        return ()
+    shown = ", ".join(mixed.names[:_FILES])
+    more = f" and {len(mixed.names) - _FILES} more" if len(mixed.names) > _FILES else ""
+    versions = []
+    for number, runs in enumerate(mixed.versions, 1):
+        seeds: dict[str, dict[int, None]] = {}
+        for run in runs:
+            seeds.setdefault(sweep.label(run.group), {})[run.seed] = None
+        listed = (
+            f"{label} {'seed' if len(own) == 1 else 'seeds'} {', '.join(map(str, sorted(own)))}"
+            for label, own in seeds.items()
+        )
+        versions.append(f"version {number}: {'; '.join(listed)}")
+    accepted = (
+        "the difference was accepted with accept_code=true" if mixed.accepted is not None else "nobody accepted it"
+    )
+    unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
+    return (f"These runs mix code ({accepted}): {shown}{more} differ. {'. '.join(map(capital, versions))}.{unknown}",)
 
 
 def _detail(detail: object) -> str:

@@ -101,8 +101,8 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["stauts"], ["no such command; did you mean status? there is: plan, status, logs"]),
-        (["frobnicate"], ["no such command; there is: plan, status, logs"]),
+        (["stauts"], ["no such command; did you mean status? there is: plan, status, runs, logs"]),
+        (["frobnicate"], ["no such command; there is: plan, status, runs, logs"]),
         (["status", "studdy"], ["no such planned experiment", "did you mean study? there is: study, study of"]),
         (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? there is: study"]),
         (["show", "bb34"], ["no such run", "did you mean bb33? there is: aa11, aa22, bb33"]),
