@@ -51,7 +51,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     Returns the summary: steps, samples, tokens, parameters (of the policy), train_seconds (of all attempts), warnings.
     Raises Diverged and Preempted; every other error is the caller's to record.
     """
-    torch.set_num_threads(1)  # bit-reproducible, and one run a core
+    torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began = time.monotonic()
     trainer, settings = backends.create(config, run.cache), config["trainer"]
     health = Health()
@@ -88,7 +88,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 **metrics,
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
-                "cost/device_seconds": wall(),  # one process, one device
+                "cost/device_seconds": wall() * trainer.devices,
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )

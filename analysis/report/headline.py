@@ -67,19 +67,24 @@ def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
     more = f" and {len(mixed.names) - _FILES} more" if len(mixed.names) > _FILES else ""
     versions = []
     for number, runs in enumerate(mixed.versions, 1):
-        seeds: dict[str, dict[int, None]] = {}
-        for run in runs:
-            seeds.setdefault(sweep.label(run.group), {})[run.seed] = None
+        by_method = {group: tuple(sorted({run.seed for run in runs if run.group == group})) for group in sweep.groups}
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for group, seeds in by_method.items():
+            by_seeds.setdefault(seeds, []).append(sweep.label(group))
         listed = (
-            f"{label} {'seed' if len(own) == 1 else 'seeds'} {', '.join(map(str, sorted(own)))}"
-            for label, own in seeds.items()
+            f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} of "
+            f"{'all methods' if 1 < len(labels) == len(sweep.groups) else ', '.join(labels)}"
+            for seeds, labels in by_seeds.items()
+            if seeds
         )
         versions.append(f"version {number}: {'; '.join(listed)}")
     accepted = (
         "the difference was accepted with accept_code=true" if mixed.accepted is not None else "nobody accepted it"
     )
     unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
-    return (f"These runs mix code ({accepted}): {shown}{more} differ. {'. '.join(map(capital, versions))}.{unknown}",)
+    differ = "differs" if len(mixed.names) == 1 else "differ"
+    said = ". ".join(map(capital, versions))
+    return (f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}",)
 
 
 def _detail(detail: object) -> str:
@@ -108,7 +113,7 @@ def _result(study: Study) -> tuple[str, str]:
         values = [f"{sweep.label(e.group)} {text} ({counted(len(e.seeds), 'seed')})" for e, text in shown]
         why = "There is no other method to compare with."
         if len(values) > 1:
-            why = "No baseline is declared (experiment.baseline), and so no method is compared with another."
+            why = "No baseline is declared (experiment.baseline), so no method is compared with another."
         return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
     if not usable:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."
@@ -274,7 +279,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     metric = describe(measure.metric)
     if lines and declared is None and metric.direction is None:
         lines.append(
-            f"That a {settings.direction} {metric.label} is better is an assumption: the experiment does not say which "
-            "way is (analysis.primary.direction)."
+            f"The report assumes that a {settings.direction} {metric.label} is better, because the experiment does not "
+            "declare a direction (analysis.primary.direction)."
         )
     return tuple(lines)

@@ -170,4 +170,4 @@ def _value(multirun: Path, plans: Mapping[str, Mapping[str, Any]], place: Place,
 def _unknown(what: str, rule: str, value: str, existing: Sequence[str]) -> str:
     close = nearest(value, existing)
     meant = f"did you mean {close}? " if close else ""
-    return f"{what}: {rule}; {meant}there is: {', '.join(existing) or 'none'}"
+    return f"{what}: {rule}; {meant}existing: {', '.join(existing) or 'none'}"

@@ -27,6 +27,7 @@ from launcher.run.records import FORMAT, Record, read_record, to_json
 #: The libraries whose version is recorded by name, because a run's numbers depend on them.
 LIBRARIES = ("verl", "torch", "transformers")
 _DIGITS = 16
+_CONFIGURING = "launcher/config/verl_tree.py"
 GONE = "gone"
 
 
@@ -51,8 +52,7 @@ class Code(Record):
     def values(self) -> dict[str, str]:
         """What may change a result, by name: a hash of each module and data file, the version of each library.
 
-        Modules of `launcher` compute nothing. Only those of launcher.config count, which make the configuration that
-        the trainer gets.
+        Modules of `launcher` compute nothing; of them only the one counts that makes the configuration of the trainer.
         """
         syntax = {name: digest for name, digest in self.syntax.items() if counts(name)}
         return {**syntax, **self.data, **self.libraries}
@@ -60,7 +60,7 @@ class Code(Record):
 
 def counts(module: str) -> bool:
     """Whether a change of this module may change a result."""
-    return not module.startswith("launcher/") or module.startswith("launcher/config/")
+    return not module.startswith("launcher/") or module == _CONFIGURING
 
 
 def _hash(value: Any) -> str:

@@ -13,6 +13,9 @@ import pytest
 
 from analysis.data.mixed_code import mixed_code
 from analysis.data.sweep import read_sweep
+from analysis.findings.study import study
+from analysis.report.headline import answer
+from analysis.spec.settings import settings
 from launcher.__main__ import main
 from launcher.config import data_files, identity
 from launcher.errors import InvalidPlan
@@ -355,6 +358,19 @@ def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):
     assert mixed_code(read_sweep(tmp_path / "same")) is None
 
 
+def test_the_report_names_the_files_and_the_seeds_in_its_first_lines(tmp_path):
+    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/health.py": "0" * 16})
+    for number, (run_id, code_id) in enumerate({"a0": one, "a1": two, "b0": one, "b1": two}.items()):
+        make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code={"1": code_id})
+    plan_with_groups(tmp_path, "study", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
+    sweep = read_sweep(tmp_path / "study")
+    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
+    assert answer(study(sweep, asked)).limits[0] == (
+        "These runs mix code (nobody accepted it): trainer_ext/health.py differs. Version 1: seed 0 of all methods. "
+        "Version 2: seed 1 of all methods."
+    )
+
+
 # ---------------------------------------------------------------- as a user
 
 
@@ -396,7 +412,7 @@ def test_a_changed_loss_is_caught_in_the_plan_in_the_launch_and_in_the_report(tm
     accepted = call("launch.py", "-m", *words, "seed=0,1", "accept_code=true")
     assert accepted[0] == 0, accepted[1]
     assert "These runs mix code (the difference was accepted with accept_code=true)" in accepted[1]
-    assert "trainer_ext/methods/trust_region.py differ" in accepted[1]
+    assert "trainer_ext/methods/trust_region.py differs" in accepted[1]
     began = time.time()
     anew = call("launch.py", "-m", *words, "seed=0,1", "rerun=changed")
     assert anew[0] == 0 and "mix code" not in anew[1], anew[1]

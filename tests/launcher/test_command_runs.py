@@ -103,9 +103,9 @@ def test_filters_leave_runs_out(multirun, capsys, words, expected):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--group", "C"], "--group = 'C': no selected run has this group; there is: A, B"),
-        (["--seed", "7"], "--seed = '7': no selected run has this seed; there is: 0, 1, 2"),
-        (["--state", "fialed"], "--state = 'fialed': there is no such state; did you mean failed? there is: new, "),
+        (["--group", "C"], "--group = 'C': no selected run has this group; existing: A, B"),
+        (["--seed", "7"], "--seed = '7': no selected run has this seed; existing: 0, 1, 2"),
+        (["--state", "fialed"], "--state = 'fialed': there is no such state; did you mean failed? existing: new, "),
         (["sgima=1"], "'sgima=1': no selected run has a factor or a configuration key 'sgima'; did you mean sigma?"),
         (["sigma=[1"], "'sigma=[1': the value of a filter is a number or a word: KEY=VALUE"),
     ],

@@ -1,4 +1,4 @@
-"""A task's prompts in the order of a run, and generators that depend on their purpose alone."""
+"""A task's prompts in the order of a run, and generators of what a whole step or epoch draws."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Prompts:
                 content = "\n".join(message["content"] for message in messages)
                 self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], content))
         if not self._rows:
-            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
+            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens; increase it")
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
 
@@ -54,7 +54,7 @@ class Prompts:
         return self._rows[self._orders[epoch][position]]
 
 
-def seeded(seed: int, purpose: str, number: int, device: str = "cpu") -> torch.Generator:
+def seeded(seed: int, purpose: str, number: int) -> torch.Generator:
     """A generator that depends on its arguments alone, so that a resumed run draws the same numbers."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
