@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.data.run_values import CLOCK
+from analysis.data.run_values import CLOCKS
 from analysis.figures.canvas import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
 from analysis.figures.rendering import DPI
 from analysis.figures.series import Array, Series, band, series
@@ -112,13 +112,16 @@ def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None
     low, high = min(float(np.nanmin(values)) for values in shown), max(float(np.nanmax(values)) for values in shown)
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)
-    axes.set_xlabel("step" if study.settings.axis == "steps" else describe(CLOCK).label)
+    axes.set_xlabel("step" if study.settings.axis == "steps" else _passing(study))
     axes.set_ylabel(label)
     axes.margins(x=0.01)
 
 
 def _passing(study: Study) -> str:
-    return "steps" if study.settings.axis == "steps" else describe(CLOCK).label
+    if study.settings.axis == "steps":
+        return "steps"
+    clock = describe(CLOCKS[study.settings.axis])
+    return clock.label if clock.label.startswith(clock.unit) else clock.axis  # responses generated; wall time (s)
 
 
 def _entry(s: Series) -> str:

@@ -289,7 +289,7 @@ def test_times_are_counted_in_samples(make_sweep: MakeSweep) -> None:
         assert other.values[run_id].value == pytest.approx(256 * value.value)
         assert other.values[run_id].reached == value.reached
     assert (one.budget, other.budget) == (120, 256 * 120)
-    assert other.measure.unit == "responses" and other.measure.title.startswith("responses until evaluation reward")
+    assert other.measure.unit == "responses" and other.measure.title.startswith("responses until reward on test prompts")
     assert one.measure.title.startswith("steps until")
     drawn = {s.group: s for s in series(samples, qstar.EVAL)}["ppo"]
     assert drawn.axis.tolist() == [2560.0 * i for i in range(1, 13)] and drawn.steps[-1] == 120
