@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from launcher.run.evaluations import EvaluationRow
 from launcher.run.launch_record import Launch
 from launcher.run.records import Claim, Record, State
 from launcher.run.stop_request import StopRequest
@@ -104,4 +105,5 @@ MODELS: Mapping[str, type[Any]] = {
     "metrics": MetricLine,
     "histograms": HistogramLine,
     "responses": ResponseLine,
+    "evaluations": EvaluationRow,
 }

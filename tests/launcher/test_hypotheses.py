@@ -75,7 +75,7 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["experiment=bnto_main", "experiment.groups.C3=null"],
-            "conf/hypothesis/bnto_gate.yaml: analysis.hypotheses.C3_entropy.group = C3: the groups are C0, C1, C2",
+            "conf/hypothesis/bnto_gate.yaml: analysis.hypotheses.C3_entropy.group = C3: the groups are C0, C0_KL, C1, C2",
         ),
         (
             ["experiment=bnto_main", "analysis.hypotheses.H1_no_collapse.kind=rnage"],
@@ -134,7 +134,7 @@ def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
     )
     (timed,) = make("experiment=bnto_main", "scale=tiny", "experiment.seeds=[0,1,2,3,4]").experiments
     said = hypotheses.warning(timed)
-    assert said is not None and said.endswith("assumes normal differences; H2_time would then need 7")
+    assert said is not None and said.endswith("assumes normal differences; H2_time would then need 8")
     (six,) = make(*arguments, "experiment.seeds=[0,1,2,3,4,5]").experiments
     assert hypotheses.warning(six) is None and hypotheses.undecidable(six) == []
     one = [*arguments, "seed=0", "analysis.test=paired_t", "analysis.family=holm"]

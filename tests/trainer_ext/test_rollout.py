@@ -65,7 +65,7 @@ def test_the_behaviour_that_is_reported_is_q(overrides, cache):
     torch.testing.assert_close(drawn.samples.log_probs, plain, rtol=0, atol=1e-4)
     assert drawn.metrics["qstar/degenerate_fraction"] == 0
     # of the tokens put out, and of no draft that was not kept or lies beyond the response's end
-    torch.testing.assert_close(drawn.alphas.sort().values, alphas.sort().values, rtol=0, atol=1e-3)
+    torch.testing.assert_close(drawn.positions["alpha"].sort().values, alphas.sort().values, rtol=0, atol=1e-3)
     assert drawn.metrics["qstar/alpha_mean"] == pytest.approx(float(alphas.mean()), abs=1e-5)
 
 
