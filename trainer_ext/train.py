@@ -60,7 +60,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
             "trainer.split is missing: an older version planned this run, and trained on every prompt of the task. "
             "Launch its experiment again to plan it anew"
         )
-    torch.set_num_threads(1)  # bit-reproducible, and one run a core
+    torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began, shared_began = time.monotonic(), artifacts.seconds()
     trainer, settings = backends.create(config, run.cache), config["trainer"]
     health, best = Health(), None
@@ -105,7 +105,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 **metrics,
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
-                "cost/device_seconds": wall(),  # one process, one device
+                "cost/device_seconds": wall() * trainer.devices,
                 "cost/shared_seconds": shared_before + shared,
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },

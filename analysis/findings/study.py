@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from analysis.data import cells, derived
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
+from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell
 from analysis.numbers import format_number
 from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
@@ -89,7 +89,7 @@ class Estimate:
 
     @property
     def cut(self) -> bool:
-        """Whether some times are cut at the budget, of which no t interval is right."""
+        """Whether some times are cut at the budget, so that no t interval is valid."""
         return self.reached is not None and self.reached[0] < self.reached[1]
 
 
@@ -275,6 +275,8 @@ def versus(
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
         elif not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
+        elif pair.apart:
+            outcome, ground = Outcome.NOT_EVALUABLE, no_common_cell((baseline, group), pair.apart[::-1])
         elif reached and not any(k for k, _ in reached) and result.n:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:
@@ -321,7 +323,7 @@ def _estimate(
         used = [values[run.id] for run in runs if run.cell in kept.seeds.get(run.seed, ())]
         reached = sum(bool(v.reached) for v in used), len(used)
         if reached[0] < reached[1]:
-            interval = None  # of times cut at the budget no t interval is right
+            interval = None  # no t interval is valid for times cut at the budget
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)

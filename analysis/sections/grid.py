@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
+from analysis.findings.levels import arranged, factor_order
 from analysis.findings.study import Study
 from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.factorial import Effect, Fit
@@ -24,7 +25,7 @@ class Grid:
 
     seeds: of the fit, in its order. less: the same cells minus the baseline of their seed, None where it lacks one of
     them. notes: what is left out, and what has no interval. censored: whether the group or the baseline has times cut
-    at the budget, for which no t interval is right.
+    at the budget, for which no t interval is valid.
     """
 
     group: str
@@ -87,15 +88,15 @@ def _grid(study: Study, group: str) -> Grid | None:
         notes.append(f"{used}; these lack a run: {kept.left_out} ({_fates(study, group, kept.dropped)})")
     if out:
         named = " and ".join(f"{name} = {level}" for name, level in out)
-        notes.append(f"{named} left out too: the cells that remain there do not tell its effect from others")
+        notes.append(f"{named} left out too: the cells that remain there cannot separate its effect from others")
     if len(at) < np.prod([len(by_cell) for by_cell in levels.values()]):
         notes.append("with cells missing, means are compared as if no three factors interacted (least squares)")
     if len(values) == 1:
-        notes.append("one seed: effects have no interval, and its luck is not told from them")
+        notes.append("one seed: effects have no interval and cannot be distinguished from the luck of this seed")
     fit = factorial.fit(values)
     effects = factorial.effects_of(fit, study.settings.alpha)
     if _cut(study, group):
-        notes.append("some times are cut at the budget: no t interval would hold")
+        notes.append("some times are cut at the budget, so t intervals would not be valid")
         effects = tuple(replace(effect, interval=None, d=None) for effect in effects)
     less = _less_baseline(study, group, values)
     censored = _cut(study, group, study.sweep.baseline)
@@ -109,11 +110,11 @@ def _cut(study: Study, *groups: str | None) -> bool:
 
 def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
     """The states of the runs of these cells that have no result, with their counts."""
-    order = _labels(study)
+    order = factor_order(study.sweep)
     lacking = [
         run.state if run.problem else "no value"
         for run in study.sweep.runs
-        if run.group == group and _arranged(run.cell, order) in gone and study.primary.values[run.id].value is None
+        if run.group == group and arranged(run.cell, order) in gone and study.primary.values[run.id].value is None
     ]
     return ", ".join(f"{lacking.count(state)} {state}" for state in dict.fromkeys(lacking))
 
@@ -121,24 +122,14 @@ def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
 def _kept(study: Study, group: str) -> cells.Kept:
     """The cells of a group that every seed has, with their factors in the plan's order."""
     runs = study.sweep.of(group)
-    order = _labels(study)
-    return cells.keep({(run.seed, _arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
-
-
-def _labels(study: Study) -> list[str]:
-    declared = study.sweep.plan.get("factors") or {}
-    known = [str(factor["label"]) for factor in declared.values() if isinstance(factor, Mapping) and "label" in factor]
-    return list(dict.fromkeys([*known, *(label for run in study.sweep.runs for label, _ in run.cell)]))
-
-
-def _arranged(cell: Cell, order: Sequence[str]) -> Cell:
-    return tuple(sorted(cell, key=lambda item: order.index(item[0])))
+    order = factor_order(study.sweep)
+    return cells.keep({(run.seed, arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
 
 
 def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
     """Cells in the order of the plan's runs."""
-    order = _labels(study)
-    planned = dict.fromkeys(_arranged(run.cell, order) for run in study.sweep.runs)
+    order = factor_order(study.sweep)
+    planned = dict.fromkeys(arranged(run.cell, order) for run in study.sweep.runs)
     return [cell for cell in planned if cell in some]
 
 
@@ -167,14 +158,14 @@ def cell_results(study: Study) -> list[CellResult]:
     """Every cell of every group that has factors, the baseline included."""
     sweep, settings = study.sweep, study.settings
     test = "signflip" if study.primary.measure.summary == "time_to" else settings.test
-    order, baseline = _labels(study), sweep.baseline
+    order, baseline = factor_order(study.sweep), sweep.baseline
     base = _kept(study, baseline) if baseline is not None else None
     results: list[CellResult] = []
     for group in sweep.groups:
         by_cell: dict[Cell, list[Run]] = {}
         for run in sweep.runs:
             if run.group == group:
-                by_cell.setdefault(_arranged(run.cell, order), []).append(run)
+                by_cell.setdefault(arranged(run.cell, order), []).append(run)
         if factorial.levels_of(by_cell):
             against = base if group != baseline else None
             cut = _cut(study, group, baseline)
@@ -200,7 +191,7 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     if pairs is None or not pairs.seeds:
         return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark)
     d, size = t_test.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
-    spread = None if cut else t_test.mean(d, size)  # of times cut at the budget no t interval is right
+    spread = None if cut else t_test.mean(d, size)  # no t interval is valid for times cut at the budget
     interval = spread.interval(study.settings.alpha) if spread is not None else None
     p = multiplicity.single(d, test, study.settings.seed)
     return CellResult(group, cell, len(values), len(by_seed), mean, d.size, float(d.mean()), interval, p, None, remark)

@@ -99,7 +99,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str,
 
     device_hours, wall_seconds (on `slots`; both null if a cluster's queue decides) and storage_bytes (null: unknown)
     are those of the runs that are not done, estimated from step_times. `undecidable` names the hypotheses for which an
-    experiment has too few seeds, whatever its runs show.
+    experiment has too few seeds, whatever its runs show; `undecidable_primary` says so of its primary question.
     """
     counts = Counter(states.values())
     total = cost.of(list(planned.runs))
@@ -121,6 +121,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str,
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
                 "undecidable": hypotheses.undecidable(experiment),
+                "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "groups": {group: _group(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
@@ -171,8 +172,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     if walls:
         columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
     tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
-    warning = hypotheses.warning(experiment)
-    if warning:
+    for warning in hypotheses.warnings(experiment):
         print(warning)
 
 

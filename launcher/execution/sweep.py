@@ -1,4 +1,4 @@
-"""Reconciliation: freeze the plan, run what is missing, report. Repeating the command changes nothing."""
+"""One launch: freeze the plan, run what is missing, report. If nothing is missing, repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
 
 
 def _check_writable(multirun: Path) -> None:
-    why = "is not writable for you"
+    why = "is not writable"
     try:
         multirun.mkdir(parents=True, exist_ok=True)
         if os.access(multirun, os.W_OK | os.X_OK):
@@ -119,7 +119,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         return catalog.title(entry.model_dump()), int(run.config["trainer"]["steps"])
 
     try:
-        for warning in filter(None, map(hypotheses.warning, plan.experiments)):
+        for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
         freeze.freeze(plan)
         with progress.display(len(run_ids)) as display, interruptible(display.say) as interruption:

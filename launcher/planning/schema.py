@@ -121,7 +121,7 @@ def _unfit(path: str, value: Any, schema: Mapping[str, Any]) -> Breach:
 def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
     """The breach of a value in the place of a mapping."""
     below = ", ".join(f"{path}.{key}" for key in default if key not in _ABOUT)
-    return Breach(path, value, "a value where a mapping stands", f"set one of {below}")
+    return Breach(path, value, "must be a mapping", f"set one of {below}")
 
 
 def missing_file(path: str, value: Any) -> Path | None:
@@ -149,10 +149,10 @@ def report(problems: Diagnostics, where: str, breach: Breach | BadDifference, ke
 def unread(
     differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: Mapping[str, str], at: str = ""
 ) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that the trainer does not read, and that would have no effect, or cannot use.
+    """Every difference to verl's tree that has no effect, because the trainer does not read it, or that it cannot use.
 
-    read: the keys that it reads, a mapping's with all below it, each with a JSON-Schema fragment; elsewhere: what to
-    set instead of some others.
+    read: the keys that it reads, each with a JSON-Schema fragment; a mapping includes all keys below it. elsewhere: for
+    some other keys, what to set instead.
     """
     for key, value in differences.items():
         path = f"{at}{key}"
@@ -167,5 +167,5 @@ def unread(
                 yield BadDifference(breach.key, value, breach.rule, breach.fix)
         else:
             instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
-            rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"
+            rule = "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads)"
             yield BadDifference(f"verl.{path}", value, rule, instead)

@@ -91,11 +91,12 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["experiment=bnto_main", "analysis.hypotheses.H9=null"],
-            "conf/experiment/bnto_main.yaml: analysis.hypotheses.H9: null drops what another file declares, and none ",
+            "conf/experiment/bnto_main.yaml: analysis.hypotheses.H9: null removes an entry of another file, but ",
         ),
         (
             ["experiment=bnto_main", "hypothesis=bnto,bnto_gate"],
-            "command line: hypothesis = bnto,bnto_gate: hypotheses hold for the whole sweep. Fix: write "
+            "command line: hypothesis = bnto,bnto_gate: hypotheses belong to a whole experiment and cannot be "
+            "swept. Fix: write "
             "hypothesis=[bnto,bnto_gate]",
         ),
         (["experiment=bnto_main", "+hypothesis=bntoo"], "there is no conf/hypothesis/bntoo.yaml; available: bnto, "),
@@ -106,8 +107,8 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["method=ptrw", "analysis.figures=[{pareto:[actor/lr,actor/grad_norm]}]"],
-            "command line: analysis.figures[0].directions: needs directions, such as [higher, lower]: which way is "
-            "better is not known of actor/lr. Fix: add directions",
+            "command line: analysis.figures[0].directions: needs directions, such as [higher, lower]: it is not "
+            "known which direction of actor/lr is better. Fix: add directions",
         ),
         (
             ["method=ptrw", "analysis.primary.summary=time_to"],
@@ -128,28 +129,37 @@ def test_hypotheses_that_do_not_fit_are_refused_before_anything_runs(arguments, 
 def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
     arguments = ("experiment=bnto_main", "scale=tiny", "hypothesis=bnto_gate")
     (five,) = make(*arguments, "experiment.seeds=[0,1,2,3,4]").experiments
-    assert hypotheses.warning(five) == (
+    assert hypotheses.warnings(five) == [
+        "bnto_main: 5 seeds cannot decide the primary question (auc of analysis/reward_sum_mean): 6 are needed, or "
+        "analysis.test=paired_t analysis.family=holm, which assumes normal differences. The smallest p that 5 seeds "
+        "can give, adjusted for 3 comparisons, is 0.0625; alpha = 0.05",
         "bnto_main: 5 seeds cannot decide C3_entropy, C3_wH: 6 are needed, or analysis.test=paired_t "
-        "analysis.family=holm, which assumes normal differences"
-    )
+        "analysis.family=holm, which assumes normal differences",
+    ]
     (timed,) = make("experiment=bnto_main", "scale=tiny", "experiment.seeds=[0,1,2,3,4]").experiments
-    said = hypotheses.warning(timed)
-    assert said is not None and said.endswith("assumes normal differences; H2_time would then need 8")
+    assert hypotheses.warnings(timed)[1].endswith("assumes normal differences; H2_time would then need 8")
     (six,) = make(*arguments, "experiment.seeds=[0,1,2,3,4,5]").experiments
-    assert hypotheses.warning(six) is None and hypotheses.undecidable(six) == []
+    assert hypotheses.warnings(six) == [] == hypotheses.undecidable(six) and not hypotheses.undecidable_primary(six)
     one = [*arguments, "seed=0", "analysis.test=paired_t", "analysis.family=holm"]
     assert main(["plan", *one]) == 0
-    assert "bnto_main: 1 seed cannot decide C3_entropy, C3_wH: 2 are needed\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "bnto_main: 1 seed cannot decide the primary question (auc of analysis/reward_sum_mean): 2 are needed\n" in (
+        printed
+    )
+    assert "bnto_main: 1 seed cannot decide C3_entropy, C3_wH: 2 are needed\n" in printed
     assert main(["plan", *one, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["experiments"]["bnto_main"]["undecidable"]
-    assert said == [{"id": name, "seeds": 1, "needed": 2} for name in ("C3_entropy", "C3_wH")]
+    planned = json.loads(capsys.readouterr().out)["experiments"]["bnto_main"]
+    assert planned["undecidable"] == [{"id": name, "seeds": 1, "needed": 2} for name in ("C3_entropy", "C3_wH")]
+    assert planned["undecidable_primary"] == {
+        "groups": ["C1", "C2", "C3"], "seeds": 1, "needed": 2, "smallest_p": None, "comparisons": 3
+    }  # fmt: skip
 
 
 def test_files_that_do_not_go_together_are_refused(conf):
     write(conf, "mine", {"H1": RANGE, "M": RANGE})
     (line,) = refused("experiment=bnto_main", "+hypothesis=mine", conf=conf)
     assert line == (
-        "conf/hypothesis/mine.yaml: analysis.hypotheses.H1: conf/hypothesis/bnto.yaml declares H1 too. Fix: rename one"
+        "conf/hypothesis/mine.yaml: analysis.hypotheses.H1: conf/hypothesis/bnto.yaml also declares H1. Fix: rename one"
     )
     write(conf, "mine", {"M": RANGE}, header="")
     (line,) = refused("experiment=bnto_main", "+hypothesis=mine", conf=conf)

@@ -39,7 +39,7 @@ def _read(path: str, of_hub: str, split: str | None) -> list[Row]:
     for line, row in enumerate(table, 1):
         answer = _last_number(row["answer"])
         if answer is None:
-            raise ValueError(f"{path}: row {line} has no number in its answer {row['answer']!r}")
+            raise ValueError(f"{path}: the answer of row {line} has no number: {row['answer']!r}")
         rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, split))
     return rows
 

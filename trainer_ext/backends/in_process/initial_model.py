@@ -65,8 +65,8 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
 
     if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions rotate pairs of a head's dimensions
         raise ValueError(
-            f"model.heads={shape['heads']}: model.hidden_size={shape['hidden_size']} is no even number for each head; "
-            "make it a multiple of twice the heads"
+            f"model.heads={shape['heads']}: model.hidden_size={shape['hidden_size']} does not give each head an even "
+            "number; make it a multiple of 2 x model.heads"
         )
 
     def build(folder: Path) -> None:
@@ -94,9 +94,9 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
-    tokenizer = character_tokenizer()
-    config = LlamaConfig(
+def shaped(shape: Mapping[str, int], tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    """The configuration of an embedded model with this shape and vocabulary."""
+    return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=shape["hidden_size"],
         intermediate_size=shape["intermediate_size"],
@@ -110,9 +110,13 @@ def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+
+
+def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
+    tokenizer = character_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = LlamaForCausalLM(config)
+        module = LlamaForCausalLM(shaped(shape, tokenizer))
     module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

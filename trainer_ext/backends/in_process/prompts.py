@@ -1,4 +1,4 @@
-"""A task's prompts in the order of a run, and generators that depend on their purpose alone."""
+"""A task's prompts in the order of a run, and generators of what a whole step or epoch draws."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class Prompts:
                 f"prompts, raise trainer.split.{split}, or set trainer.eval_every=0"
             )
         if not rows:
-            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={self._max_length} tokens")
+            raise ValueError(
+                f"{path}: no prompt has at most data.max_prompt_length={self._max_length} tokens; increase it"
+            )
         return rows
 
     def of_step(self, step: int, size: int) -> list[Prompt]:
@@ -74,7 +76,7 @@ class Prompts:
         return self._rows[self._orders[epoch][position]]
 
 
-def seeded(seed: int, purpose: str, number: int, device: str = "cpu") -> torch.Generator:
+def seeded(seed: int, purpose: str, number: int) -> torch.Generator:
     """A generator that depends on its arguments alone, so that a resumed run draws the same numbers."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

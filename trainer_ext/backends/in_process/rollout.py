@@ -13,10 +13,11 @@ from torch import Tensor
 
 from trainer_ext import registry, tasks
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts, seeded
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts
 from trainer_ext.backends.in_process.sampler import Samples, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
 from trainer_ext.evaluation import Answer
+from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_every
 
 _ROWS = 512  # responses of an evaluation drawn at a time
@@ -65,13 +66,13 @@ class Rollout:
         # a run that trains nothing also measures plain sampling, for the speed-up
         compared = drafting is not None and self._method["loss"] == "none"
         plain_token = self._plain_seconds(step, request) if compared else None
-        generator = seeded(self._seed, "sample", step, self._device)
+        keys = self._keys("sample", step, request)
         began = time.perf_counter()
         if drafting is None:
-            samples, speculation = sample(self.models, request, generator, proposal), None
+            samples, speculation = sample(self.models, request, keys, proposal), None
         else:
             models = self._modules["policy"], self._modules["target"]
-            samples, speculation = sample_speculatively(*models, request, generator, proposal, drafting)
+            samples, speculation = sample_speculatively(*models, request, keys, proposal, drafting)
         seconds = time.perf_counter() - began
         metrics = {"cost/sample_seconds": seconds, **(speculation.metrics if speculation else {})}
         trained, positions = samples.batch, {}
@@ -89,8 +90,7 @@ class Rollout:
     def _plain_seconds(self, step: int, request: Request) -> float:
         """Seconds per token of sampling without drafts."""
         began = time.perf_counter()
-        generator = seeded(self._seed, "plain", step, self._device)
-        samples = sample(self.models, request, generator, self._proposal())
+        samples = sample(self.models, request, self._keys("plain", step, request), self._proposal())
         return (time.perf_counter() - began) / int(samples.batch.mask.sum())
 
     def prepare_evaluations(self, count: int) -> None:
@@ -104,13 +104,13 @@ class Rollout:
         With the same policy the same answers every time; nothing that the training draws depends on them.
         """
         asked = self._asked
-        generator = seeded(self._seed, "evaluate", step, self._device)
         n, answers = 1 + drawn, []
         width = max(1, _ROWS // n)
         for first in range(0, len(asked), width):
             part = asked[first : first + width]
             rows = [row for _, row in part]
-            samples = sample([self._modules["policy"]], self._request(rows, n), generator, greedy_every(n))
+            keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
+            samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
             responses = zip(self._texts(samples), self._rewards(rows, samples).tolist(), strict=True)
             for number, (response, reward) in enumerate(responses):
                 (split, row), index = part[number // n], number % n
@@ -126,9 +126,10 @@ class Rollout:
         module, tokenizer = tasks.get(self._task), self._tokenizer
         if not hasattr(module, "preference"):
             raise ValueError(f"method.dpo_pairs=data: task {self._task} has no pairs; set method.dpo_pairs=group")
-        generator = random.Random(f"{self._seed}/pairs/{step}")
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
-        texts = [text for row in rows for text in module.preference(row.ground_truth, generator)]
+        generators = [random.Random(key) for key in draws.keys(self._seed, "pairs", step, range(len(rows)))]
+        pairs = [module.preference(row.ground_truth, own) for row, own in zip(rows, generators, strict=True)]
+        texts = [text for pair in pairs for text in pair]
         answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
         width = int(self._verl.data.max_response_length)
         prompts, prompt_mask = pad([row.tokens for row in rows for _ in range(2)], tokenizer.pad_token_id, left=True)
@@ -157,6 +158,9 @@ class Rollout:
     def _request(self, rows: list[Prompt], n: int) -> Request:
         return Request.of([row.tokens for row in rows], n, self._tokenizer, self._verl, self._device)
 
+    def _keys(self, purpose: str, step: int, request: Request) -> list[int]:
+        return draws.keys(self._seed, purpose, step, range(len(request.prompts) * request.n))
+
     def _texts(self, samples: Samples) -> list[str]:
         """The text of each response."""
         return list(self._tokenizer.batch_decode(samples.batch.responses.tolist(), skip_special_tokens=True))
@@ -175,5 +179,5 @@ class Rollout:
         target, _ = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
         ratio = ((target - samples.log_probs) * samples.batch.mask).double().sum(dim=1).reshape(-1, int(rollout.n))
         chance = (ratio - ratio.amax(dim=1, keepdim=True)).exp().flatten()
-        generator = seeded(self._seed, "accept", step, self._device)
-        return torch.rand(len(chance), generator=generator, dtype=torch.float64, device=chance.device) <= chance
+        uniform = draws.uniforms(draws.keys(self._seed, "accept", step, range(len(chance))), 1)[:, 0]
+        return uniform.to(chance.device) <= chance

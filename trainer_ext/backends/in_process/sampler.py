@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
 from trainer_ext.backends.in_process.batch import Batch, Request
+from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import Proposal, from_policy
 
 
@@ -91,10 +92,8 @@ def load_module(path: str, config: HFModelConfig | None = None, weights: dict[st
 
 
 @torch.no_grad()
-def sample(
-    modules: Sequence[Any], request: Request, generator: torch.Generator, proposal: Proposal = from_policy
-) -> Samples:
-    """The responses that a request asks for, rows of one prompt adjacent.
+def sample(modules: Sequence[Any], request: Request, keys: Sequence[int], proposal: Proposal = from_policy) -> Samples:
+    """The responses that a request asks for, rows of one prompt adjacent; each row is drawn with its own key.
 
     modules: the policy first, then the others that `proposal` takes. `proposal` turns the log-probabilities of the next
     token into those to draw from. Log-probabilities and entropies are at the request's temperature.
@@ -108,10 +107,11 @@ def sample(
     log_probs = torch.zeros(rows, length, device=prompts.device)
     behaviour, entropy, collision = (torch.zeros_like(log_probs) for _ in range(3))
     alive = torch.ones(rows, dtype=torch.bool, device=prompts.device)
+    uniform = draws.uniforms(keys, length).to(prompts.device)
     for t in range(length):
         log_p = [log_probabilities(stream.logits, request.temperature) for stream in streams]
         logp, log_q = log_p[0], proposal(log_p, alive)
-        token = torch.multinomial(log_q.exp(), 1, generator=generator)
+        token = draws.choose(log_q.double().exp(), uniform[:, t])[:, None]
         p = logp.exp()
         responses[:, t] = torch.where(alive, token[:, 0], pad_id)
         mask[:, t] = alive

@@ -25,6 +25,7 @@ from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.batch import Request
 from trainer_ext.backends.in_process.prompts import Prompts
 from trainer_ext.backends.in_process.sampler import load_module, sample
+from trainer_ext.sampling import draws
 
 _BATCH = 128  # examples of an update
 _ROWS = 512  # responses drawn at a time
@@ -126,10 +127,10 @@ def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
 
 
 def _identity(model: str, cache: Path) -> list[Any]:
-    """What tells a starting model from others.
+    """What distinguishes a starting model from others.
 
-    Of an embedded one the name of its folder, which depends on its content; of another folder the path, size and time
-    of each file; of a model on a hub its name.
+    For an embedded one, this is the name of its folder, which depends on its content; for another folder, the path,
+    size and time of each file; for a model on a hub, its name.
     """
     folder = Path(model)
     if folder.parent == cache / "models":
@@ -150,11 +151,12 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
     data = tasks.prepare(task, start.config["trainer"]["split"], start.cache)
     prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed=0)
     rows = prompts.of_step(1, count)
-    generator, width = torch.Generator(module.device).manual_seed(0), max(1, _ROWS // n)
+    width = max(1, _ROWS // n)
     responses: list[list[int]] = []
     for first in range(0, len(rows), width):
         part = [row.tokens for row in rows[first : first + width]]
-        batch = sample([module], Request.of(part, n, tokenizer, verl, module.device), generator).batch
+        keys = draws.keys(0, "target", 1, range(first * n, (first + len(part)) * n))
+        batch = sample([module], Request.of(part, n, tokenizer, verl, module.device), keys).batch
         responses += [row[keep].tolist() for row, keep in zip(batch.responses, batch.mask, strict=True)]
     score = tasks.get(task["name"]).compute_score
     texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
