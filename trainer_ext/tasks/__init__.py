@@ -23,22 +23,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from trainer_ext.artifacts import build_once
 from trainer_ext.registry import Part
 
 #: Decorator of a task's function `rows`; the module that it stands in is the task.
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
+#: The functions that a task may have, and that some methods and models require.
+OPTIONAL = ("demonstration", "preference")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt (a user's message) and what its answer is checked against."""
+    """One prompt (a user's message), what its answer is checked against, and an answer to learn from if it has one."""
 
     prompt: str
     ground_truth: str
+    worked_answer: str = ""
 
 
 def get(name: str) -> ModuleType:
@@ -46,6 +46,11 @@ def get(name: str) -> ModuleType:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return sys.modules[task.get(name).function.__module__]
+
+
+def names() -> list[str]:
+    """The tasks that are known."""
+    return list(task)
 
 
 def source(name: str) -> Path:
@@ -66,6 +71,9 @@ def prepare(section: Mapping[str, Any], cache: Path) -> Path:
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
     def build(folder: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         table = pa.Table.from_pylist(
             [
                 {

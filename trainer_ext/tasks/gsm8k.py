@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainer_ext.tasks import Row, task
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+_CALCULATION = re.compile(r"<<[^>]*>>")  # the data's annotations for a calculator: 48/2 = <<48/2=24>>24
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 
 
 @task("gsm8k")
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """The training split of `task.train_path`: a hub name, or a local .jsonl or .parquet with question and answer."""
-    import datasets
-
-    local = files(task)
-    if local:
-        kind = "json" if local[0].suffix == ".jsonl" else "parquet"
-        table = datasets.load_dataset(kind, data_files=str(local[0]), split="train")
-    else:
-        table = datasets.load_dataset(task["train_path"], "main", split="train")
     rows = []
-    for line, row in enumerate(table, 1):
+    for line, row in enumerate(_table(task), 1):
         answer = _last_number(row["answer"])
         if answer is None:
             raise ValueError(f"{task['train_path']}: row {line} has no number in its answer {row['answer']!r}")
-        rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer))
+        rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, _CALCULATION.sub("", row["answer"])))
     return rows
+
+
+def _table(task: Mapping[str, Any]) -> Iterable[Mapping[str, str]]:
+    local = files(task)
+    if not local:
+        import datasets
+
+        return iter(datasets.load_dataset(task["train_path"], "main", split="train"))
+    if local[0].suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return list(pq.read_table(local[0], columns=["question", "answer"]).to_pylist())
+    with local[0].open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
+    """The data's worked answer, or with probability `random_fraction` a number instead."""
+    if generator.random() < random_fraction:
+        return f"#### {generator.randrange(1000)}"
+    return row.worked_answer
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +27,11 @@ class Prompts:
         encoded: dict[str, list[int]] = {}
         self._rows: list[Prompt] = []
         for row in table:
-            messages = row["prompt"]
-            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            text = "\n".join(message["content"] for message in row["prompt"])
             if text not in encoded:
-                encoded[text] = tokenizer.encode(text, add_special_tokens=False)
+                encoded[text] = tokens_of(tokenizer, row["prompt"])
             if len(encoded[text]) <= max_length:  # like verl's filter_overlong_prompts
-                content = "\n".join(message["content"] for message in messages)
-                self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], content))
+                self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], text))
         if not self._rows:
             raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
         self._seed = seed
@@ -52,6 +51,15 @@ class Prompts:
             generator = seeded(self._seed, "order", epoch)
             self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
         return self._rows[self._orders[epoch][position]]
+
+
+def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """The tokens of a prompt: by the tokenizer's chat template; without one (a base model), of the plain text."""
+    if tokenizer.chat_template is None:
+        text = "\n".join(message["content"] for message in messages) + "\n"
+        return list(tokenizer.encode(text))  # with the token that begins a text, where the model has one
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def seeded(seed: int, purpose: str, number: int, device: str = "cpu") -> torch.Generator:

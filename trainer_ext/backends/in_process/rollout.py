@@ -52,6 +52,7 @@ class Rollout:
         self._method, self._verl, self._modules = method, verl, modules
         self._task, self._score = task, tasks.get(task).compute_score
         self._tokenizer, self._prompts, self._seed, self._device = tokenizer, prompts, seed, device
+        self._most = int(verl.actor_rollout_ref.rollout.max_num_seqs)
 
     def draw(self, step: int) -> Drawn:
         """The responses of a step; with the same models, the same responses every time."""
@@ -64,7 +65,7 @@ class Rollout:
         generator = seeded(self._seed, "sample", step, self._device)
         began = time.perf_counter()
         if drafting is None:
-            samples, speculation = sample(self.models, request, generator, proposal), None
+            samples, speculation = sample(self.models, request, generator, proposal, self._most), None
         else:
             models = self._modules["policy"], self._modules["target"]
             samples, speculation = sample_speculatively(*models, request, generator, proposal, drafting)
@@ -86,14 +87,14 @@ class Rollout:
         """Seconds per token of sampling without drafts."""
         began = time.perf_counter()
         generator = seeded(self._seed, "plain", step, self._device)
-        samples = sample(self.models, request, generator, self._proposal())
+        samples = sample(self.models, request, generator, self._proposal(), self._most)
         return (time.perf_counter() - began) / int(samples.batch.mask.sum())
 
     def evaluate(self, step: int, count: int) -> tuple[float, list[Answer]]:
         """The policy's own responses to the task's first `count` prompts, one each; their mean reward first."""
         rows = self._prompts.first(count)
         generator = seeded(self._seed, "evaluate", step, self._device)
-        samples = sample([self._modules["policy"]], self._request(rows, 1), generator)
+        samples = sample([self._modules["policy"]], self._request(rows, 1), generator, most=self._most)
         rewards = self._rewards(rows, samples)
         answers = [
             Answer(row.text, response, reward, row.ground_truth)
