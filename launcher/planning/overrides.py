@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from analysis.spec.validation import closest
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics
-from launcher.planning import method_parts
+from launcher.planning import method_parts, suggestions
 from launcher.text import one_line
 
 COMMAND_LINE = "command line"
@@ -28,7 +28,7 @@ WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
 class Arguments:
     """What the command line asks for; every list and mapping in the order given.
 
-    more_hypotheses: files that `+hypothesis=NAME` puts beside those of the experiment.
+    more_hypotheses: files that `+hypothesis=NAME` puts beside those of the experiment; hydras: Hydra's own overrides.
     """
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
@@ -39,6 +39,7 @@ class Arguments:
     values: dict[str, Any] = field(default_factory=dict)
     choice_factors: dict[str, list[str]] = field(default_factory=dict)
     value_factors: dict[str, list[Any]] = field(default_factory=dict)
+    hydras: list[str] = field(default_factory=list)
 
     @property
     def keys(self) -> set[str]:
@@ -68,11 +69,12 @@ def is_hydras(word: str) -> bool:
 
 
 def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
-    """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are skipped.
+    """Read all arguments; what cannot be read is added to `problems`. Of Hydra's own (`hydra.*`) only their grammar.
 
     Of two that set one key the last counts, be it a value or a sweep. `+hypothesis=NAME` adds to the others.
     """
     overrides: dict[str, Override] = {}
+    hydras: list[str] = []
     for argument in arguments:
         if not is_override(argument):
             close = closest(argument, composer.options("experiment"), "experiment=", "write key=value")
@@ -86,13 +88,14 @@ def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -
             continue
         key = override.key_or_group
         if is_hydras(key):
+            hydras.append(argument)
             continue
         if override.is_delete() or override.package is not None:
             rule = "a plan's keys can be set, not deleted or moved to another package"
             problems.add(COMMAND_LINE, argument, None, rule, "write key=value")
             continue
         overrides[argument if key == HYPOTHESIS and override.is_add() else key] = override
-    parsed = Arguments()
+    parsed = Arguments(hydras=hydras)
     for override in overrides.values():
         _add(composer, parsed, override.key_or_group, override, problems)
     return parsed
@@ -198,6 +201,9 @@ def choice_levels(
 def unknown_option(composer: Composer, where: str, key: str, group: str, name: str, problems: Diagnostics) -> None:
     """Add the problem of a choice that a group does not offer."""
     options = composer.options(group)
-    rule = f"there is no conf/{group}/{name}.yaml; available: {', '.join(options)}"
-    fix = closest(name, options, otherwise="use one of these, or add the file")
+    rule = f"there is no conf/{group}/{name.removesuffix('.yaml')}.yaml; available: {', '.join(options)}"
+    meant = suggestions.option(group, name, options)
+    fix = f"use {meant}" if meant else closest(name, options, otherwise="use one of these, or add the file")
+    if meant and name.endswith(".yaml"):
+        rule = f"a file is chosen by its name, without folder and ending; available: {', '.join(options)}"
     problems.add(where, key, name, rule, fix.replace("write ", "use ", 1))
