@@ -24,10 +24,11 @@ import torch
 from trainer_ext import tasks
 from trainer_ext.backends.in_process import initial_model, platform, target_model
 from trainer_ext.backends.in_process.batch import Request, pad
-from trainer_ext.backends.in_process.prompts import Prompts, seeded
+from trainer_ext.backends.in_process.prompts import Prompts
 from trainer_ext.backends.in_process.sampler import Stream, load_module, sample
 from trainer_ext.backends.in_process.speculative import Drafting, Speculation, adaptive, constant, sample_speculatively
 from trainer_ext.registry import alpha
+from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric
 
 ROWS = {1: 60, 4: 40, 32: 12, 256: 4}  # rounds at each number of rows
@@ -81,7 +82,8 @@ def compare(policy: Any, target: Any, requests: Callable[[int], Request], rounds
     drafted: dict[str, list[Speculation]] = {name: [] for name in WAYS}
     for turn in range(rounds + 1):
         for name, drafting in WAYS.items():
-            shared = (requests(turn), seeded(0, name, turn), newton())
+            request = requests(turn)
+            shared = (request, draws.keys(0, name, turn, range(len(request.prompts) * request.n)), newton())
             began = time.perf_counter()
             if drafting is None:
                 samples = sample([policy, target], *shared)

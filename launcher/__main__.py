@@ -18,7 +18,7 @@ from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAG
 from launcher.secrets import mask
 from launcher.text import nearest, shown
 
-COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "reproduce", "sync", "gc", "completion")
+COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "export", "reproduce", "sync", "gc", "completion")
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 

@@ -88,7 +88,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 **metrics,
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
-                "cost/device_seconds": wall(),  # one process, one device
+                "cost/device_seconds": wall() * trainer.devices,
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )

@@ -114,6 +114,7 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
         (["logs", "study", "--follow"], ["give a run's id"]),
         (["logs", "aa11", "-n", "-1"], ["-n = -1: a number of lines, 0 or more"]),
         (["retry", "study", "aa99"], ["no such planned experiment or run"]),
+        (["export", "aa11", "model"], ["run aa11 (done): it has no checkpoint", "`gc --keep none` deletes"]),
     ],
 )
 def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, said):

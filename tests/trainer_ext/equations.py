@@ -164,14 +164,14 @@ def region_report(choice: str, seen: list[float], advantages: list[float]) -> di
         }
     if choice == "clip":
         return {
-            "actor/clipfrac_upper": mean([float(a > 0 and r > 1.2) for r, a in pairs]),
-            "actor/clipfrac_lower": mean([float(a < 0 and (r < 0.8 or r > 3)) for r, a in pairs]),
+            "actor/clipfrac_upper": mean([float(a > 1e-8 and r > 1.2) for r, a in pairs]),
+            "actor/clipfrac_lower": mean([float(a < -1e-8 and (r < 0.8 or r > 3)) for r, a in pairs]),
         }
     return {
-        "actor/clipfrac_upper": mean([float(a > 0 and r > 1.3) for r, a in pairs]),
-        "actor/clipfrac_lower": mean([float(a < 0 and r < 0.9) for r, a in pairs]),
-        "asymmetric/pos_advantage_ratio": mean([float(a > 0) for a in advantages]),
-        "asymmetric/neg_advantage_ratio": mean([float(a < 0) for a in advantages]),
+        "actor/clipfrac_upper": mean([float(a > 1e-8 and r > 1.3) for r, a in pairs]),
+        "actor/clipfrac_lower": mean([float(a < -1e-8 and r < 0.9) for r, a in pairs]),
+        "asymmetric/pos_advantage_ratio": mean([float(a > 1e-8) for a in advantages]),
+        "asymmetric/neg_advantage_ratio": mean([float(a < -1e-8) for a in advantages]),
     }
 
 

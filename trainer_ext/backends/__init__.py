@@ -25,8 +25,8 @@ class Answer:
 class Backend(Protocol):
     """One run's training. A step's result depends on the configuration and the step's number alone.
 
-    samples, tokens: drawn so far, restored by `load`; parameters: of the policy; peak_memory_bytes: held so far;
-    answers: of the newest step's evaluation, to the same prompts every time, or none.
+    samples, tokens: drawn so far, restored by `load`; parameters: of the policy; devices: in use, a CPU counts as one;
+    peak_memory_bytes: held so far; answers: of the newest step's evaluation, to the same prompts every time, or none.
     """
 
     @property
@@ -35,6 +35,8 @@ class Backend(Protocol):
     def tokens(self) -> int: ...
     @property
     def parameters(self) -> int: ...
+    @property
+    def devices(self) -> int: ...
     @property
     def peak_memory_bytes(self) -> int: ...
     @property
@@ -66,12 +68,33 @@ def create(config: Mapping[str, Any], cache: Path) -> Backend:
 
     cache: a folder for models and data that runs share. ValueError names a key whose value cannot work.
     """
+    backend: Backend = _module(config).create(_plain(config), cache)
+    return backend
+
+
+def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
+    """Write the policy of a checkpoint into the empty `folder`, as a model and tokenizer that transformers loads.
+
+    The function `export` of the backend's folder does it; `config` as in `create`. dtype: of the written weights, a
+    name of torch's. ValueError: the backend cannot export, or the checkpoint is of another model.
+    """
+    module = _module(config)
+    if not hasattr(module, "export"):
+        raise ValueError(f"trainer.backend={config['trainer']['backend']} has no export")
+    module.export(_plain(config), checkpoint, folder, dtype)
+
+
+def _module(config: Mapping[str, Any]) -> Any:
     name = config["trainer"]["backend"]
     if name not in names():
         raise ValueError(f"trainer.backend={name!r} is unknown; there are {', '.join(names())}")
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections as plain values, except verl's tree."""
     sections = {key: value for key, value in config.items() if key != "verl"}
     plain = {
         key: OmegaConf.to_container(v, resolve=True) if isinstance(v, DictConfig) else v for key, v in sections.items()
     }
-    backend: Backend = importlib.import_module(f"{__name__}.{name}").create({**plain, "verl": config["verl"]}, cache)
-    return backend
+    return {**plain, "verl": config["verl"]}

@@ -80,8 +80,9 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Any]]:
     """The surrogate of the configured parts under verl's signature; tensors are (micro-batch, T).
 
-    Metrics are shares of the mini-batch, so that their sum over its micro-batches is the mini-batch's value; `finish`
-    completes them.
+    Metrics are shares of the mini-batch, so that their sum over its micro-batches and ranks is the mini-batch's value;
+    `finish` completes them. They are right under `losses.policy`, which declares them as sums; verl's own ppo_loss
+    takes their mean over micro-batches and over ranks.
     """
     method = config.policy_loss.method
     region = registry.trust_region.of(method)

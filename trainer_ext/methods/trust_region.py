@@ -11,18 +11,20 @@ from torch import Tensor
 
 from trainer_ext.registry import trust_region
 
+#: Smaller advantages have the sign of a rounding error: of groups whose rewards agree, with a control term added.
+_ZERO = 1e-8
 #: Values whose means over the tokens are reported, (B, T), by the name of the metric.
 Values = dict[str, Tensor]
 
 
 def _clip_metrics(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float, dual_clip: float) -> Values:
-    upper = (advantages > 0) & (ratio > 1 + clip_high)
-    lower = (advantages < 0) & ((ratio < 1 - clip_low) | (ratio > dual_clip))
+    upper = (advantages > _ZERO) & (ratio > 1 + clip_high)
+    lower = (advantages < -_ZERO) & ((ratio < 1 - clip_low) | (ratio > dual_clip))
     return {"actor/clipfrac_upper": upper.float(), "actor/clipfrac_lower": lower.float()}
 
 
 def _asymmetric_metrics(ratio: Tensor, advantages: Tensor, clip_ratio_pos: float, clip_ratio_neg: float) -> Values:
-    positive, negative = advantages > 0, advantages < 0
+    positive, negative = advantages > _ZERO, advantages < -_ZERO
     return {
         "actor/clipfrac_upper": (positive & (ratio > 1 + clip_ratio_pos)).float(),
         "actor/clipfrac_lower": (negative & (ratio < 1 - clip_ratio_neg)).float(),

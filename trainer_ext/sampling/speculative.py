@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainer_ext.sampling import draws
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -34,11 +36,12 @@ def residual(log_p: Tensor, log_q: Tensor) -> Tensor:
     return torch.where(total > 0, left / torch.where(total > 0, total, 1.0), log_q.exp())
 
 
-def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, generator: torch.Generator | None = None) -> Verified:
+def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, uniform: Tensor) -> Verified:
     """Keep or correct k draft tokens of each of B rows.
 
     draft: (B, k) int64, drawn from p; log_p: (B, k, V), the draft's log-probabilities; log_q: (B, k + 1, V), those of q
-    at the same positions and the one after. The output, draft[:accepted] and then next_token, is distributed as q's.
+    at the same positions and the one after; uniform: (B, k + 1, 2), random numbers in [0, 1) of each position: to keep
+    its draft, to draw another token there. The output, draft[:accepted] and then next_token, is distributed as q's.
 
     ValueError: shapes that do not fit, a token outside the vocabulary or that log_p excludes, NaN, with its row.
     """
@@ -53,15 +56,14 @@ def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, generator: torch.Generat
     drawn = log_p.gather(-1, index)[..., 0]
     _refuse(drawn == -math.inf, "draft: row {} holds a token that log_p excludes: draw it from p")
     chance = log_q[:, :k].gather(-1, index)[..., 0] - drawn
-    uniform = torch.rand(rows, k, generator=generator, device=draft.device, dtype=torch.float64)
-    kept = uniform.log() < chance
+    kept = uniform[:, :k, 0].double().log() < chance
     accepted = kept.long().cumprod(dim=1).sum(dim=1)
     row = torch.arange(rows, device=draft.device)
     after = log_q[row, accepted]
     # after the last position nothing was drafted: p = 0 there, whose residual is q
     nothing = torch.full_like(log_q[:, :1], -math.inf)
     before = torch.cat([log_p, nothing], dim=1)[row, accepted]
-    return Verified(accepted, torch.multinomial(residual(before, after), 1, generator=generator)[:, 0])
+    return Verified(accepted, draws.choose(residual(before, after), uniform[row, accepted, 1]))
 
 
 def _refuse(bad: Tensor, words: str) -> None:

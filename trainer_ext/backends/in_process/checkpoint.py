@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,7 @@ def save(folder: Path, model: Trained, state: dict[str, Any]) -> None:
 
 def load(folder: Path, model: Trained) -> dict[str, Any]:
     """Restore what `save` wrote into a model of the same shape; returns the state."""
-    weights, target = load_file(folder / "weights.safetensors"), model.weights()
-    if weights.keys() != target.keys():
-        raise ValueError(f"{folder}: the checkpoint's parameters are not those of the model")
-    with torch.no_grad():
-        for name, tensor in target.items():
-            tensor.copy_(weights[name])
+    load_weights(folder, model.weights())
     optimizer, parameters = model.engine.optimizer, dict(model.engine.module.named_parameters())
     for path, tensor in load_file(folder / "optimizer.safetensors").items():
         name, key = path.rsplit("/", 1)
@@ -47,6 +43,16 @@ def load(folder: Path, model: Trained) -> dict[str, Any]:
     for group, rate in zip(optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         group["lr"] = rate
     return state
+
+
+def load_weights(folder: Path, target: Mapping[str, Tensor]) -> None:
+    """Copy the weights of a checkpoint into a model's parameters, by name. ValueError: they are of another model."""
+    weights = load_file(folder / "weights.safetensors")
+    if weights.keys() != target.keys():
+        raise ValueError(f"{folder}: the checkpoint's parameters are not those of the model")
+    with torch.no_grad():
+        for name, tensor in target.items():
+            tensor.copy_(weights[name])
 
 
 def _like(tensor: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +36,15 @@ from trainer_ext.methods.losses import Loss  # noqa: E402
 get_hf_auto_model_class(LlamaConfig(architectures=["LlamaForCausalLM"]))
 
 
+def _padded(kind: str) -> str:
+    """The name of our engine of verl's kind `kind`: under verl's own name it would replace verl's engine everywhere."""
+    return f"rlsweep_padded_{kind}"
+
+
+def _register(kind: str) -> Callable[[type], type]:
+    return EngineRegistry.register(_padded(kind), ["fsdp2"], device=["cpu", "cuda"])
+
+
 class _OnPaddedBatches(FSDPEngineWithLMHead):
     """verl's FSDP2 engine on padded batches, for sequences so short that packing costs more than it saves."""
 
@@ -42,14 +52,17 @@ class _OnPaddedBatches(FSDPEngineWithLMHead):
         return {name: micro_batch[name] for name in ("input_ids", "attention_mask", "position_ids")}, {}
 
 
-@EngineRegistry.register("language_model", ["fsdp2"], device="cpu")
-@EngineRegistry.register("language_model", ["fsdp2"], device="cuda", vendor="nvidia")
+@_register("language_model")
 class PaddedEngine(_OnPaddedBatches):
     """The policy's engine: `log_probs` and `entropy` of the responses, (B, T) as the losses want them.
 
     The head is applied to the response's positions alone. It also measures how much the gradients of
     the micro-batches differ (`take_grad_variance`).
     """
+
+    def _build_module(self) -> Any:
+        self.model_config.model_type = "language_model"  # verl's method reads it to choose a class of transformers
+        return super()._build_module()
 
     def initialize(self) -> None:
         super().initialize()
@@ -119,8 +132,7 @@ class PaddedEngine(_OnPaddedBatches):
         return max(0.0, (squares - _square(total) / count) / (count - 1))
 
 
-@EngineRegistry.register("value_model", ["fsdp2"], device="cpu")
-@EngineRegistry.register("value_model", ["fsdp2"], device="cuda", vendor="nvidia")
+@_register("value_model")
 class ValueEngine(_OnPaddedBatches):
     """A critic's engine: `values` (B, T), each before its token is known. The value head starts at 0."""
 
@@ -167,7 +179,7 @@ class Trained:
     def __init__(self, kind: str, model: Any, engine: Any, optimizer: Any, checkpoint: Any):
         self.worker = TrainingWorker(
             TrainingWorkerConfig(
-                model_type=kind,
+                model_type=_padded(kind),
                 model_config=model,
                 engine_config=engine,
                 optimizer_config=optimizer,

@@ -94,9 +94,9 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
-    tokenizer = character_tokenizer()
-    config = LlamaConfig(
+def shaped(shape: Mapping[str, int], tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    """The configuration of an embedded model with this shape and vocabulary."""
+    return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=shape["hidden_size"],
         intermediate_size=shape["intermediate_size"],
@@ -110,9 +110,13 @@ def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+
+
+def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
+    tokenizer = character_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = LlamaForCausalLM(config)
+        module = LlamaForCausalLM(shaped(shape, tokenizer))
     module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -30,6 +30,7 @@ _DEVICE_MODULE = SimpleNamespace(
     **dict.fromkeys(("reset_peak_memory_stats", "empty_cache", "synchronize", "set_device"), _answering(None)),
     mem_get_info=_answering((0, 0)),
     current_device=_answering("cpu"),
+    get_device_name=_answering("CPU"),
     device_count=_answering(1),
     is_available=_answering(True),
     manual_seed=torch.manual_seed,

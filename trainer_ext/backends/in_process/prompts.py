@@ -1,4 +1,4 @@
-"""A task's prompts in the order of a run, and generators that depend on their purpose alone."""
+"""A task's prompts in the order of a run, and generators of what a whole step or epoch draws."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def seeded(seed: int, purpose: str, number: int, device: str = "cpu") -> torch.Generator:
+def seeded(seed: int, purpose: str, number: int) -> torch.Generator:
     """A generator that depends on its arguments alone, so that a resumed run draws the same numbers."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

@@ -14,9 +14,10 @@ from torch import Tensor
 from trainer_ext import registry, tasks
 from trainer_ext.backends import Answer
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts, seeded
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts
 from trainer_ext.backends.in_process.sampler import Samples, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
+from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric, Proposal, from_policy, from_target
 
 
@@ -62,13 +63,13 @@ class Rollout:
         # a run that trains nothing also measures plain sampling, for the speed-up
         compared = drafting is not None and self._method["loss"] == "none"
         plain_token = self._plain_seconds(step, request) if compared else None
-        generator = seeded(self._seed, "sample", step, self._device)
+        keys = self._keys("sample", step, request)
         began = time.perf_counter()
         if drafting is None:
-            samples, speculation = sample(self.models, request, generator, proposal, self._most), None
+            samples, speculation = sample(self.models, request, keys, proposal, self._most), None
         else:
             models = self._modules["policy"], self._modules["target"]
-            samples, speculation = sample_speculatively(*models, request, generator, proposal, drafting)
+            samples, speculation = sample_speculatively(*models, request, keys, proposal, drafting)
         seconds = time.perf_counter() - began
         metrics = {"cost/sample_seconds": seconds, **(speculation.metrics if speculation else {})}
         trained, alphas = samples.batch, None
@@ -86,15 +87,14 @@ class Rollout:
     def _plain_seconds(self, step: int, request: Request) -> float:
         """Seconds per token of sampling without drafts."""
         began = time.perf_counter()
-        generator = seeded(self._seed, "plain", step, self._device)
-        samples = sample(self.models, request, generator, self._proposal(), self._most)
+        samples = sample(self.models, request, self._keys("plain", step, request), self._proposal(), self._most)
         return (time.perf_counter() - began) / int(samples.batch.mask.sum())
 
     def evaluate(self, step: int, count: int) -> tuple[float, list[Answer]]:
         """The policy's own responses to the task's first `count` prompts, one each; their mean reward first."""
         rows = self._prompts.first(count)
-        generator = seeded(self._seed, "evaluate", step, self._device)
-        samples = sample([self._modules["policy"]], self._request(rows, 1), generator, most=self._most)
+        request = self._request(rows, 1)
+        samples = sample([self._modules["policy"]], request, self._keys("evaluate", step, request), most=self._most)
         rewards = self._rewards(rows, samples)
         answers = [
             Answer(row.text, response, reward, row.ground_truth)
@@ -110,9 +110,10 @@ class Rollout:
         module, tokenizer = tasks.get(self._task), self._tokenizer
         if not hasattr(module, "preference"):
             raise ValueError(f"method.dpo_pairs=data: task {self._task} has no pairs; set method.dpo_pairs=group")
-        generator = random.Random(f"{self._seed}/pairs/{step}")
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
-        texts = [text for row in rows for text in module.preference(row.ground_truth, generator)]
+        generators = [random.Random(key) for key in draws.keys(self._seed, "pairs", step, range(len(rows)))]
+        pairs = [module.preference(row.ground_truth, own) for row, own in zip(rows, generators, strict=True)]
+        texts = [text for pair in pairs for text in pair]
         answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
         width = int(self._verl.data.max_response_length)
         prompts, prompt_mask = pad([row.tokens for row in rows for _ in range(2)], tokenizer.pad_token_id, left=True)
@@ -138,6 +139,9 @@ class Rollout:
     def _request(self, rows: list[Prompt], n: int) -> Request:
         return Request.of([row.tokens for row in rows], n, self._tokenizer, self._verl, self._device)
 
+    def _keys(self, purpose: str, step: int, request: Request) -> list[int]:
+        return draws.keys(self._seed, purpose, step, range(len(request.prompts) * request.n))
+
     def _texts(self, samples: Samples) -> list[str]:
         """The text of each response."""
         return list(self._tokenizer.batch_decode(samples.batch.responses.tolist(), skip_special_tokens=True))
@@ -156,5 +160,5 @@ class Rollout:
         target, _ = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
         ratio = ((target - samples.log_probs) * samples.batch.mask).double().sum(dim=1).reshape(-1, int(rollout.n))
         chance = (ratio - ratio.amax(dim=1, keepdim=True)).exp().flatten()
-        generator = seeded(self._seed, "accept", step, self._device)
-        return torch.rand(len(chance), generator=generator, dtype=torch.float64, device=chance.device) <= chance
+        uniform = draws.uniforms(draws.keys(self._seed, "accept", step, range(len(chance))), 1)[:, 0]
+        return uniform.to(chance.device) <= chance

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
 from trainer_ext.backends.in_process.batch import Batch, Request
+from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import Proposal, from_policy
 
 
@@ -93,19 +94,22 @@ def load_module(path: str, config: HFModelConfig | None = None, weights: dict[st
 def sample(
     modules: Sequence[Any],
     request: Request,
-    generator: torch.Generator,
+    keys: Sequence[int],
     proposal: Proposal = from_policy,
     most: int | None = None,
 ) -> Samples:
-    """The responses that a request asks for, rows of one prompt adjacent.
+    """The responses that a request asks for, rows of one prompt adjacent; each row is drawn with its own key.
 
     modules: the policy first, then the others that `proposal` takes. `proposal` turns the log-probabilities of the next
     token into those to draw from. Log-probabilities and entropies are at the request's temperature. most: how many
     responses are drawn at a time, of whole prompts; None: all.
     FloatingPointError: a model's logits are not numbers.
     """
-    parts = request.parts(most) if most is not None else [request]
-    drawn = [_sample(modules, part, generator, proposal) for part in parts]
+    drawn, first = [], 0
+    for part in request.parts(most) if most is not None else [request]:
+        last = first + len(part.prompts) * request.n
+        drawn.append(_sample(modules, part, keys[first:last], proposal))
+        first = last
     if len(drawn) == 1:
         return drawn[0]
     responses, mask = (torch.cat([getattr(part.batch, name) for part in drawn]) for name in ("responses", "mask"))
@@ -117,7 +121,7 @@ _OF_TOKENS = ("log_probs", "behaviour", "entropy", "collision")
 
 
 @torch.no_grad()
-def _sample(modules: Sequence[Any], request: Request, generator: torch.Generator, proposal: Proposal) -> Samples:
+def _sample(modules: Sequence[Any], request: Request, keys: Sequence[int], proposal: Proposal) -> Samples:
     streams = [Stream(module, request) for module in modules]
     prompts, length, pad_id = request.prompts, request.length, request.pad_id
     rows = len(prompts) * request.n
@@ -126,10 +130,11 @@ def _sample(modules: Sequence[Any], request: Request, generator: torch.Generator
     log_probs = torch.zeros(rows, length, device=prompts.device)
     behaviour, entropy, collision = (torch.zeros_like(log_probs) for _ in range(3))
     alive = torch.ones(rows, dtype=torch.bool, device=prompts.device)
+    uniform = draws.uniforms(keys, length).to(prompts.device)
     for t in range(length):
         log_p = [log_probabilities(stream.logits, request.temperature) for stream in streams]
         logp, log_q = log_p[0], proposal(log_p, alive)
-        token = torch.multinomial(log_q.exp(), 1, generator=generator)
+        token = draws.choose(log_q.double().exp(), uniform[:, t])[:, None]
         p = logp.exp()
         responses[:, t] = torch.where(alive, token[:, 0], pad_id)
         mask[:, t] = alive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from trainer_ext import registry
 from trainer_ext.backends.in_process.batch import Request
 from trainer_ext.backends.in_process.sampler import Samples, log_probabilities
-from trainer_ext.sampling import speculative
+from trainer_ext.sampling import draws, speculative
 from trainer_ext.sampling.proposal import FromGeometric
 
 #: (kept, tested), the tokens of this batch so far -> how many tokens to draft.
@@ -86,11 +86,15 @@ class _Reader:
 
 @torch.no_grad()
 def sample_speculatively(
-    policy: Any, target: Any, request: Request, generator: torch.Generator, proposal: FromGeometric, drafting: Drafting
+    policy: Any, target: Any, request: Request, keys: Sequence[int], proposal: FromGeometric, drafting: Drafting
 ) -> tuple[Samples, Speculation]:
     """As `sampler.sample` of policy and target: the same distribution, with fewer forwards of the target.
 
     `proposal` is asked once a round, for (rows x positions, V) at a time; it remembers those that tokens come from.
+    Each position of a row has three random numbers of its own, made from the row's key: to draft a token, to keep it,
+    to draw another one. A round that drafts a position again uses them again: what stands at a position depends on its
+    own numbers alone, because a draft after one that was not kept changes nothing. `constant` drafting then gives a row
+    the same tokens in every batch; `adaptive` drafts as many tokens as the batch so far suggests.
     """
     prompts, n, length, temperature = request.prompts, request.n, request.length, request.temperature
     rows, device = len(prompts) * n, prompts.device
@@ -104,20 +108,23 @@ def sample_speculatively(
     tested = kept_tokens = forwards = 0
     expected = 0.0
     row = torch.arange(rows, device=device)
+    uniform = draws.uniforms(keys, 3 * length).reshape(rows, length, 3).to(device)
     while bool(alive.any()):
         k = drafting(kept_tokens, tested)
         tokens, log_p = [last], []
+        # tokens beyond the response's length are drafted like its last one, and cut off
+        own = uniform[row[:, None], (size[:, None] + torch.arange(k + 1, device=device)).clamp_max(length - 1)]
         for step in range(k + 1):
             log_p.append(draft_reader.read(tokens[-1], position + step, temperature))
             if step < k:
-                tokens.append(torch.multinomial(log_p[-1][:, 0].exp(), 1, generator=generator))
+                tokens.append(draws.choose(log_p[-1][:, 0].double().exp(), own[:, step, 0])[:, None])
         block = torch.cat(tokens, dim=1)
         theta = torch.cat(log_p, dim=1)
         there = position + torch.arange(k + 1, device=device)
         log_t = target_reader.read(block, there, temperature)
         flat = [x.flatten(0, 1) for x in (theta, log_t)]
         log_q = proposal(flat, torch.ones_like(flat[0][:, 0], dtype=torch.bool)).unflatten(0, (rows, k + 1))
-        verified = speculative.verify(block[:, 1:], theta[:, :-1], log_q, generator=generator)
+        verified = speculative.verify(block[:, 1:], theta[:, :-1], log_q, own[..., 1:])
         emitted = torch.cat([block[:, 1:], verified.next_token[:, None]], dim=1)
         emitted[row, verified.accepted] = verified.next_token
         # emitted[:, :accepted + 1] is part of the response, up to the end token and the length

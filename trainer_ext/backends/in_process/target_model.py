@@ -26,9 +26,9 @@ from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.batch import Request
 from trainer_ext.backends.in_process.prompts import Prompts
 from trainer_ext.backends.in_process.sampler import load_module, sample
+from trainer_ext.sampling import draws
 
 _BATCH = 128  # examples of an update
-_ROWS = 512  # responses drawn at a time
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,12 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
     task = start.config["task"]
     prompts = Prompts(tasks.prepare(task, start.cache), tokenizer, int(verl.data.max_prompt_length), seed=0)
     rows = prompts.of_step(1, count)
-    generator, width = torch.Generator(module.device).manual_seed(0), max(1, _ROWS // n)
+    width = max(1, int(verl.actor_rollout_ref.rollout.max_num_seqs) // n)
     responses: list[list[int]] = []
     for first in range(0, len(rows), width):
         part = [row.tokens for row in rows[first : first + width]]
-        batch = sample([module], Request.of(part, n, tokenizer, verl, module.device), generator).batch
+        keys = draws.keys(0, "target", 1, range(first * n, (first + len(part)) * n))
+        batch = sample([module], Request.of(part, n, tokenizer, verl, module.device), keys).batch
         responses += [row[keep].tolist() for row, keep in zip(batch.responses, batch.mask, strict=True)]
     score = tasks.get(task["name"]).compute_score
     texts = tokenizer.batch_decode(responses, skip_special_tokens=True)

@@ -64,6 +64,10 @@ class InProcess:
         self.tokens = 0
 
     @property
+    def devices(self) -> int:
+        return 1
+
+    @property
     def peak_memory_bytes(self) -> int:
         return platform.peak_memory_bytes()
 

@@ -1,0 +1,72 @@
+"""python -m launcher export: a run's trained model as a folder that transformers, vLLM and other programs load.
+
+The folder has the weights (safetensors), the configuration, the tokenizer, and rlsweep.json, which says which run and
+step the weights come from.
+Exit codes: 0 fine, 2 no such run or checkpoint, or the folder is not empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from launcher.commands import completion
+from launcher.errors import Usage
+from launcher.project import EXIT_FINE
+from launcher.run import catalog
+from launcher.run.folder import checkpoints, is_imported, read_state
+
+HELP = "write a run's trained model as a folder that transformers loads"
+TYPES = ("float32", "bfloat16", "float16")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The run, the folder to write, the checkpoint, and the type of the weights."""
+    completion.add_run(parser)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; it must be empty or not exist")
+    parser.add_argument("--checkpoint", type=int, metavar="STEP", help="default: the newest that the run has")
+    parser.add_argument("--dtype", choices=TYPES, default=TYPES[0], help=f"of the weights; default: {TYPES[0]}")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON: folder, run, step, seed, dtype, method, model, task."""
+    folder = catalog.find_run(given.multirun.resolve(), given.run)
+    step, checkpoint = _checkpoint(folder, given.checkpoint)
+    out = given.folder.expanduser().absolute()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise Usage(f"DIR = {given.folder}: it exists and is not an empty folder; give another, or delete it first")
+    from launcher.worker.export import export
+
+    try:
+        origin = export(folder, step, checkpoint, out, given.dtype)
+    except FileNotFoundError:
+        if checkpoint.exists():
+            raise
+        raise Usage(
+            f"run {folder.name}: it replaced its checkpoint of step {step} meanwhile; repeat the command"
+        ) from None
+    except ValueError as error:
+        raise Usage(f"run {folder.name}: {error}") from error
+    if given.json:
+        print(json.dumps({"folder": str(out), **origin}, indent=1))
+    else:
+        print(f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}")
+        print(f'load it: transformers.AutoModelForCausalLM.from_pretrained("{out}")')
+    return EXIT_FINE
+
+
+def _checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
+    """The checkpoint of that step, or the newest. Usage: the run has none such."""
+    if is_imported(folder):
+        raise Usage(f"run {folder.name}: it was imported, and has no checkpoint; only runs that were trained here have")
+    steps = dict(checkpoints(folder))
+    if not steps:
+        raise Usage(
+            f"run {folder.name} ({read_state(folder).state}): it has no checkpoint. A run writes the first after "
+            "trainer.checkpoint_every steps; `gc --keep none` deletes those of done runs"
+        )
+    wanted = max(steps) if step is None else step
+    if wanted not in steps:
+        raise Usage(f"--checkpoint {step}: run {folder.name} has checkpoints of step {', '.join(map(str, steps))} only")
+    return wanted, steps[wanted]

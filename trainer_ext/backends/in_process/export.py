@@ -1,0 +1,36 @@
+"""A checkpoint's policy as a folder that transformers loads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import logging
+
+from trainer_ext.backends.in_process import checkpoint as checkpoints
+from trainer_ext.backends.in_process import initial_model
+
+
+def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
+    """`trainer_ext.backends.export` for this backend. Of the starting model, it reads no weights."""
+    model = config["model"]
+    trust = {"trust_remote_code": bool(config["verl"].actor_rollout_ref.model.trust_remote_code)}
+    if model["kind"] == "pretrained":
+        path = os.path.expanduser(model["path"])
+        shape, tokenizer = AutoConfig.from_pretrained(path, **trust), AutoTokenizer.from_pretrained(path, **trust)
+    else:
+        tokenizer = initial_model.character_tokenizer()
+        shape = initial_model.shaped(model, tokenizer)
+    module = AutoModelForCausalLM.from_config(shape, dtype=torch.float32, **trust)
+    if model["kind"] == "pretrained":
+        with suppress(OSError):  # a model need not have one
+            module.generation_config = GenerationConfig.from_pretrained(path)
+    checkpoints.load_weights(checkpoint, dict(module.named_parameters()))
+    logging.disable_progress_bar()
+    module.to(dtype=getattr(torch, dtype)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
