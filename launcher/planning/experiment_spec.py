@@ -270,24 +270,20 @@ def check_dropped(
     return result
 
 
-def check_name(name: str, source: str | None, where: str, problems: Diagnostics) -> None:
-    """Add a problem when the experiment's name, and so its folder, is another file's. source: the file that set it."""
-    if source is not None and source != where and source.startswith(f"{where.rpartition('/')[0]}/"):
-        rule = f"{source} has this name, and its plan and report lie in the folder of that name"
-        problems.add(where, "experiment.name", name, rule, "give this one its own name")
-
-
 def check_groups(
     spec: ExperimentSpec, entries: Iterable[Entry], where: str, arguments: Arguments, problems: Diagnostics
 ) -> None:
-    """Add a problem for each group whose runs are those of another, and for several groups without a baseline."""
+    """Add a problem for each group whose runs are those of another, and for several groups without a baseline.
+
+    Groups that the command line has made equal, by `method/control=none`, stay.
+    """
     runs: dict[str, set[str]] = {}
     for entry in entries:
         runs.setdefault(entry.group, set()).add(entry.id)
     seen: dict[frozenset[str], str] = {}
     for group, ids in runs.items():
         other = seen.setdefault(frozenset(ids), group)
-        if other != group:
+        if other != group and not any(key.startswith("method") for key in arguments.keys):
             method = "+".join(spec.groups[group].methods)
             rule = f"its runs are those of group {other}, and a comparison of the two says nothing"
             problems.add(

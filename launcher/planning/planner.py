@@ -150,12 +150,8 @@ class _Planner:
         where = self._context.file_of(name)
         default = composed.choices.get("method") or method_parts.BASELINE
         section = self._inherited("experiment", tree.get("experiment") or {}, composed, where)
-        if "experiment.name" not in self._arguments.values:
-            if name is None:
-                section["name"] = self._adhoc_name(str(section.get("name")), default)
-            else:
-                source = self._composer.source(self._context.selection(name), "experiment.name")
-                experiment_spec.check_name(str(section.get("name")), source, where, self._problems)
+        if name is None and "experiment.name" not in self._arguments.values:
+            section["name"] = self._adhoc_name(str(section.get("name")), default)
         self._check_owner(name, str(section.get("name")), where)
         spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
         specs = run_specs(self._context, name, spec)

@@ -301,15 +301,16 @@ class _Builder:
         """Whether the task works, and the files' requirements of each other are met."""
         task = self._context.task(config["task"])
         objections = list(task.objections)
-        known = {**config, "task": {**config["task"], "functions": list(task.functions)}}
         if not objections:
-            longest = hydra_compose.lookup({"verl": verl_tree.merged(base.tree, config["verl"])}, _PROMPT_LENGTH)[1]
-            objection = self._context.lengths(config["task"], config["model"], longest)
-            fits = self._context.size(config, base, variant.architecture)
-            objections = [one for one in (objection, fits) if one is not None]
+            known = {**config, "task": {**config["task"], "functions": list(task.functions)}}
             for one in variant.promises.unmet(known):
                 key = "task.name" if one.key == "task.functions" else one.key
                 objections.append(Objection(key, hydra_compose.lookup(config, key)[1], one.rule(), one.fix))
+        if not objections:
+            longest = hydra_compose.lookup({"verl": verl_tree.merged(base.tree, config["verl"])}, _PROMPT_LENGTH)[1]
+            lengths = self._context.lengths(config["task"], config["model"], longest)
+            fits = self._context.size(config, base, variant.architecture)
+            objections = [one for one in (lengths, fits) if one is not None]
         for objection in objections:
             where, at = self._origin(objection.key, variant, sources)
             if objection.file is not None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from launcher.config.hydra_compose import Composer
 from launcher.execution import sweep
 from launcher.planning import freeze, planner
+from tests.launcher.experiments import FURTHER
 
 ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    planned = planner.make(ROOT, [*sys.argv[2:], f"multirun={sys.argv[1]}"])
+    words = [*sys.argv[2:], f"multirun={sys.argv[1]}"]
+    if not any(word.startswith("experiment=") for word in words):
+        words.append("experiment.name=adhoc")
+    planned = planner.make(ROOT, words, Composer(ROOT / "conf", planner.ROOT_CONFIG, [FURTHER]))
     wanted = freeze.missing(planned)
     outcome = sweep.launch(ROOT, planned, wanted, "tests.launcher.steps:train")
     print(f"RAN {' '.join(sorted(outcome.ran))}")

@@ -103,8 +103,8 @@ def test_configuration_groups_can_be_factors():
 
 
 def test_without_an_experiment_the_chosen_methods_are_the_groups():
-    planned = make("method=c0_grpo,ptrw", "trainer.steps=3")
-    assert planned.experiments[0].name == "adhoc"
+    planned = make("method=c0_grpo,ptrw", "experiment.baseline=c0_grpo", "trainer.steps=3")
+    assert planned.experiments[0].name.startswith("adhoc-c0_grpo-ptrw-")
     assert by_group(planned) == {"c0_grpo": 1, "ptrw": 1}
 
 
@@ -151,7 +151,7 @@ def test_freezing_writes_the_same_bytes_again_and_never_rewrites_a_run(tmp_path)
 def test_methods_in_a_list_are_one_run_and_after_a_comma_two():
     (both,) = make("method=[ptrw,bnto_minimal]").runs.values()
     assert (both.config["method"]["trust_region"], both.config["method"]["control"]) == ("gaussian", "dual")
-    assert len(make("method=[ptrw,bnto_minimal],c0_grpo").runs) == 2
+    assert len(make("method=[ptrw,bnto_minimal],c0_grpo", "experiment.baseline=c0_grpo").runs) == 2
 
 
 def credit_sets(planned):
@@ -357,7 +357,7 @@ def test_a_frozen_run_is_whole(tmp_path):
     whole = worker.whole_config(folder, config)
     assert whole.verl.actor_rollout_ref.rollout.n == config["verl"]["actor_rollout_ref"]["rollout"]["n"]
     assert OmegaConf.is_missing(whole.verl.actor_rollout_ref.rollout, "name")
-    document = json.loads((tmp_path / "adhoc/plan.json").read_text())
+    document = json.loads((tmp_path / planned.experiments[0].name / "plan.json").read_text())
     assert document["runs"] == [{"id": run.id, "group": "bnto_minimal", "seed": 0, "factors": {}}]
 
 
@@ -397,7 +397,14 @@ def test_the_experiments_of_the_page_on_configuration_plan_as_it_says(conf):
         ("configuration", "# @package analysis", "hypothesis/mine", ["experiment=bnto_main", "+hypothesis=mine"]),
     ],
 )
-def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf):
+def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf, new_tasks):
+    modules = re.findall(
+        r"`trainer_ext/tasks/(\w+\.py)`:\n\n *```python\n(.*?)^ *```",
+        (ROOT / f"docs/{page}.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    for name, text in modules:
+        (new_tasks / name).write_text(textwrap.dedent(text))
     blocks = re.findall(
         r"^ *```yaml\n(.*?)^ *```", (ROOT / f"docs/{page}.md").read_text(), flags=re.DOTALL | re.MULTILINE
     )

@@ -59,12 +59,14 @@ def cells() -> list[tuple[str, str]]:
 def chosen(plan: Plan, model: str) -> dict[str, dict[str, Any]]:
     """The configurations to run, by group and place: of each group with this model the first and the last run."""
     found: dict[str, dict[str, Any]] = {}
+    taken: set[str] = set()
     (experiment,) = plan.experiments
     for group in experiment.groups:
         own = [entry.id for entry in experiment.entries if entry.group == group]
         own = [run_id for run_id in own if plan.runs[run_id].config["model"]["name"] == model]
         for place, run_id in {"first": own[0], "last": own[-1]}.items() if own else ():
-            if not any(plan.runs[run_id].config is config for config in found.values()):
+            if run_id not in taken:
+                taken.add(run_id)
                 found[f"{group} {place}"] = dict(plan.runs[run_id].config)
     return found
 

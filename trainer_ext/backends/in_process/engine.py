@@ -267,6 +267,10 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
         tree.model.override_config.attn_implementation = "sdpa"
         if "num_key_value_heads" not in plain:  # of GPT-2, for example; verl reads it of every model
             tree.model.override_config.num_key_value_heads = plain["n_head"]
+        if not any(
+            "ForCausalLM" in name for name in plain["architectures"]
+        ):  # GPT2LMHeadModel, for which verl has no head
+            tree.model.override_config.architectures = ["ForCausalLM"]
         tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
         # The sampler shares these weights; in another type the log-probabilities would differ from the sampler's.
         tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}
