@@ -1,1 +1,16 @@
-"""What finished runs say: from run folders to paired statistics, tables, figures and a report."""
+"""What finished runs say: from run folders to paired statistics, tables, figures and a report.
+
+Its rooms, the highest rank first. A module imports only from its own room and from rooms below it (docs/code.md):
+
+    __main__    the program `python -m analysis`
+    report      the page, the paper, the terminal output and the files of a report
+    sections    sections that only some reports have: grids, many cells, model sizes, unpaired seeds
+    figures     figures, and the values behind them
+    tables      tables as text, Markdown, LaTeX and CSV; the words for outcomes
+    findings    comparisons and verdicts of an experiment, as values
+    importing   experiments made from runs of W&B and TensorBoard
+    data        finished runs as arrays
+    spec        the section `analysis` of an experiment, checked without any run
+    stats       statistics: numbers in, numbers out
+    numbers     numbers as text, with no more digits than the data justify
+"""

@@ -1,10 +1,10 @@
 """python -m analysis report FOLDER [--format paper] [--json]: write FOLDER/report, print the main table and the path.
-python -m analysis report --compare A B [--output FOLDER] [--json]: the same of two sweeps side by side.
+python -m analysis report --compare A B [--output FOLDER] [--json]: the same for two experiments, B minus A.
 python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs and
 TensorBoard's event files as an experiment.
 
 Exit code 0: the report is written, whatever it says, or the runs are imported; 2: there is no plan to report on, it
-asks for something unknown, the arguments do not go together, or runs cannot be imported as asked.
+asks for something unknown, the arguments contradict each other, or runs cannot be imported as asked.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = commands.add_parser("report", help="write tables, figures and the page of an experiment")
     add = report.add_argument
     add("folder", type=Path, nargs="?", help="the experiment's folder, such as multirun/quickstart")
-    add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="two folders, side by side: B minus A")
+    add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="compare two experiments: B minus A")
     add("--output", type=Path, help="where --compare writes; default: compare-A-B beside A")
-    add("--format", choices=("html", "paper"), default="html", help="paper: FOLDER/report/paper, too")
+    add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     _import_arguments(commands.add_parser("import", help="runs of W&B (offline) and TensorBoard as an experiment"))
     chosen = parser.parse_args(arguments)
@@ -87,17 +87,23 @@ def _compare(chosen: argparse.Namespace) -> tuple[Path, str]:
 def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("sources", type=Path, nargs="+", metavar="SOURCE", help="folders of run-*.wandb or of event files")
-    add("--into", type=Path, required=True, metavar="FOLDER", help="the experiment to make, such as multirun/theirs")
-    add("--group", metavar="KEY", help="the key of a run's configuration that says its group, such as method.name")
-    add("--seed", metavar="KEY", help="the key that says its seed")
-    add("--factor", metavar="KEY", action="append", default=[], help="a key whose levels are cells; may be repeated")
-    add("--match", metavar="REGEX", help="on a run's name: (?P<group>...), (?P<seed>...); other names are factors")
-    add("--map", type=Path, metavar="FILE", help="a CSV file of run, group, seed and factors; other runs are left out")
-    add("--baseline", metavar="GROUP", help="what the others are compared with")
-    add("--metric", metavar="KEY", action="append", default=[], help="the first is the question; may be repeated")
+    add("--into", type=Path, required=True, metavar="FOLDER", help="the new experiment, such as multirun/theirs")
+    add("--group", metavar="KEY", help="the configuration key that holds a run's group, such as method.name")
+    add("--seed", metavar="KEY", help="the configuration key that holds a run's seed")
+    add(
+        "--factor",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="the configuration key of a factor; may be repeated",
+    )
+    add("--match", metavar="REGEX", help="pattern of run names: (?P<group>...), (?P<seed>...); others are factors")
+    add("--map", type=Path, metavar="FILE", help="CSV file of run, group, seed and factors; it may leave out runs")
+    add("--baseline", metavar="GROUP", help="the group that the others are compared with")
+    add("--metric", metavar="KEY", action="append", default=[], help="may be repeated; the first is the primary metric")
     add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
-    add("--analysis", type=Path, metavar="FILE", help="YAML with the whole section `analysis`, in place of --metric")
-    add("--step", metavar="KEY", help="the metric that counts the steps of W&B's runs; default: W&B's own steps")
+    add("--analysis", type=Path, metavar="FILE", help="YAML file with the section `analysis`, instead of --metric")
+    add("--step", metavar="KEY", help="the metric that holds the step in W&B's runs; default: W&B's own steps")
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:

@@ -1,1 +1,21 @@
-"""How runs get done: plan, freeze, schedule, observe. Knows no algorithm and no statistics."""
+"""How runs get done: plan, freeze, schedule, observe. It contains no algorithm and no statistics.
+
+Its rooms, the highest rank first. A module imports only from its own room and from rooms below it (docs/code.md):
+
+    __main__      the program `python -m launcher`
+    commands      one module for each command: plan, status, logs and others
+    execution     one launch: plan, freeze, run what is missing until every run has ended, report
+    maintenance   deleting files that nothing needs any more; checking whether a run can be repeated
+    schedulers    where runs go: local, slurm, ray, and Hydra's launcher plugins
+    planning      from the command line to frozen runs, checked before anything is written
+    worker        one attempt at a frozen run; the only room that calls the trainer
+    status        the states of an experiment's runs, counted and printed
+    tracking      W&B and TensorBoard
+    config        composing, checking and identifying configurations; verl's tree
+    run           the format of a run's folder, its states, and the ownership of a run
+    errors        the problems of a plan, and errors in the use of a command
+    secrets       masking secrets
+    files         atomic writes, YAML and JSON lines
+    text          text for people: counts, durations, suggestions for misspelt names
+    project       the project's folder, and the exit codes
+"""

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name and not name.startswith("-") and name not in COMMANDS:
         close = nearest(name, COMMANDS)
         meant = f"did you mean {close}? " if close else ""
-        print(f"error: {shown(name)}: no such command; {meant}there is: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(COMMANDS)}", file=sys.stderr)
         return EXIT_USAGE
     if "_ARGCOMPLETE" in os.environ:
         from argcomplete import autocomplete

@@ -1,4 +1,4 @@
-"""What is wrong with a plan, in one line each: file, key, value, what is allowed, and the fix."""
+"""Problems of a plan, one line for each: file, key, value, what is allowed, and the fix."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Diagnostics:
 
 
 class Usage(Exception):
-    """A command line that names something that does not exist; the message says what there is."""
+    """A command line that names something that does not exist; the message lists what exists."""
 
 
 def not_installed() -> str | None:
-    """The message for a Python that the project is not installed for; None where it is."""
+    """The message if the project is not installed for this Python, else None."""
     if importlib.util.find_spec("hydra") is not None:
         return None
     return f"error: hydra is not installed for {sys.executable}. Fix: make setup, then source .venv/bin/activate"

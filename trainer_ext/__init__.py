@@ -1,1 +1,15 @@
-"""The training of one run. It knows no scheduler and no other run."""
+"""What one run computes. It uses neither the scheduler nor other runs.
+
+Its rooms, the highest rank first. A module imports only from its own room and from rooms below it (docs/code.md):
+
+    train       one run, from its configuration to its summary
+    backends    one folder for each way to run verl
+    methods     the parts of methods, as pure functions of tensors
+    sampling    optimal sampling: alpha, the geometric family, speculative sampling
+    tasks       prompts, demonstrations and rewards
+    artifacts   files that runs share, such as models; the first run that needs one builds it
+    memory      how much memory a run needs, by arithmetic
+    metrics     the analysis metrics of a step
+    health      checks of each step's metrics: divergence and warnings
+    registry    the choices of each part of a method, registered by decorator
+"""

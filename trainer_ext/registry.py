@@ -74,8 +74,8 @@ class Part:
     ) -> Callable[[Function], Function]:
         """Decorator: register a choice. Its settings are the parameters after the inputs; None as default: optional.
 
-        metrics: takes the same settings and gives what is to be reported; prefix: of the settings' keys in the section,
-        where the parameters' names alone would not tell whose they are. ValueError: another function has the name.
+        metrics: takes the same settings and returns what is reported; prefix: put before the settings' keys in the
+        section, if the parameters' names alone would be ambiguous. ValueError: another function has the name.
         """
 
         def register(function: Function) -> Function:
@@ -109,7 +109,7 @@ class Part:
     def of(self, section: Mapping[str, Any]) -> Choice:
         """The choice that a method makes for this part. ValueError: its name is unknown, or a setting is missing."""
         if self.name not in section:
-            raise ValueError(f"missing: {self._section}.{self.name}; there are {', '.join(self)}")
+            raise ValueError(f"{self._section}.{self.name} is missing; available: {', '.join(self)}")
         return self._choice(section[self.name], section, self._section)
 
     def each(self, chosen: Mapping[str, Mapping[str, Any]]) -> list[Choice]:
@@ -169,7 +169,7 @@ def _refuse_unknown(section: Mapping[str, Any], known: Iterable[str], at: str) -
 
 def _unknown(what: str, name: str, names: Iterable[str]) -> str:
     closest = "".join(f"; did you mean {close}?" for close in _close(name, names))
-    return f"{what} is unknown; there are {', '.join(names)}{closest}"
+    return f"{what} is unknown; available: {', '.join(names)}{closest}"
 
 
 def _close(name: str, names: Iterable[str]) -> list[str]:

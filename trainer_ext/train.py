@@ -51,7 +51,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     Returns the summary: steps, samples, tokens, parameters (of the policy), train_seconds (of all attempts), warnings.
     Raises Diverged and Preempted; every other error is the caller's to record.
     """
-    torch.set_num_threads(1)  # bit-reproducible, and one run a core
+    torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began = time.monotonic()
     trainer, settings = backends.create(config, run.cache), config["trainer"]
     health = Health()

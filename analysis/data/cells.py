@@ -1,4 +1,4 @@
-"""From runs to one number a seed: the cells of a grid are averaged within a seed before anything is compared.
+"""From runs to one number for each seed: the cells of a grid are averaged within a seed before anything is compared.
 
 Nine cells of three seeds are three differences, not twenty-seven: cells of one seed share its luck, and treating them
 as independent rejects a true null up to half of the time.
@@ -108,7 +108,7 @@ def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
 
 
 def means(kept: Kept) -> dict[int, float]:
-    """One number a seed: the mean over the kept cells."""
+    """One number for each seed: the mean over the kept cells."""
     return {seed: _mean(list(cells.values())) for seed, cells in kept.seeds.items()}
 
 
@@ -127,8 +127,8 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
     notes = [
-        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, for they lack a "
-        f"run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
+        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
+        f"they lack a run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
     ]  # fmt: skip
     every = [next(iter(kept.seeds.values()), {}) for kept in (a, b)]  # the cells, which are the same in every seed
     levels = [{_level(cell, shared) for cell in cells} for cells in every]

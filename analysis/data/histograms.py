@@ -39,7 +39,7 @@ class Histograms:
 
 
 def read_histograms(folder: Path, name: str) -> Histograms:
-    """A run's histograms of that name; of several attempts analysis.data.attempts says which stand."""
+    """A run's histograms of that name. analysis.data.attempts decides which ones of several attempts count."""
     try:
         data = histograms_path(folder).read_bytes()
     except FileNotFoundError:

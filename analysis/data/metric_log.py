@@ -1,7 +1,7 @@
 """A run's metrics log, read tolerantly.
 
-It may be read while it is written to, after a power cut or after a resume. So a bad line is no error: it is left out,
-counted, and named with its file and line number.
+It may be read while it is written to, after a power cut or after a resume. A bad line is therefore not an error: it is
+left out, counted, and listed with its file and line number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Curves:
 
     steps: (n,) increasing. values[name]: (n,), NaN where the step has no such metric or recorded NaN itself; the latter
     are counted in not_finite[name], as are infinities, which stay in the values. superseded: steps that a later attempt
-    wrote anew; repeated: lines that wrote a metric of a step and attempt again, of which the last counts.
+    wrote again; repeated: lines that wrote a metric of a step and attempt again, of which the last counts.
     """
 
     steps: Array
@@ -55,7 +55,8 @@ EMPTY = Curves(np.empty(0), {})
 def parse(data: bytes, name: str) -> Curves:
     """Read the content of a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
 
-    Several lines of one step and attempt are merged; of several attempts analysis.data.attempts says what stands.
+    Several lines of one step and attempt are merged. analysis.data.attempts decides which lines of several attempts
+    count.
     """
     by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
     bad: list[BadLine] = []
@@ -94,13 +95,13 @@ def parse(data: bytes, name: str) -> Curves:
 
 def _bad_row(row: Any) -> str | None:
     if not isinstance(row, dict):
-        return f"an object is needed, not {type(row).__name__}"
+        return f"must be an object, not {type(row).__name__}"
     for key, lowest in (("step", 0), ("attempt", 1)):
         value = row.get(key, 1 if key == "attempt" else None)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"{key} = {value!r}: a whole number is needed"
         if not math.isfinite(value) or value != int(value) or value < lowest:
-            return f"{key} = {value!r}: a whole number from {lowest} is needed"
+            return f"{key} = {value!r}: must be a whole number, {lowest} or more"
     return None
 
 

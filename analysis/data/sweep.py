@@ -1,7 +1,7 @@
 """Tolerant reading of an experiment: its plan.json, and the folders of its runs.
 
-A sweep may be read while it is written to, after a power cut or after a resume. So a run that cannot be read is a gap
-with a reason.
+A sweep may be read while it is written to, after a power cut or after a resume. A run that cannot be read is therefore
+reported as missing, with the reason.
 """
 
 from __future__ import annotations
@@ -121,21 +121,21 @@ def _read_plan(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise BadPlan(
             f"{path}: there is no plan.json; give the folder of an experiment, such as multirun/quickstart, "
-            "which `python launch.py -m experiment=NAME` makes"
+            "which `python launch.py -m experiment=NAME` creates"
         ) from None
     except (OSError, ValueError) as error:
         raise BadPlan(
-            f"{path}: cannot be read ({error}); `python launch.py -m experiment=NAME` writes it anew"
+            f"{path}: cannot be read ({error}); `python launch.py -m experiment=NAME` writes it again"
         ) from error
     if not isinstance(plan, dict) or plan.get("format") != PLAN_FORMAT:
         version = plan.get("format") if isinstance(plan, dict) else type(plan).__name__
-        raise BadPlan(f"{path}: format = {version!r}; this version reads format {PLAN_FORMAT}")
+        raise BadPlan(f"{path}: format = {version!r}; this version of rlsweep reads format {PLAN_FORMAT}")
     for key, kind in (("groups", dict), ("runs", list)):
         if not isinstance(plan.get(key), kind):
-            raise BadPlan(f"{path}: {key} = {plan.get(key)!r}; a {'mapping' if kind is dict else 'list'} is needed")
+            raise BadPlan(f"{path}: {key} = {plan.get(key)!r}; must be a {'mapping' if kind is dict else 'list'}")
     for index, entry in enumerate(plan["runs"]):
         if not isinstance(entry, dict) or not {"id", "group", "seed"} <= set(entry):
-            raise BadPlan(f"{path}: runs[{index}] = {entry!r}; id, group and seed are needed")
+            raise BadPlan(f"{path}: runs[{index}] = {entry!r}; must have the keys id, group and seed")
         if entry["group"] not in plan["groups"]:
             raise BadPlan(
                 f"{path}: runs[{index}].group = {entry['group']!r}; the groups are {', '.join(plan['groups'])}"

@@ -1,5 +1,6 @@
-"""Clouds of points and bundles of lines: drawn as an image where a figure would else hold thousands of marks, in a
-group of its own."""
+"""Many points or many lines of one method, drawn as one image, so that a figure does not hold thousands of marks.
+
+The image is in the group (gid) of its method, so that a page can hide it."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ class Bundle(Members):
 
     look: color, linewidth (points), alpha of a line, paleness of the image
     (what its alpha is multiplied by), zorder. The image is made once, when the figure has been laid out, and stands in
-    every format: a thousand lines, drawn anew for each, take most of a report's time and of a page's size.
+    every format: a thousand lines, drawn again for each format, take most of a report's time and of a page's size.
     """
 
     def __init__(

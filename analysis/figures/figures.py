@@ -112,7 +112,7 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (
         f"{capital(measure.title)}, difference to {baseline} over the same seeds: mean (diamond) "
-        f"{f'with its {level} t interval, ' if intervals else 'without interval, for one seed has none, '}each seed as "
+        f"{f'with its {level} t interval, ' if intervals else 'no interval for one seed, '}each seed as "
         f"a dot.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )

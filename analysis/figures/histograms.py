@@ -19,7 +19,8 @@ _MOST_BINS = 64
 
 @figure("histogram")
 def snapshots(study: Study, picture: Picture) -> Sketch | None:
-    """Every group's distribution, mean over its runs, a panel a step; None where no run that ended well has it."""
+    """Every group's distribution, mean over its runs, one panel for each step; None if no run that ended well recorded
+    it."""
     (name,) = picture.metrics
     sweep = study.sweep
     about = distribution(name, bool(sweep.plan.get("imported")))

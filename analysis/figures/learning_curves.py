@@ -1,4 +1,4 @@
-"""Learning curves: of one metric, of several together, and of a mean with the spread behind it."""
+"""Learning curves: of one metric, of several metrics in one figure, and of a mean with a band for its spread."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     if cut:
         texts.append("The axis follows the seeds: intervals that go beyond it are cut.")
     if len(about) > 1:
-        texts.append(f"In broken lines, the mean over seeds alone: {'; '.join(metric.axis for metric in about[1:])}.")
+        texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
     if many:
         texts.append(TOGETHER)
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)

@@ -1,5 +1,5 @@
-"""The curves of a metric, a group each: averaged over the cells of each seed, smoothed, on the steps that the seeds
-share."""
+"""The curves of a metric, one set for each group: averaged over the cells of each seed, smoothed, on the steps that the
+seeds share."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
     axes.set_ylabel("share of runs that have not reached it")
     canvas.set_figheight(3.2 + _ROW / 72 * (len(entries) + 1) + 0.2 * legend(canvas, "upper", entries))
     title = capital(measure.title)
-    alike = ", their lines are one" if len(never) > 1 else ""
-    above = f" No run has reached it of {', '.join(never)}{alike}." if never else ""
+    alike = ", so their lines coincide" if len(never) > 1 else ""
+    above = f" No run of {', '.join(never)} has reached it{alike}." if never else ""
     gaps = "".join(f" {text}" for text in gap_sentences((), notes))
     caption = (
         f"{title} (threshold {measure.origin}): Kaplan and Meier's estimate of the share of runs that has not reached "
-        f"it by then, and below how many are still on their way. A bar marks runs cut off at the budget of "
+        f"it by then; below, the number of runs that are still on their way. A bar marks runs cut off at the budget of "
         f"{budget:g}. Where each seed has one run, the mean time in the tables is the area under its curve."
         f"{above}{gaps}"
     )

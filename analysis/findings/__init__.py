@@ -1,1 +1,14 @@
-"""What the runs of an experiment show: estimates, comparisons, verdicts. Values, not pages."""
+"""What the runs of an experiment show: estimates, comparisons and verdicts, as values without sentences.
+
+Its modules:
+
+    study              every group against the baseline, for each measure
+    verdicts           the verdict on each declared hypothesis
+    outcomes           the possible outcomes and their reasons
+    ratios             ratios of two groups, paired by seed; for times, speed-ups
+    responses          what the policies answered to the same prompts
+    sweep_comparison   two experiments compared with each other
+    added_seeds        seeds that were added after others had results
+    preregistration    which hypotheses were declared before there were results
+    parquet            every summary of every metric, as Parquet
+"""

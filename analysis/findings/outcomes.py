@@ -41,7 +41,7 @@ class Reason(StrEnum):
     # The test or the interval does not exist.
     NO_TEST = auto()  # detail: the reason that the statistics give
     NEEDS_TWO_SEEDS = auto()  # groups, n
-    NO_SPREAD = auto()  # groups, n: of a value a seed, or of differences of two groups
+    NO_SPREAD = auto()  # groups, n: of one value for each seed, or of differences of two groups
     NO_SPREAD_OF_RATIOS = auto()  # n
     NO_SPREAD_OF_DISTANCES = auto()
     NOT_POSITIVE = auto()

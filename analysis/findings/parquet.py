@@ -14,7 +14,7 @@ from analysis.findings.study import Study, range_of
 
 
 def results(study: Study) -> bytes:
-    """Parquet: run, group, seed, metric, summary, value; one row a run and summary, for every metric that was
+    """Parquet: run, group, seed, metric, summary, value; one row for each run and summary, for every metric that was
     recorded."""
     runs, settings = study.sweep.runs, study.settings
     rows: list[tuple[str, str, int, str, str, float | None]] = []

@@ -1,4 +1,4 @@
-"""Was a hypothesis declared before there were results? What multirun/<experiment>/hypotheses.json says of it.
+"""Whether a hypothesis was declared before there were results, read from multirun/<experiment>/hypotheses.json.
 
 The launcher keeps every declaration with the runs that were done by then (launcher/planning/preregistration.py has the
 format).
@@ -20,7 +20,7 @@ class Declaration(NamedTuple):
 
 
 def declared(folder: Path, hypotheses: Mapping[str, Any]) -> dict[str, Declaration]:
-    """The first declaration of each hypothesis, by id, exactly as the plan states it; those not recorded are left out.
+    """By id, the first declaration with exactly the plan's content; hypotheses that are not recorded are left out.
 
     folder: multirun/<experiment>. A file that is absent or unreadable records nothing.
     """

@@ -72,8 +72,8 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Responses:
-    """Of one evaluation: all recorded responses. lacking: groups with runs that recorded none, as they are called, with
-    how many of how many runs did. bad: lines left out."""
+    """All recorded responses of one evaluation. lacking: labels of groups in which some runs recorded none, with the
+    number of runs that did. bad: lines left out."""
 
     step: int
     prompts: int
@@ -240,5 +240,5 @@ def _row(line: bytes) -> tuple[int, int, Completion] | None:
 def _text(value: Any) -> str:
     """A text that every file can hold: half of a surrogate pair becomes its code."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+        raise TypeError(f"{value!r}: must be a string")
     return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")

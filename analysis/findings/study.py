@@ -89,7 +89,7 @@ class Estimate:
 
     @property
     def cut(self) -> bool:
-        """Whether some times are cut at the budget, of which no t interval is right."""
+        """Whether some times are cut at the budget, so that no t interval is valid."""
         return self.reached is not None and self.reached[0] < self.reached[1]
 
 
@@ -321,7 +321,7 @@ def _estimate(
         used = [values[run.id] for run in runs if run.cell in kept.seeds.get(run.seed, ())]
         reached = sum(bool(v.reached) for v in used), len(used)
         if reached[0] < reached[1]:
-            interval = None  # of times cut at the budget no t interval is right
+            interval = None  # no t interval is valid for times cut at the budget
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)

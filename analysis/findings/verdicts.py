@@ -1,9 +1,9 @@
-"""What the runs say of a declared hypothesis, never more certain than the seeds allow.
+"""The verdicts on declared hypotheses, which are never more certain than the seeds allow.
 
 Supported: the whole interval over seeds is on the claim's side. Contradicted: it is wholly on the other. Equivalent:
 the difference is surely smaller than the declared margin, on whichever side. Inconclusive: none of these, with the
-number of seeds that would decide. Not evaluable: there is no interval, with what is missing. A verdict on all groups at
-once asks every comparison; where one group, or hypothesis, among m is enough, it is asked at the level alpha / m.
+number of seeds that would decide. Not evaluable: there is no interval; the grounds name what is missing. A claim about
+all groups needs every comparison. If one group or hypothesis among m is enough, each is tested at the level alpha / m.
 """
 
 from __future__ import annotations

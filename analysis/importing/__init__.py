@@ -1,6 +1,13 @@
 """Imports runs of other tools as an experiment: run folders and a plan.json, which the report reads like any other.
 
 Everything is read and named before anything is written. Importing again replaces what was imported.
+
+Its modules:
+
+    wandb_files   reads W&B's offline runs
+    event_files   reads TensorBoard's event files
+    found         a run as another tool left it
+    naming        the group, seed and factors of such a run
 """
 
 from __future__ import annotations
@@ -75,8 +82,8 @@ def import_runs(asked: Asked) -> Done:
         runs = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
         if not runs:
             raise BadImport(
-                f"{', '.join(map(str, asked.sources))}: no run-*.wandb and no event file of TensorBoard is there; "
-                "fix: give the folders that hold them"
+                f"{', '.join(map(str, asked.sources))}: there is no run-*.wandb file and no event file of "
+                "TensorBoard; fix: give the folders that contain them"
             )
         _refuse_twins(runs)
         named, left_out = name(runs, asked.naming)
@@ -116,13 +123,13 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     events: dict[Path, str] = {}
     for source in asked.sources:
         if not source.exists():
-            raise BadImport(f"SOURCE {source}: there is no such file or folder")
+            raise BadImport(f"SOURCE {source}: this file or folder does not exist")
         if source.is_dir() or source.suffix == ".wandb":
             files |= dict.fromkeys(wandb_files.find(source))
         if source.is_dir():
             events |= {folder: named for named, folder in event_files.find(source) if folder not in events}
         elif source.suffix != ".wandb":
-            raise BadImport(f"SOURCE {source}: a folder or a run-*.wandb is needed; of event files give their folder")
+            raise BadImport(f"SOURCE {source}: must be a folder or a run-*.wandb file; fix: give the folder")
     yield from wandb_files.read(list(files), asked.step, stage_in)
     yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], stage_in)
 
@@ -132,16 +139,15 @@ def _refuse_twins(runs: Sequence[Found]) -> None:
     twins = sorted({twin for twin in names if names.count(twin) > 1})
     if twins:
         where = {twin: ", ".join(run.place for run in runs if run.name == twin) for twin in twins}
-        raise BadImport(
-            "\n".join(f"run {twin}: two runs are called so ({where[twin]}); fix: import them apart" for twin in twins)
-        )
+        rule, fix = "two runs have this name", "import them separately"
+        raise BadImport("\n".join(f"run {twin}: {rule} ({where[twin]}); fix: {fix}" for twin in twins))
 
 
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
     """For each group the name used in files and pages; the baseline first."""
     called = sorted({run.group for run in named}, key=lambda group: (group != baseline, group))
     if baseline is not None and baseline not in called:
-        raise BadImport(f"--baseline {baseline}: there is no such group; there are {', '.join(called)}")
+        raise BadImport(f"--baseline {baseline}: no run has this group; the groups are {', '.join(called)}")
     names: dict[str, str] = {}
     for group in called:
         plain = re.sub(r"[^A-Za-z0-9_.]+", "_", group).strip("_") or "group"
@@ -160,7 +166,7 @@ def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise BadImport(f"--analysis {asked.analysis}: cannot be read: {' '.join(str(error).split())}") from error
         if not isinstance(section, dict):
-            raise BadImport(f"--analysis {asked.analysis}: a mapping is needed, such as primary: {{metric: reward}}")
+            raise BadImport(f"--analysis {asked.analysis}: must hold a mapping, such as primary: {{metric: reward}}")
         section = section.get("analysis", section)
         primary = section.get("primary") if isinstance(section, dict) else None
         asks = isinstance(primary, Mapping) and "metric" in primary
@@ -171,7 +177,8 @@ def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
         asks = bool(asked.metrics)
     if not asks:
         raise BadImport(
-            f"no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are {_recorded(runs)}"
+            "no metric is given; fix: add --metric KEY, or --analysis FILE with the key primary; "
+            f"the recorded metrics are {_recorded(runs)}"
         )
     return dict(section)
 
@@ -181,7 +188,8 @@ def _check_recorded(asked: Asked, metrics: Sequence[str], runs: Sequence[Found])
     unknown = [metric for metric in metrics if metric not in recorded]
     if unknown:
         there, where = _recorded(runs), f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
-        raise BadImport("\n".join(f"{where} {one}: no run has recorded it; there are {there}" for one in unknown))
+        rule = f"no run recorded this metric; the recorded metrics are {there}"
+        raise BadImport("\n".join(f"{where} {one}: {rule}" for one in unknown))
 
 
 def _recorded(runs: Sequence[Found]) -> str:

@@ -31,7 +31,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Found:
-    """A run in another tool's files, with its logs in ours.
+    """A run in another tool's files, with its logs converted to those of a run folder.
 
     kind: the tool; name: as messages and --map call it; key: what makes it the same run when it is imported again;
     config: its configuration as it was; about: that with dotted keys, and what the tool knows of the run; problem: why

@@ -64,7 +64,7 @@ def name(runs: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]]
         there = {run.name for run in runs}
         for missing in sorted(set(mapped) - there):
             listed = ", ".join(sorted(there)[:_LISTED])
-            problems.append(f"{naming.map}: run = {missing!r}: there is no such run; there are {listed}")
+            problems.append(f"{naming.map}: run = {missing!r}: no run has this name; the runs are {listed}")
     problems += _doubled(named)
     if problems:
         raise BadImport("\n".join(problems))
@@ -84,7 +84,9 @@ def _values(
     elif pattern is not None:
         match = pattern.search(run.name)
         if match is None:
-            problems.append(f"run {run.name}: --match {naming.match!r} does not match its name; fix: widen it")
+            problems.append(
+                f"run {run.name}: --match {naming.match!r} does not match this name; fix: write a more general one"
+            )
             return None
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
     before = len(problems)
@@ -93,8 +95,8 @@ def _values(
             continue
         if key is None:
             problems.append(
-                f"run {run.name}: nothing says its {word}; fix: --{word} KEY of its configuration ({_listed(run)}), "
-                f"--match with (?P<{word}>...) on its name, or --map FILE"
+                f"run {run.name}: its {word} is unknown; fix: give --{word} KEY, a key of its configuration "
+                f"({_listed(run)}); or --match with (?P<{word}>...) for its name; or --map FILE"
             )
         elif key not in run.about:
             problems.append(_unknown(run, f"--{word}", key))
@@ -111,15 +113,15 @@ def _values(
     seed = _whole(fields["seed"])
     group = str(fields["group"]).strip()
     if seed is None:
-        problems.append(f"run {run.name}: seed = {fields['seed']!r}: a whole number is needed; fix: name another key")
+        problems.append(f"run {run.name}: seed = {fields['seed']!r}: must be a whole number; fix: name another key")
     if not group:
-        problems.append(f"run {run.name}: group = {fields['group']!r}: a name is needed; fix: name another key")
+        problems.append(f"run {run.name}: group = {fields['group']!r}: must not be empty; fix: name another key")
     return None if seed is None or not group else Named(run, group, seed, factors)
 
 
 def _unknown(run: Found, option: str, key: str) -> str:
     close = difflib.get_close_matches(key, list(run.about), 1)
-    hint = f"write {close[0]}" if close else "name one that it has, or use --map FILE"
+    hint = f"write {close[0]}" if close else "name one of its keys, or use --map FILE"
     return f"run {run.name}: {option} {key}: its configuration has no such key; it has {_listed(run)}; fix: {hint}"
 
 
@@ -139,9 +141,9 @@ def _doubled(named: Sequence[Named]) -> list[str]:
             continue
         a, b = other.found.about, run.found.about
         differ = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key) and not key.startswith("wandb.")]
-        apart = f"--factor with one of {', '.join(differ[:_LISTED])}, or " if differ else ""
+        apart = f"add --factor with one of {', '.join(differ[:_LISTED])}, or " if differ else ""
         problems.append(
-            f"runs {other.found.name} and {run.found.name} are both {run.place}; fix: {apart}leave one of them out"
+            f"runs {other.found.name} and {run.found.name} are both {run.place}; fix: {apart}leave one of the runs out"
         )
     return problems
 
@@ -176,7 +178,7 @@ def _pattern(match: str) -> re.Pattern[str]:
     except re.error as error:
         raise BadImport(f"--match {match!r}: not a regular expression ({error})") from error
     if not pattern.groupindex:
-        raise BadImport(f"--match {match!r}: it names nothing; fix: (?P<group>[^/]+)/seed(?P<seed>[0-9]+), for example")
+        raise BadImport(f"--match {match!r}: has no named part; fix: write, say, (?P<group>[^/]+)/seed(?P<seed>[0-9]+)")
     return pattern
 
 
@@ -185,19 +187,18 @@ def _read_map(path: Path) -> dict[str, dict[str, str]]:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadImport(f"{path}: --map cannot be read: {error}") from error
+        raise BadImport(f"--map {path}: cannot be read: {error}") from error
     mapped: dict[str, dict[str, str]] = {}
     for number, row in enumerate(rows, start=2):
         lacking = [column for column in _COLUMNS if not row.get(column)]
         if lacking or None in row:
             raise BadImport(
-                f"{path}: line {number}: the columns run, group and seed are needed, others are factors; "
-                f"{', '.join(lacking) or 'a cell too many'} {'is' if len(lacking) < 2 else 'are'} "
-                f"{'missing' if lacking else 'there'}"
+                f"{path}: line {number}: must have the columns run, group and seed (others are factors); "
+                f"{'missing or empty: ' + ', '.join(lacking) if lacking else 'it has more cells than the first line'}"
             )
         if row["run"] in mapped:
             raise BadImport(f"{path}: line {number}: run = {row['run']!r} occurs twice; fix: remove one line")
         mapped[row["run"]] = {key: value for key, value in row.items() if key != "run"}
     if not mapped:
-        raise BadImport(f"{path}: it names no run; fix: a first line run,group,seed and a line a run")
+        raise BadImport(f"{path}: names no run; fix: write a first line run,group,seed and then one line for each run")
     return mapped

@@ -58,8 +58,8 @@ def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Fo
             continue
         if run is None:
             problems.append(
-                f"{path}: it holds no run: its process was killed before W&B wrote a first block; fix: give the other "
-                "folders as SOURCE, or move this one away"
+                f"{path}: holds no run, because its process was killed before W&B wrote a first block; fix: give only "
+                "the other folders as SOURCE, or move this folder away"
             )
             continue
         key = "/".join((run.entity, run.project, run.run_id))
@@ -119,12 +119,12 @@ def _part(path: Path, step: str | None) -> _Part:
                 continue  # before the first line that says its step
             number = isinstance(counted, (int, float)) and not isinstance(counted, bool)
             if not number or counted != int(counted) or counted < 0:
-                raise BadImport(f"{path}: {step or _STEP} = {counted!r}: a whole number from 0 is needed; fix: name "
-                                f"another metric with --step, or none for W&B's own steps")  # fmt: skip
+                raise BadImport(f"{path}: {step or _STEP} = {counted!r}: must be a whole number, 0 or more; fix: name "
+                                f"another metric with --step, or omit --step to use W&B's own steps")  # fmt: skip
             now = int(counted)
             part.history.append({"step": now, "time": line.get(_TIME), **_sorted(line)})
     if step is not None and not part.history:
-        raise BadImport(f"{path}: no line has the metric --step {step}; fix: name one that it has")
+        raise BadImport(f"{path}: --step {step}: no line has this metric; fix: name a metric that the run recorded")
     return part
 
 
@@ -161,7 +161,7 @@ def _records(path: Path) -> Iterator[tuple[str | None, Any]]:
     messages: Any = wandb_internal_pb2  # generated, and without types
     data = path.read_bytes()
     if not data.startswith(_IDENT):
-        raise BadImport(f"{path}: it does not begin as a file of W&B does; fix: give run-*.wandb, or a folder of them")
+        raise BadImport(f"{path}: not a file of W&B; fix: give a run-*.wandb file, or a folder of them")
     offset, whole = 7, b""
     while offset + _HEADER.size <= len(data):
         left = _BLOCK - offset % _BLOCK

@@ -1,5 +1,17 @@
-"""The report of an experiment: one page with the findings and their certainty, and tables, figures and data beside
-it."""
+"""The report of an experiment: one page with the findings and their certainty, and files with tables, figures and data.
+
+Its modules:
+
+    content             what a report holds
+    page                the HTML page; its templates, style and script lie in this folder
+    headline            the first sentences: which method won, by how much, and how certain that is
+    terminal            the report as text on a terminal
+    paper               tables, figures and a LaTeX file for a paper
+    files               all files of a report, and how they are written
+    missing             which runs are missing, and why
+    response_examples   the responses on the page, and their CSV
+    sweep_comparison    the report on two experiments
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _result(study: Study) -> tuple[str, str]:
         values = [f"{sweep.label(e.group)} {text} ({counted(len(e.seeds), 'seed')})" for e, text in shown]
         why = "There is no other method to compare with."
         if len(values) > 1:
-            why = "No baseline is declared (experiment.baseline), and so no method is compared with another."
+            why = "No baseline is declared (experiment.baseline), so no method is compared with another."
         return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
     if not usable:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."
@@ -245,7 +245,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     metric = describe(measure.metric)
     if lines and declared is None and metric.direction is None:
         lines.append(
-            f"That a {settings.direction} {metric.label} is better is an assumption: the experiment does not say which "
-            "way is (analysis.primary.direction)."
+            f"The report assumes that a {settings.direction} {metric.label} is better, because the experiment does not "
+            "declare a direction (analysis.primary.direction)."
         )
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""A finished report on a terminal or in a pipe: the question, its answer, and the main table."""
+"""The text of a finished report for standard output: the question, its answer, and the main table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show(written: Report, console: Console) -> None:
 
     gaps = [f"* Missing: {gap}" for gap in written.answer.gaps[:_GAPS]]
     if (more := len(written.answer.gaps) - _GAPS) > 0:
-        gaps.append(f"* Missing, too: {more} more; the report lists them")
+        gaps.append(f"* Missing: {more} more; the report lists them")
     for line in (*_answer(written), *gaps):
         console.print(Text(line))
     console.print()

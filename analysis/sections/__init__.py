@@ -1,4 +1,14 @@
-"""The parts of a report that only some experiments have: grids, model sizes, many cells, unpaired seeds."""
+"""The sections that only some reports have.
+
+Its modules:
+
+    grid           the effects of the factors of a grid
+    grid_tables    tables of grids
+    grid_figures   figures of grids
+    many_cells     scores over many cells, such as the tasks of a benchmark
+    model_sizes    results and differences by model size
+    unpaired       groups that share no seed with the baseline
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Grid:
 
     seeds: of the fit, in its order. less: the same cells minus the baseline of their seed, None where it lacks one of
     them. notes: what is left out, and what has no interval. censored: whether the group or the baseline has times cut
-    at the budget, for which no t interval is right.
+    at the budget, for which no t interval is valid.
     """
 
     group: str
@@ -87,15 +87,15 @@ def _grid(study: Study, group: str) -> Grid | None:
         notes.append(f"{used}; these lack a run: {kept.left_out} ({_fates(study, group, kept.dropped)})")
     if out:
         named = " and ".join(f"{name} = {level}" for name, level in out)
-        notes.append(f"{named} left out too: the cells that remain there do not tell its effect from others")
+        notes.append(f"{named} left out too: the cells that remain there cannot separate its effect from others")
     if len(at) < np.prod([len(by_cell) for by_cell in levels.values()]):
         notes.append("with cells missing, means are compared as if no three factors interacted (least squares)")
     if len(values) == 1:
-        notes.append("one seed: effects have no interval, and its luck is not told from them")
+        notes.append("one seed: effects have no interval and cannot be distinguished from the luck of this seed")
     fit = factorial.fit(values)
     effects = factorial.effects_of(fit, study.settings.alpha)
     if _cut(study, group):
-        notes.append("some times are cut at the budget: no t interval would hold")
+        notes.append("some times are cut at the budget, so t intervals would not be valid")
         effects = tuple(replace(effect, interval=None, d=None) for effect in effects)
     less = _less_baseline(study, group, values)
     censored = _cut(study, group, study.sweep.baseline)
@@ -200,7 +200,7 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     if pairs is None or not pairs.seeds:
         return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark)
     d, size = t_test.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
-    spread = None if cut else t_test.mean(d, size)  # of times cut at the budget no t interval is right
+    spread = None if cut else t_test.mean(d, size)  # no t interval is valid for times cut at the budget
     interval = spread.interval(study.settings.alpha) if spread is not None else None
     p = multiplicity.single(d, test, study.settings.seed)
     return CellResult(group, cell, len(values), len(by_seed), mean, d.size, float(d.mean()), interval, p, None, remark)

@@ -66,7 +66,7 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
     canvas.set_figheight(canvas.get_figheight() + 0.2 * legend(canvas, "upper", entries))
     level = format_level(study.settings.alpha)
     caption = (
-        f"Main effects on the {measure.title}: the mean at each level less the mean of the group's grid, over seeds "
+        f"Main effects on the {measure.title}: the mean at each level minus the mean of the group's grid, over seeds "
         f"(diamond) with its {level} t interval, each seed as a dot. The intervals are not adjusted for the number of "
         f"effects.{_gaps(study, drawn_grids)}"
     )

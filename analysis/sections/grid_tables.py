@@ -33,13 +33,13 @@ def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: 
                 entries.append(_entry(study, grid, effect))
     level, of = format_level(study.settings.alpha), measure.title
     meaning = {
-        1: f"Effect on the {of}: the mean at this level less the mean of the group's grid, within each seed.",
+        1: f"Effect on the {of}: the mean at this level minus the mean of the group's grid, within each seed.",
         2: f"Effect on the {of}: what a pair of levels adds to the sum of their two main effects, within each seed. "
-        "Of a factor with two levels the second is shown: the first has the same number with the other sign.",
+        "For a factor with two levels, only the second is shown; the first has the same number with the opposite sign.",
     }[count]
     notes = [
-        f"{meaning} The mean over seeds with its {level} t interval, which is not adjusted for the number of effects: "
-        "to find where to look, not to conclude.",
+        f"{meaning} The mean over seeds with its {level} t interval, which is not adjusted for the number of effects. "
+        "Use it to find where to look, not to draw conclusions.",
         "d: effect over its standard deviation over seeds, with Hedges' correction; three seeds are needed.",
         *(f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in every if grid.notes),
     ]
@@ -89,9 +89,9 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
     test = "signflip" if measure.summary == "time_to" else study.settings.test
     compared = sum(result.pairs > 0 for result in results)
     notes = (
-        f"EXPLORATORY: the cells of one seed share its luck, and the best of {compared} is best by luck in part. A "
-        "cell that stands out here is a question for new seeds.",
-        f"{capital(measure.title)}: mean over seeds, and less the baseline's of the same seeds with the "
+        f"EXPLORATORY: the cells of one seed share its luck, and the best of {compared} is the best partly by "
+        "luck. Test a cell that stands out here with new seeds.",
+        f"{capital(measure.title)}: mean over seeds, and its difference to the baseline over the same seeds with the "
         f"{format_level(alpha)} t interval of this cell alone. q: Benjamini and Hochberg's adjustment of p over all "
         f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
     )

@@ -93,12 +93,12 @@ def many_table(study: Study, scored: Many) -> Table:
     level = format_level(settings.alpha)
     notes = [
         f"{capital(study.primary.measure.title)} of every run at every level of {', '.join(scored.factors)}, with "
-        f"{level} intervals of the stratified bootstrap (runs redrawn within each cell, n - 1 of n). They speak of "
-        "these cells, not of others.",
+        f"{level} intervals of the stratified bootstrap (runs redrawn within each cell, n - 1 of n). They hold for "
+        "these cells, not for others.",
         "IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs.",
     ]
     if bounded:
-        notes.append("Optimality gap: by how much scores fall short of 1 on average.")
+        notes.append("Optimality gap: how much scores are below 1 on average.")
     heads = list(statistics)
     if sweep.baseline is not None:
         notes.append("Better than the baseline: chance that a run is better than one of the baseline in the same cell.")

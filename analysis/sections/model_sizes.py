@@ -40,7 +40,7 @@ class Sizes:
     models[size]: the model's name in the plan, or "". values[group][size]: one number per seed. trends and
     differences[group][size]: of each group that shares two or more sizes with the baseline; lost: its seeds without a
     difference, with the reason. censored: whether some values are times cut at the budget, for which no t interval is
-    right. notes: sizes without a pair.
+    valid. notes: sizes without a pair.
     """
 
     models: Mapping[float, str]
@@ -155,13 +155,13 @@ def sizes_table(study: Study, compared: Sizes) -> Table:
     notes = [
         f"{capital(measure.title)}: difference to {baseline} over the same seeds at each size, with its "
         f"{format_level(alpha)} t interval. Sizes are the policy's parameters, as its runs counted them.",
-        "Slope: of the difference on the logarithm of the parameters, a least-squares line within each seed, then the "
-        "mean over seeds: how much the difference grows with ten times the parameters. Neither is adjusted for the "
-        "number of comparisons.",
+        "Slope: how much the difference grows with ten times the parameters. It is the mean over seeds of the slope of "
+        "a least-squares line over the logarithm of the parameters. Neither p is adjusted for the number of "
+        "comparisons.",
     ]
     notes += [f"{note}." for note in compared.notes]
     if compared.censored:
-        notes.append("Some times are cut at the budget: no t interval would hold.")
+        notes.append("Some times are cut at the budget, so t intervals would not be valid.")
     columns = ("method", "size", "pairs", "difference", "better in", "p paired t", "p sign-flip", "remark")
     return table("sizes", "Model sizes", columns, entries, notes)
 

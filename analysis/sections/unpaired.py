@@ -37,9 +37,9 @@ def unpaired_table(study: Study) -> Table:
         }  # fmt: skip
         entries.append((group, row, record))
     notes = (
-        "UNPAIRED: these methods share no seed with what they are compared with. What the seeds "
-        "do to both cannot be taken out, so that it takes more of them to see the same difference; run both on the "
-        "same seeds where that is possible.",
+        "UNPAIRED: these methods share no seed with the method that they are compared with. The effect of the seeds "
+        "cannot be removed, so more seeds are needed to find the same difference; run both methods on the same seeds "
+        "if possible.",
         f"Difference of the means with Welch's {format_level(alpha)} t interval. Higher: share of all pairs of runs "
         "in which the method's is the higher, a tie counting half. p Mann-Whitney: exact. Neither p is adjusted for "
         "the number of methods.",

@@ -59,7 +59,7 @@ class Picture(Section):
                 raise refusal(f"must have one of the keys {', '.join(_KINDS)}")
             for option in ("diagonal", "directions"):
                 if option in item and option not in _KINDS[kinds[0]]:
-                    raise refusal(f"{kinds[0]} has no {option}", f"remove {option}")
+                    raise refusal(f"{kinds[0]} does not take {option}", f"remove {option}")
         return item
 
     @field_validator("directions")
@@ -93,7 +93,7 @@ class Picture(Section):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of the figure; of a histogram its name alone."""
+        """The metrics of the figure; for a histogram, only its name."""
         found = self.of if self.registered else getattr(self, self.kind)
         return (found,) if isinstance(found, str) else found or ()
 
@@ -118,6 +118,6 @@ def known_directions(metrics: tuple[str, ...] | None, given: tuple[Direction, ..
     known = [(metric, describe(metric).direction) for metric in metrics]
     for metric, direction in known:
         if direction is None:
-            rule = f"needs directions, such as [higher, lower]: which way is better is not known of {metric}"
+            rule = f"needs directions, such as [higher, lower]: it is not known which direction of {metric} is better"
             raise refusal(rule, "add directions")
     return tuple(direction for _, direction in known if direction is not None)

@@ -1,7 +1,7 @@
 """A claim that an experiment declares before its runs exist, in a form that numbers can decide.
 
-A declaration in YAML has a model for each kind of claim, which holds the keys of that kind; `Hypothesis` is the one
-form that all kinds are brought to.
+A declaration in YAML has a model for each kind of claim, which holds the keys of that kind; `Hypothesis` is the
+common form of all kinds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMES = ("time_to", "efficiency")
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A claim about the summary of a metric (of two: pareto) of a group.
+    """A claim about the summary of a metric (for pareto: of two metrics) of a group.
 
     kind      range: within [low, high]; ratio: over that of `against` within [low, high]; greater, less: than that of
               `against`; between: within the range that the two groups `against` span; extreme: of all groups the
@@ -88,10 +88,10 @@ def _compared(other: str, info: ValidationInfo) -> None:
 def _other_group(name: str | None, info: ValidationInfo) -> tuple[str, ...]:
     context = context_of(info)
     if name is None and context.baseline is None and context.groups is not None:
-        raise refusal("a group is needed here, for the plan has no baseline", "name the group to compare with")
+        raise refusal("must name a group, because the plan has no baseline", "name the group to compare with")
     other = name or context.baseline or ""
     if other == info.data.get("group"):
-        raise refusal("must be another group than `group`", "name another group")
+        raise refusal("must not be the group itself", "name another group")
     _compared(other, info)
     return (other,)
 
@@ -224,7 +224,7 @@ class _Between(_Summarized):
     @classmethod
     def _others(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if info.data.get("group") in names:
-            raise refusal("must be two other groups than `group`", "name two others")
+            raise refusal("must be two groups other than `group`", "name two others")
         for name in names:
             _compared(name, info)
         return names

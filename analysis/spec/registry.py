@@ -2,8 +2,8 @@
 registers; docs/extending-analysis.md has examples.
 
 Another installed package brings its own by an entry point of the group `rlsweep.analysis` that names a module with
-decorated functions. Such a module is imported when a plan asks for a name that is not ours. This module itself does not
-import numpy, so that checking a plan stays fast.
+decorated functions. Such a module is imported when a plan asks for a name that this package does not register. This
+module itself does not import numpy, so that checking a plan stays fast.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ def figure_of(kind: str) -> Callable[..., Any] | None:
 
 
 def registered_summaries() -> Mapping[str, Summary]:
-    """The summaries that are registered by now: ours, and those that a plan has asked for."""
+    """The summaries registered so far: those of this package, and those that a plan has asked for."""
     return _summaries
 
 
 def summary_names() -> tuple[str, ...]:
-    """All names of summaries, ours first."""
+    """All names of summaries, those of this package first."""
     load()
     return tuple(_summaries)
 

@@ -22,5 +22,5 @@ class Target(Section):
     @model_validator(mode="after")
     def _has_one(self) -> Self:
         if (self.at is None) == (self.baseline_final is None):
-            raise refusal("either `at` or `baseline_final` is needed", "write {at: 0.8} or {baseline_final: 0.9}")
+            raise refusal("must have either `at` or `baseline_final`", "write {at: 0.8} or {baseline_final: 0.9}")
         return self

@@ -234,7 +234,7 @@ def _breach(
         return Breach(f"{key}.{name}", tag, f"must be {needed}", closest(str(tag), kinds, otherwise=f"give {needed}"))
     if "properties" in fragment and not isinstance(given, Mapping):
         below = ", ".join(f"{key}.{name}" for name in fragment["properties"])
-        return Breach(key, given, "a value where a mapping stands", f"set one of {below}")
+        return Breach(key, given, "must be a mapping", f"set one of {below}")
     return Breach(key, given, f"must be {needed}", f"give {needed}", shown="[key]" not in location)
 
 

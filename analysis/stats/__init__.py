@@ -2,6 +2,21 @@
 
 The public names are imported from here: `from analysis.stats import paired`. A module is imported when one of its names
 is first used, so that a plan, which needs only `resolution`, does not load SciPy.
+
+Its modules:
+
+    compare           two methods over seeds: estimates, tests, equivalence
+    multiplicity      p values that hold for several comparisons together
+    exact             exact tests by counting
+    t_test            Student's t intervals and tests
+    resolution        the smallest p that a number of seeds can give
+    resample          scores of many tasks, with the stratified bootstrap
+    curve_summaries   one number from one curve: area, final value, time to a threshold
+    trend             whether a curve rises or falls
+    factorial         main effects and interactions of a grid
+    scaling           how a difference changes with the model's size
+    dispersion        how much the seeds of a method scatter
+    functions         log, exp and distribution functions with the same digits on every processor
 """
 
 from __future__ import annotations

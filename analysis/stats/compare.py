@@ -111,7 +111,7 @@ class EquivalenceResult:
 def paired(
     a: ArrayLike, b: ArrayLike, alpha: float = 0.05, *, direction: str = "higher", seed: int = 0
 ) -> PairedResult:
-    """Compare two methods over the same seeds: a and b have shape (n,), one number a seed, in the same order.
+    """Compare two methods over the same seeds: a and b have shape (n,), one number for each seed, in the same order.
 
     Raises ValueError when the shapes differ, alpha is not within (0, 1), or direction is neither "higher" nor "lower".
     """
@@ -157,7 +157,7 @@ def paired(
     if n > EXACT_UP_TO:
         reasons.append(f"sign-flip p from {DRAWS} drawn patterns (seed {seed})")
     if n - ties > exact.MOST_RANKED:
-        reasons.append(f"more than {exact.MOST_RANKED} pairs: their signed ranks are too many to count")
+        reasons.append(f"more than {exact.MOST_RANKED} pairs: there are too many signed ranks to count")
     return PairedResult(
         n=n,
         mean_difference=_mean(d),

@@ -136,7 +136,7 @@ def lowest_relative(values: ArrayLike) -> float:
     y = np.asarray(values, dtype=np.float64)
     _, y = measured(np.arange(y.size, dtype=np.float64), y)
     if y[0] <= 0:
-        raise NotEvaluable(f"the first value is {y[0]:g}: nothing is a share of it")
+        raise NotEvaluable(f"the first value is {y[0]:g}: no share of it can be computed")
     return float(y.min() / y[0])
 
 
@@ -212,7 +212,7 @@ def survival(times: Sequence[float], reached: Sequence[bool], budget: float) -> 
     Raises NotEvaluable for no times or one that is not finite, ValueError for a budget that is negative or not finite.
     """
     if len(times) != len(reached):
-        raise ValueError(f"{len(times)} times and {len(reached)} flags: one flag a time is needed")
+        raise ValueError(f"{len(times)} times and {len(reached)} flags: one flag for each time is needed")
     if len(times) == 0:
         raise NotEvaluable("no run to take a time from")
     if not 0 <= budget < math.inf:

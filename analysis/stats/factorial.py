@@ -1,7 +1,7 @@
 """What each factor of a grid does: main effects and two-way interactions, judged over seeds.
 
 The effect is computed within each seed, on the cells of that seed, and then its mean over seeds gets a t interval. So a
-seed whose luck differs from cell to cell counts once, not once a cell.
+seed whose luck differs from cell to cell counts once, not once for each cell.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
     levels = levels_of(cells)
     design = _design(cells, levels)
     if _entangled(design):
-        raise ValueError(f"{len(cells)} cells do not tell all effects apart: leave out levels, as `separable` does")
+        raise ValueError(f"{len(cells)} cells cannot separate all effects: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
     means = t_test.without_rounding(_least_squares(design, values), 10 * t_test.ROUNDING * size)

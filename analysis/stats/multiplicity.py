@@ -39,7 +39,7 @@ def family(
     """Adjust the p values of a family of comparisons: differences have shape (n seeds, m comparisons), NaN for a
     missing pair.
 
-    max_t   step-down max-T (Westfall and Young): one sign a seed is flipped for all comparisons at once, so that their
+    max_t   step-down max-T (Westfall and Young): the sign of a seed is flipped in all comparisons at once, so their
             correlation is kept and the smallest p stays 2/2^n however many there are. It is a sign-flip test; `test` is
             not used. Exact when the vectors of differences are symmetric about zero under the null.
     holm    Holm's step-down of the p values of `test` (signflip, paired_t or wilcoxon); any dependence

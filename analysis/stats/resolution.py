@@ -1,4 +1,5 @@
-"""The smallest p of an exact test with so many seeds. If it is above alpha, the test cannot decide anything.
+"""The smallest p that an exact test can give with a number of seeds. If it is above alpha, the test cannot decide
+anything.
 
 Standard library only, because every plan uses it.
 """
@@ -38,8 +39,8 @@ def seeds_needed(alpha: float = 0.05, comparisons: int = 1) -> int:
 def multiplied(family: str, test: str, comparisons: int) -> int:
     """How many times a family's smallest adjusted p is the floor of one comparison; 0: its test has no floor.
 
-    max_t flips one sign a seed for all comparisons, whatever the test; with Benjamini-Hochberg the largest p of all is
-    not multiplied.
+    max_t flips one sign for each seed in all comparisons, whatever the test; with Benjamini-Hochberg the largest p of
+    all is not multiplied.
     """
     if family != "max_t" and test == "paired_t":
         return 0

@@ -48,7 +48,7 @@ def theil_sen(axis: ArrayLike, values: ArrayLike) -> float:
     """Median of the slopes between all pairs of points; NaN values are left out. Raises NotEvaluable for one point."""
     x, y = _blocks(*measured(axis, values))
     if x.size < 2:
-        raise NotEvaluable("one value has no slope: two are needed")
+        raise NotEvaluable("one value has no slope; at least two are needed")
     i, j = np.triu_indices(x.size, 1)
     return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
 

@@ -105,7 +105,9 @@ def remark(comparison: Comparison) -> str | None:
     cut = sum(comparison.times_cut)
     if comparison.ground is not None and comparison.ground.reason is Reason.NOT_REACHED:
         return _GROUNDS[Reason.NOT_REACHED]
-    decides = f"{times_cut(cut)}: sign flips of the restricted mean decide, a t interval would not hold" if cut else ""
+    decides = (
+        f"{times_cut(cut)}: sign flips of the restricted mean decide, a t interval would not be valid" if cut else ""
+    )
     return "; ".join(filter(None, (comparison.result.reason, decides))) or None
 
 

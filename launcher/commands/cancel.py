@@ -24,7 +24,7 @@ _LISTED = 20
 _LOCKED = "locked"
 _WORDS = {
     ASKED: "asked to save a checkpoint and stop",
-    _LOCKED: "not cancelled: a process, perhaps a stopped one, holds the run's lock (SIGCONT wakes it); repeat this",
+    _LOCKED: "not cancelled: another process holds the run's lock (SIGCONT wakes a stopped one); repeat this command",
 }
 
 
@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
     for run_id, answer in list((changed if len(answers) > _LISTED else answers).items())[:_LISTED]:
         print(f"{run_id} {_WORDS.get(answer, answer)}")
     counts = Counter(_WORDS.get(answer, answer) for answer in answers.values())
-    summary = ", ".join(f"{count} {answer}" for answer, count in counts.items()) or "none has a folder yet"
+    summary = ", ".join(f"{count} {answer}" for answer, count in counts.items()) or "no run has a folder yet"
     print(f"{counted(len(answers), 'run')}: {summary}")
     return code
 

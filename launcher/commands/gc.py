@@ -39,11 +39,11 @@ def run(given: argparse.Namespace) -> int:
         listed = [{"what": item.what, "path": str(item.path), "bytes": item.size, "run": item.run} for item in items]
         print(json.dumps({"deleted": given.delete, "bytes": size, "items": listed}, indent=1))
     elif not items:
-        print(f"{given.multirun}: nothing {'was' if given.delete else 'is'} left over")
+        print(f"{given.multirun}: there is no file to delete")
     else:
         _print(items)
         total = f"{len(items)} files and folders, {text.byte_size(size)}"
-        print(f"{total}: deleted" if given.delete else f"{total}; nothing was deleted: --delete does it")
+        print(f"{total}: deleted" if given.delete else f"{total}; nothing was deleted; add --delete to delete them")
     return EXIT_FINE
 
 
@@ -58,4 +58,4 @@ def _print(items: Sequence[Garbage]) -> None:
         for item in sorted(members, key=lambda item: -item.size)[:shown]:
             print(f"    {text.byte_size(item.size):>9}  {text.clean(str(item.path))}")
         if len(members) > shown:
-            print(f"    {'':>9}  and {len(members) - shown} more: --json has them all")
+            print(f"    {'':>9}  and {len(members) - shown} more; --json lists all of them")

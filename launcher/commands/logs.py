@@ -25,7 +25,7 @@ from launcher.run.folder import attempt_folder, find_state, read_state, run_fold
 from launcher.run.lifecycle import RETRYABLE, RunState
 from launcher.run.records import State
 
-HELP = "why a run failed, and the end of its output"
+HELP = "show why a run failed, and the end of its output"
 _EVERY_S = 0.3
 _LINES = 20
 _BYTES_A_LINE = 4096
@@ -45,11 +45,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: by run id name, state, attempt, attempts, kind, cause, error, log (its path), lines."""
     if given.lines < 0:
-        raise Usage(f"-n = {given.lines}: a number of lines, 0 or more")
+        raise Usage(f"-n = {given.lines}: must be 0 or more; give the number of lines")
     named = catalog.named(given.multirun, given.run)
     if named.experiment is not None:
         if given.follow or given.attempt is not None:
-            raise Usage(f"--follow and --attempt are for one run, and {given.run} is an experiment; give a run's id")
+            raise Usage(f"--follow and --attempt need one run, but {given.run} is an experiment; give a run's id")
         return _print_experiment(given.multirun, named.experiment, named.ids, given)
     folder = run_folder(given.multirun, named.ids[0])
     state = read_state(folder)
@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
     title = catalog.titles(given.multirun).get(folder.name, "")
     if given.json:
         if given.follow:
-            raise Usage("--follow prints lines as they come, not one object: omit --json")
+            raise Usage("--follow prints lines as they come, and --json prints one object; give only one of them")
         print(json.dumps({folder.name: _document(folder, title, state, attempt, given)}, indent=1))
         return EXIT_FINE
     for line in _shown(folder, title, state, attempt, given):
@@ -75,7 +75,7 @@ def _attempt(folder: Path, state: State, chosen: int | None) -> int:
     existing = attempts(folder)
     if chosen is not None and chosen not in existing:
         listed = ", ".join(map(str, existing)) or "none"
-        raise Usage(f"--attempt = {chosen}: run {folder.name} has no such attempt; there is: {listed}")
+        raise Usage(f"--attempt = {chosen}: run {folder.name} has no such attempt; its attempts are: {listed}")
     return state.attempt if chosen is None else chosen
 
 
@@ -209,7 +209,7 @@ def _print_experiment(multirun: Path, name: str, ids: Sequence[str], given: argp
         shown, used = shown + 1, used + len(lines)
         print("\n".join(map(text.clean, lines)))
     more = f"{len(failed) - shown} more failed; " if shown < len(failed) else ""
-    print(f"{more}all about one run: {catalog.command(multirun, 'logs', failed[0][0].name)}")
+    print(f"{more}all details of one run: {catalog.command(multirun, 'logs', failed[0][0].name)}")
     return EXIT_FINE
 
 

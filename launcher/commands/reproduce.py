@@ -52,7 +52,7 @@ def _show(document: Mapping[str, Any]) -> None:
     for line in wrong:
         print(f"not the same run: {line}")
     if not wrong:
-        print(f"{document['id']}: the frozen configuration gives the same identity")
+        print(f"{document['id']}: the frozen configuration is unchanged: it gives the same identity")
     differences = dict(document["differences"])
     packages = differences.pop("packages", {})
     for name, both in differences.items():

@@ -1,7 +1,8 @@
 """python -m launcher retry: run failed, diverged and cancelled runs again, from their newest checkpoints.
 
-They become planned, and then the experiment's own command runs, with whatever else it has to run. A run that this
-command no longer plans, because conf/ has changed, stays as it is. Exit codes: those of that command: 0 fine, 1 some
+The runs become planned again. Then the experiment's own command runs them, and all other runs that it still has to
+run. A run that this command no longer plans, because conf/ has changed, stays as it is. Exit codes are those of that
+command: 0 fine, 1 some
 runs failed, 2 no such run or experiment, or an invalid plan; 130 after Ctrl-C, which also skips further commands.
 """
 
@@ -58,7 +59,8 @@ def run(given: argparse.Namespace) -> int:
                 code = max(code, _sweep_all(commands, plans))
         except InvalidPlan as invalid:
             print_problems(
-                invalid, f"{len(retried)} of the runs wait to be run" if retried else "nothing was written or run"
+                invalid,
+                f"{len(retried)} of the runs were reset to planned" if retried else "nothing was written or run",
             )
             code = EXIT_USAGE
     if given.json:
@@ -116,7 +118,7 @@ def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) ->
     for run_id in ids:
         planning = [name for name, plan in plans.items() if run_id in catalog.entries(plan)]
         if not planning:
-            raise Usage(f"run {run_id}: no plan in {multirun} names it, so no command would run it")
+            raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
         if not set(planning) & set(chosen):
             chosen.append(planning[0])
     return list(
@@ -129,9 +131,9 @@ def _overrides(multirun: Path, name: str, command: str) -> list[str]:
     words = shlex.split(command)
     file = f"{multirun / name / 'plan.json'}: command = {command}"
     if not {"launch.py", "-m"} <= set(words):  # such as that of an imported experiment
-        raise Usage(f"{file}: no `launch.py -m ...`; plan it again")
+        raise Usage(f"{file}: only a command `launch.py -m ...` can be repeated")
     if MASK in command:
-        raise Usage(f"{file}: {MASK} hides a secret; repeat the command yourself")
+        raise Usage(f"{file}: {MASK} stands for a secret, which is not recorded; repeat the command yourself")
     words = [word for word in words[words.index("-m") + 1 :] if not word.startswith("multirun=")]
     if multirun.resolve() == (ROOT / "multirun").resolve():
         return words

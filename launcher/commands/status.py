@@ -26,7 +26,7 @@ from launcher.status.standing import FAILURES, Standing, stand
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-HELP = "the present standing of an experiment's runs: states, last metric, time left, failures"
+HELP = "show the present standing of an experiment's runs: states, last metric, time left, failures"
 _EVERY_S = 2.0
 # Lines of a screen besides those of the groups, and the assumed height if there is no screen.
 _OTHERS, _HEIGHT = 14, 44
@@ -71,7 +71,7 @@ def _print(multirun: Path, standings: Sequence[Standing], as_json: bool) -> None
     elif standings:
         tables.console().print(_shown(multirun, standings))
     else:
-        print(f"{multirun}: nothing is planned")
+        print(f"{multirun}: no experiment is planned in this folder")
 
 
 def _stand(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> list[Standing]:
@@ -142,7 +142,7 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
 
 
 def _groups(standing: Standing) -> list[RenderableType]:
-    """One row a group. If there are too many for the screen, groups whose runs are all done are only counted."""
+    """One row for each group. If there are too many for the screen, groups whose runs are all done are only counted."""
     from rich.text import Text
 
     names = list(standing.groups)
@@ -159,7 +159,7 @@ def _groups(standing: Standing) -> list[RenderableType]:
         more["work left"] = {name: text.duration(group.work_seconds) for name, group in groups.items()}
     shown: list[RenderableType] = [tables.counts_table({name: group.states for name, group in groups.items()}, more)]
     if len(groups) < len(standing.groups):
-        shown.append(Text(f"and {len(standing.groups) - len(groups)} more groups: --json has them all"))
+        shown.append(Text(f"and {len(standing.groups) - len(groups)} more groups; --json lists all of them"))
     return shown
 
 
@@ -173,7 +173,7 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
         lines.append(f"{runs} {failure.state}{brackets}: {text.clean(failure.message)}")
         lines.append(f"    {catalog.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
     if len(standing.failures) > _MOST_CAUSES:
-        lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes: --json has them all")
+        lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes; --json lists all of them")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
         lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
     return lines

@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     completion.add_names(parser, "runs", nargs="*", help="default: every run")
     parser.add_argument("--project", metavar="P", help="default: the one with which the run was started")
     parser.add_argument("--entity", metavar="E", help="a W&B user or team; default: tracking.entity, else your own")
-    parser.add_argument("--running", action="store_true", help="also what unfinished runs have logged so far")
+    parser.add_argument("--running", action="store_true", help="also send what unfinished runs have logged so far")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -88,7 +88,7 @@ def _summarize(document: dict[str, Any]) -> None:
     counts |= {"there already": document["unchanged"], "not tried": document["left"]}
     print(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no finished runs")
     if counts["failed"] or counts["not tried"]:
-        print("nothing is lost: the same command sends the others", file=sys.stderr)
+        print("nothing is lost; repeat this command to send the others", file=sys.stderr)
 
 
 @contextmanager

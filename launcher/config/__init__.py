@@ -1,1 +1,9 @@
-"""Configurations: composed, checked, merged with verl's tree, and identified by their content."""
+"""Configurations: composed, checked, merged with verl's tree, and identified by their content.
+
+Its modules:
+
+    hydra_compose     composition of conf/ by Hydra's rules
+    verl_tree         verl's own configuration tree, and its merge with a run's differences
+    identity          the hash that identifies a run
+    installed_parts   configuration files of other installed packages
+"""

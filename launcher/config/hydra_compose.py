@@ -88,8 +88,8 @@ class Clash(ConfigCompositionException):  # type: ignore[misc]
 
     def __init__(self, key: str, value: Any) -> None:
         self.key, self.value, self.file = key, value, ""
-        kinds = ("list", "mapping") if isinstance(value, list) else ("mapping", "list")
-        self.rule = "a {} where a {} stands".format(*kinds)
+        given, self.expected = ("list", "mapping") if isinstance(value, list) else ("mapping", "list")
+        self.rule = f"must be a {self.expected}, not a {given}"
         super().__init__(f"{key} = {value}: {self.rule}")
 
 
@@ -369,7 +369,7 @@ def _result(text: str, config_path: str) -> ConfigResult:
     content = yaml.load(text, Loader=_Loader)
     content = {} if content is None else content
     if not isinstance(content, dict):
-        raise ValueError(f"a file holds a mapping, not {type(content).__name__}")
+        raise ValueError(f"a file must hold a mapping, not {type(content).__name__}")
     defaults = content.pop("defaults", None)
     if not isinstance(defaults, (list, type(None))):
         raise ValueError(f"defaults must be a list, not {type(defaults).__name__}")

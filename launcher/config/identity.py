@@ -37,7 +37,7 @@ def canonical(value: Any) -> Any:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{value} has no place in an identity: configuration values are finite")
+            raise ValueError(f"{value} is not allowed: configuration values must be finite")
         return int(value) if value.is_integer() else value
     if isinstance(value, Mapping):
         for key in value:
@@ -55,7 +55,7 @@ def canonical_json(value: Any) -> str:
 
 
 def science(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a run's configuration that decides its result: the science sections less the ignored keys."""
+    """The part of a run's configuration that decides its result: the science sections without the ignored keys."""
     part: dict[str, Any] = {}
     for section in SECTIONS:
         value = config.get(section)
@@ -85,11 +85,13 @@ def verify(frozen: Mapping[str, Any], name: str | None = None) -> None:
     recorded = frozen.get("identity")
     version, digest = (recorded.get("version"), recorded.get("hash")) if isinstance(recorded, Mapping) else (None, None)
     if version != VERSION:
-        raise ValueError(f"its identity has version {version}; this release reads version {VERSION}")
+        raise ValueError(f"its identity has version {version}, but this release reads only version {VERSION}")
     actual = identity(str(frozen.get("base")), frozen)
     if actual != digest:
         rule = "the configuration was changed after it was frozen"
-        raise ValueError(f"{rule}: it gives the identity {run_id(actual)}, and says {str(digest)[:ID_DIGITS]}")
+        raise ValueError(
+            f"{rule}: its content has the identity {run_id(actual)}, but it records {str(digest)[:ID_DIGITS]}"
+        )
     for other in (frozen.get("id"), name):
         if other is not None and other != run_id(actual):
             raise ValueError(f"this is the configuration of the run {run_id(actual)}, not of {other}")

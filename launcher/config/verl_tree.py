@@ -43,7 +43,9 @@ def config_folder() -> Path:
     """verl's folder of configurations. ModuleNotFoundError: verl is not installed."""
     spec = importlib.util.find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("verl is not installed; its configuration is the base of every run")
+        raise ModuleNotFoundError(
+            "verl is not installed, and its configuration is the base of every run. Fix: make setup"
+        )
     return Path(next(iter(spec.submodule_search_locations))) / "trainer" / "config"
 
 
@@ -184,7 +186,7 @@ def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:
     content = identity.content_hash(path.read_text(encoding="utf-8"))
     if content != path.stem:
         why = f"verl's tree was changed after it was frozen: its content is {content}"
-        raise BadRunFolder(path, why, "remove it; the same command makes it anew")
+        raise BadRunFolder(path, why, "remove it; the same command writes it again")
     tree = load_yaml(path)
     for bad in check(tree, differences):
         raise bad

@@ -24,7 +24,7 @@ from launcher.worker.process import handling
 
 _POLL_S = 0.2
 _CHECK_EVERY_S = 1.0
-_STOPPING = "stopping: running runs save a checkpoint; once more kills them"
+_STOPPING = "stopping: running runs save a checkpoint; press Ctrl-C again to kill them"
 # If several runs fail in a row for one of these kinds, the reason may concern the whole sweep.
 _COUNTED = frozenset({FailureKind.EXCEPTION, FailureKind.OUT_OF_MEMORY, FailureKind.LOST})
 
@@ -256,7 +256,7 @@ class Reconciler:
         ):
             self.outcome.states[run_id] = state
             self._display.released(run_id)
-            self._display.say(f"{run_id} {state.failure_kind or state.state}: {state.message}; it is resumed")
+            self._display.say(f"{run_id} {state.failure_kind or state.state}: {state.message}; resuming it")
             self._queue.append(run_id)
         else:
             self._end(run_id, state)
@@ -295,4 +295,4 @@ class Reconciler:
         reason = without_numbers(f"{state.failure_kind}: {state.message}")
         self._streak = (reason, {*self._streak[1], run_id} if self._streak[0] == reason else {run_id})
         if self._circuit_breaker is not None and len(self._streak[1]) >= self._circuit_breaker and self._some_wait():
-            self._trip(f"{self._circuit_breaker} failures in a row with one cause ({state.message})")
+            self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message})")

@@ -1,4 +1,4 @@
-"""Reconciliation: freeze the plan, run what is missing, report. Repeating the command changes nothing."""
+"""One launch: freeze the plan, run what is missing, report. If nothing is missing, repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
 
 
 def _check_writable(multirun: Path) -> None:
-    why = "is not writable for you"
+    why = "is not writable"
     try:
         multirun.mkdir(parents=True, exist_ok=True)
         if os.access(multirun, os.W_OK | os.X_OK):

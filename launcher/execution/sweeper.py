@@ -24,7 +24,7 @@ class SweepExit(SystemExit):
 
 
 class ReconcilingSweeper:
-    """A Hydra sweeper that makes the run folders what the experiment declares."""
+    """A Hydra sweeper that plans the whole experiment and runs what is missing."""
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self._arguments = list(arguments)

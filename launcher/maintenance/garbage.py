@@ -1,4 +1,5 @@
-"""Files of a multirun folder that are no longer needed. They are found by one search, and deleted only after a second.
+"""Files of a multirun folder that are no longer needed. They are found by one search, and deleted only after a second
+one.
 
 A run's configuration, metrics, summary, provenance and logs are never deleted, except those of a run that was never
 started and that no plan names. A run that may have a live owner is left alone.

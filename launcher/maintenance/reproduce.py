@@ -1,4 +1,5 @@
-"""Repeating one run: is its frozen configuration unchanged, what differs here, and are the metrics the same?"""
+"""Repeats one run: whether its frozen configuration is unchanged, what differs here, and whether the metrics are
+equal."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def check_identity(folder: Path) -> Identity:
     wrong: list[str] = []
     if recorded.get("version") != identity.VERSION:
         wrong.append(
-            f"its hash is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
+            f"its identity is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
         )
     named = str(config.get("base"))
     base = base_path(multirun_of(folder), named)
@@ -72,7 +73,9 @@ def check_identity(folder: Path) -> Identity:
     if computed != recorded.get("hash"):
         wrong.append(f"{folder / 'config.yaml'} was changed: it hashes to {computed[: identity.ID_DIGITS]}")
     elif identity.run_id(computed) != folder.name:
-        wrong.append(f"the folder is called {folder.name}, and the run {identity.run_id(computed)}")
+        wrong.append(
+            f"the folder is named {folder.name}, but its configuration is that of run {identity.run_id(computed)}"
+        )
     return Identity(str(recorded.get("hash")), computed, tuple(wrong))
 
 
@@ -168,7 +171,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> Rerun:
     equal, difference = compare(folder, again)
     then = read_state(folder).state
     if state.state != then:
-        difference = f"it ended as {state.state} ({state.message}), and the run as {then}"
+        difference = f"the repetition ended as {state.state} ({state.message}), but the run as {then}"
     return Rerun(again, state.state, equal, difference)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from analysis.spec.validation import Listed, Section
 
-_ELSEWHERE = "another is chosen by its file, cluster=NAME"
+_ELSEWHERE = "choose another scheduler with cluster=NAME"
 _OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # what needs no quotes in a shell script
 _Times = Annotated[int | None, Field(ge=0, description="a number of times, or null for no limit")]
 _Runs = Annotated[int | None, Field(ge=1, description="a number of runs, 1 or more, or null")]
@@ -21,7 +21,7 @@ _Command = Annotated[str, Field(pattern=r"^[^\n\r]+$", description="a shell comm
 
 
 class _Retry(Section):
-    """How often a run is resumed without being asked after each kind of failure."""
+    """How often a run is resumed automatically after each kind of failure."""
 
     preempted: _Times
     time_out: _Times
@@ -40,7 +40,7 @@ class _Cluster(Section):
 
 
 class _Limited(_Cluster):
-    """A cluster whose runs we watch ourselves."""
+    """A cluster whose runs the launcher watches itself, with limits of time and memory."""
 
     limit_s: float | None = Field(gt=0, description="seconds above 0, or null")
     grace_s: float = Field(ge=0)
@@ -84,7 +84,7 @@ class Slurm(_Cluster):
     signal_delay_s: int = Field(ge=1, le=65535)
     poll_s: float = Field(gt=0)
     detach: bool
-    setup: Listed[_Command] = Field(description="a list of shell commands, one a line")
+    setup: Listed[_Command] = Field(description="a list of shell commands, each on one line")
     sbatch: (
         dict[Annotated[str, Field(pattern="^[a-z][a-z-]*$")], int | bool | Annotated[str, Field(pattern=_OPTION)]]
         | None

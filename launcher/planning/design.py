@@ -19,8 +19,8 @@ Choices = tuple[tuple[str, str], ...]
 class Factor:
     """Keys whose levels go together, usually one key.
 
-    choices: the keys that are configuration groups; values: the others; levels: for each level one entry a key, those
-    of `choices` first.
+    choices: the keys that are configuration groups; values: the others; levels: each level has one entry for each key,
+    those of `choices` first.
     """
 
     choices: tuple[str, ...]

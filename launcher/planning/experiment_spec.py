@@ -54,7 +54,7 @@ def _zipped(keys: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     counts = {key: len(levels) for key, levels in keys.items()}
     if len(set(counts.values())) > 1:
         named = ", ".join(f"{key} has {count}" for key, count in counts.items())
-        rule = f"the levels of a zip go together, so each key has as many as the others; {named}"
+        rule = f"each key of a zip must have the same number of levels; {named}"
         raise refusal(rule, "add or remove levels")
     if len(distinct(list(zip(*keys.values(), strict=True)))) < max(counts.values()):
         raise refusal("a combination of levels is named twice", "name each once")
@@ -149,11 +149,11 @@ class ExperimentSpec(Section):
         wrong: list[tuple[tuple[str, ...], str, PydanticCustomError]] = []
         for name, group in groups.items():
             if not re.fullmatch(_NAME, name):
-                rule = "a group's name has up to 100 letters, digits and _ . + -"
+                rule = "a group's name must have 1 to 100 characters: letters, digits and _ . + -"
                 wrong.append(((name,), name, refusal(rule, "rename it", False)))
             label = str(group.label or name)
             for other in (other for other, own in labelled.items() if own.label == label):
-                rule = f"group {other} has this label, and the report could not tell the two apart"
+                rule = f"group {other} has the same label, so a reader of the report could not distinguish them"
                 wrong.append(((name, "label"), label, refusal(rule, "write another")))
             labelled[name] = group.model_copy(update={"label": label})
         if wrong:
@@ -166,7 +166,7 @@ class ExperimentSpec(Section):
         groups = list(info.data.get("groups", [baseline]))
         if baseline is not None and baseline not in groups:
             fix = closest(baseline, groups, otherwise="name a group, or null for none")
-            raise refusal(f"the baseline is one of the groups: {', '.join(groups)}", fix)
+            raise refusal(f"must be one of the groups: {', '.join(groups)}", fix)
         return baseline
 
     @field_validator("seeds")
@@ -196,10 +196,10 @@ def read(
         chosen = arguments.methods or [(method,)]
         given["groups"] = {"+".join(files): {"method": list(files)} for files in chosen}
     elif given.get("groups") == {}:
-        problems.add(where, "experiment.groups", "{}", "empty", "write NAME: {method: FILE}")
+        problems.add(where, "experiment.groups", "{}", "must name at least one group", "write NAME: {method: FILE}")
     elif arguments.methods is not None:
         named = ", ".join(map("+".join, arguments.methods))
-        fix = f"drop it, or run one method without experiment=; the groups are in {where}"
+        fix = f"remove it, or run one method without experiment=; the groups are in {where}"
         problems.add(COMMAND_LINE, "method", named, "this experiment's groups choose their own methods", fix)
     where_seeds = where
     if arguments.seeds is not None:
@@ -263,8 +263,8 @@ def check_dropped(
         declared = sorted({str(name) for own in parts for name, entry in own.items() if entry is not None})
         for name in [str(name) for name, entry in entries.items() if entry is None and str(name) not in declared]:
             others = f"; declared: {', '.join(declared)}" if declared else ""
-            fix = closest(name, declared, otherwise=f"remove it, or say what it is{others}")
-            rule = "null drops what another file declares, and none does"
+            fix = closest(name, declared, otherwise=f"remove it, or give it a value{others}")
+            rule = "null removes an entry of another file, but no other file has this entry"
             problems.add(where, f"{at}.{part}.{name}", None, rule, fix)
         result[part] = {name: entry for name, entry in entries.items() if entry is not None}
     return result

@@ -21,11 +21,10 @@ from launcher.planning.variants import PlanningContext
 
 @dataclass(frozen=True)
 class Factors:
-    """What multiplies an experiment's groups, and what is left out of that.
+    """The factors that multiply an experiment's groups, and the cells that are left out.
 
     choices, values: the levels of each key over a configuration group, and of each other key; excluded: each exclusion
-    with the key that declares it, or None when the command line changed what it speaks of, so that it need not match
-    anything.
+    with the key that declares it, or None if the command line changed one of its keys: then it need not match any cell.
     """
 
     factors: tuple[Factor, ...]

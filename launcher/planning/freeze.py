@@ -1,4 +1,4 @@
-"""Freezing a plan: whatever it needs is written unless it is there; what is frozen is never rewritten."""
+"""Freezes a plan: writes the files that it needs and that do not exist yet. A frozen file is never rewritten."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _check_unchanged(multirun: Path, run: PlannedRun, problems: Diagnostics) -> 
     try:
         identity.verify(read_config(folder), run.id)  # labels and resources may differ
     except (ValueError, *hydra_compose.ERRORS) as error:
-        fix = f"restore the file, or move the folder {folder.name} away to run it anew"
+        fix = f"restore the file, or move the folder {folder.name} away; the next launch then runs it from the start"
         problems.add(str(path), "identity", None, one_line(str(error)), fix)
 
 

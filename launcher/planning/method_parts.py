@@ -1,7 +1,7 @@
 """Methods composed from parts: what one or several method files choose, as overrides for Hydra.
 
 Several files are combined by taking from each the choices (and values) that differ from the baseline. Two files that
-choose differently for one part exclude each other; of a list part, which takes any subset, they get the union.
+choose differently for one part exclude each other. A list part, which takes any subset, gets the union of the choices.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
 class Arguments:
     """What the command line asks for; every list and mapping in the order given.
 
-    more_hypotheses: files that `+hypothesis=NAME` puts beside those of the experiment; hydras: Hydra's own overrides.
+    more_hypotheses: files that `+hypothesis=NAME` adds to those of the experiment; hydras: Hydra's own overrides.
     """
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
@@ -43,7 +43,7 @@ class Arguments:
 
     @property
     def keys(self) -> set[str]:
-        """Every key that is set or swept, but for the experiment, its methods and its seeds."""
+        """Every key that is set or swept, except the experiment, its methods and its seeds."""
         return {*self.values, *self.choices, *self.choice_factors, *self.value_factors}
 
     def origin(self, key: str, otherwise: str) -> str:
@@ -71,14 +71,15 @@ def is_hydras(word: str) -> bool:
 def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
     """Read all arguments; what cannot be read is added to `problems`. Of Hydra's own (`hydra.*`) only their grammar.
 
-    Of two that set one key the last counts, be it a value or a sweep. `+hypothesis=NAME` adds to the others.
+    If two arguments set the same key, the last one counts, whether it is a value or a sweep. `+hypothesis=NAME` adds to
+    the others.
     """
     overrides: dict[str, Override] = {}
     hydras: list[str] = []
     for argument in arguments:
         if not is_override(argument):
             close = closest(argument, composer.options("experiment"), "experiment=", "write key=value")
-            problems.add(COMMAND_LINE, argument, None, "not an override, KEY=VALUE", close)
+            problems.add(COMMAND_LINE, argument, None, "not an override of the form KEY=VALUE", close)
             continue
         try:
             override = composer.parse(argument)
@@ -91,7 +92,7 @@ def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -
             hydras.append(argument)
             continue
         if override.is_delete() or override.package is not None:
-            rule = "a plan's keys can be set, not deleted or moved to another package"
+            rule = "a key of a plan can be set, but not deleted or moved to another package"
             problems.add(COMMAND_LINE, argument, None, rule, "write key=value")
             continue
         overrides[argument if key == HYPOTHESIS and override.is_add() else key] = override
@@ -108,7 +109,7 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         problems.add(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b")
         return
     if not levels:
-        problems.add(COMMAND_LINE, override.input_line or key, None, "this names nothing", "list the values")
+        problems.add(COMMAND_LINE, override.input_line or key, None, "this sweep has no value", "list the values")
     elif key == "experiment" and levels == [None]:
         parsed.experiments = [None]
     elif composer.is_group(key):
@@ -119,11 +120,11 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         groups = [*composer.subgroups(""), *(f"method/{part}" for part in composer.subgroups("method"))]
         close = closest(key, groups, otherwise=f"use one of {', '.join(groups)}")
         fix = f"{close}=..." if close.startswith("write") else close
-        problems.add(COMMAND_LINE, key, str(levels[0]), "there is no such configuration group", fix)
+        problems.add(COMMAND_LINE, key, str(levels[0]), "this configuration group does not exist", fix)
     elif len(levels) == 1 and not override.is_sweep_override():
         parsed.values[key] = levels[0]
     elif key.partition(".")[0] in WHOLE:
-        rule = "this holds for a whole experiment and cannot be swept"
+        rule = "this key belongs to a whole experiment and cannot be swept"
         problems.add(COMMAND_LINE, key, str(levels), rule, "give one value")
     else:
         parsed.value_factors[key] = levels
@@ -151,9 +152,13 @@ def _add_choices(
         (parsed.choices[key],) = choices
     elif key == HYPOTHESIS:
         fix = f"write {key}=[{','.join(names)}]"
-        problems.add(COMMAND_LINE, key, ",".join(names), "hypotheses hold for the whole sweep", fix)
+        problems.add(
+            COMMAND_LINE, key, ",".join(names), "hypotheses belong to a whole experiment and cannot be swept", fix
+        )
     elif key in WHOLE_GROUPS:
-        problems.add(COMMAND_LINE, key, ",".join(names), f"a sweep has one {key}", "choose one")
+        problems.add(
+            COMMAND_LINE, key, ",".join(names), f"a launch uses one {key}, so it cannot be swept", "choose one"
+        )
     else:
         parsed.choice_factors[key] = list(dict.fromkeys(choices))
 
@@ -162,7 +167,7 @@ def _levels(override: Override) -> list[Any]:
     if not override.is_sweep_override():
         return [override.value()]
     if not override.is_discrete_sweep():
-        raise HydraException("an interval is not a list of levels")
+        raise HydraException("an interval is not allowed here")
     return [Override._convert_value(level) for level in override.sweep_iterator()]
 
 
@@ -193,7 +198,7 @@ def choice_levels(
     several = [list(names) for names in choices if len(names) > 1 and key != "method"]
     if several:
         fix = "write a,b without brackets to run each in turn"
-        problems.add(where, at, str(several[0]), "this group has one choice at a time", fix)
+        problems.add(where, at, str(several[0]), "this group takes one choice", fix)
         return None
     return [name for names in choices for name in names]
 

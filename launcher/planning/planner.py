@@ -75,7 +75,7 @@ class _Planner:
             experiments.append(self._experiment(name, tree, composed))
         names = [experiment.name for experiment in experiments]
         for twice in {name for name in names if names.count(name) > 1}:
-            rule = "two experiments of one command have this name, and so one folder"
+            rule = "two experiments of this command have this name, so both would write to one folder"
             self._problems.add(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one")
         self._refuse_secrets(experiments, sections)
         self._problems.raise_any()
@@ -101,8 +101,8 @@ class _Planner:
         kept = [experiment.model_dump(by_alias=True, exclude={"command", "entries"}) for experiment in experiments]
         for tree in (sections, *(run.config for run in self._runs.values()), *kept):
             for key, variable in secrets.within(tree):
-                rule = f"this is the environment's {variable}, and a plan is kept and shown"
-                fix = "leave it in the environment, and read it there where it is used"
+                rule = f"this is the value of the environment variable {variable}, but plans are stored and printed"
+                fix = "remove it; the code that needs it can read the environment variable"
                 self._problems.add(COMMAND_LINE, key, secrets.MASK, rule, fix)
 
     # ------------------------------------------------------------ the root configuration
@@ -141,7 +141,9 @@ class _Planner:
         folder = resolved.get("multirun")
         if isinstance(folder, (Mapping, list)):
             at = self._arguments.origin("multirun", where)
-            self._problems.add(at, "multirun", schema.brief(folder), "the name of one folder", "write multirun=FOLDER")
+            self._problems.add(
+                at, "multirun", schema.brief(folder), "must be the path of one folder", "write multirun=FOLDER"
+            )
         return resolved
 
     # ------------------------------------------------------------ one experiment
@@ -233,7 +235,7 @@ class _Planner:
         files = {Path(file.path).name: file.content for file in composed.files if file.package == _HYPOTHESES}
         for file, other in itertools.combinations(reversed(files), 2):
             for name in [name for name in files[file] if name in files[other]]:
-                rule = f"conf/{HYPOTHESIS}/{other}.yaml declares {name} too"
+                rule = f"conf/{HYPOTHESIS}/{other}.yaml also declares {name}"
                 at = f"conf/{HYPOTHESIS}/{file}.yaml"
                 self._problems.add(at, f"{_HYPOTHESES}.{name}", None, rule, "rename one")
         # The groups of an experiment with problems may not be all that its hypotheses are about.
@@ -290,7 +292,7 @@ class _Planner:
 
 
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:
-    """Of a dotted key: what is before its first word that names no mapping, the word, and the keys that are there."""
+    """Split a dotted key at its first unknown word: the part before it, the word, and the keys that exist there."""
     within, words = "", key.split(".")
     while len(words) > 1 and isinstance(tree.get(words[0]), Mapping):
         tree, within = tree[words[0]], f"{within}{words.pop(0)}."

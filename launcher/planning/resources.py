@@ -1,4 +1,4 @@
-"""What a run asks of a cluster: `model.resources` of its model's file, with one meaning on every scheduler."""
+"""What a run requests from a cluster: `model.resources` of its model's file, with one meaning on every scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 @dataclass(frozen=True)
 class Shape:
-    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not asked for."""
+    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not requested."""
 
     nodes: int = 1
     devices: int = 0
@@ -27,7 +27,7 @@ class Shape:
 
 
 def shape(config: Mapping[str, Any]) -> Shape:
-    """What a run asks for. config: checked against conf/config.yaml."""
+    """What a run requests. config: checked against conf/config.yaml."""
     asked = config["model"].get("resources") or {}
     return Shape(
         nodes=asked.get("nodes") or 1,

@@ -111,7 +111,7 @@ class _Builder:
                 self._problems.add(self._where, at, brief(choice), "this is not a part of a method", fix)
             elif key in self._spec.multiplied:
                 rule = "a choice that is a factor of the experiment cannot be held fixed"
-                self._problems.add(self._where, at, brief(choice), rule, "remove it, or the factor")
+                self._problems.add(self._where, at, brief(choice), rule, "remove it, or remove the factor")
             else:
                 spelled = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
                 pinned += [f"{key}={one}" for one in spelled or []]
@@ -148,10 +148,10 @@ class _Builder:
         for number, (rule, at) in enumerate(self._factors.excluded):
             if number not in matched and at is not None:
                 value = brief({key: list(own) for key, own in rule.levels.items()})
-                why = "this exclusion leaves out nothing: no cell has these levels together"
+                why = "this exclusion removes no run: no cell has these levels together"
                 self._problems.add(self._where, at, value, why, "correct it, or remove it")
         if matched and not some and not self._problems:
-            at, rule_ = "experiment.exclude", "the exclusions leave no run"
+            at, rule_ = "experiment.exclude", "the exclusions remove every run"
             self._problems.add(self._where, at, None, rule_, "remove some exclusions")
 
     # ------------------------------------------------------------ keys that nothing reads
@@ -191,7 +191,7 @@ class _Builder:
         section, _, rest = key.partition(".")
         readers = self._context.readers(rest) if section == "method" else ""
         if readers:
-            return f"no group's method reads it; it is read with {readers}", "add such a group, or remove it"
+            return f"no group's method reads this key; methods with {readers} do", "add such a group, or remove it"
         meant = self._context.suggested(key, self._given(key))
         if meant is not None:
             return NO_SUCH_KEY, meant
@@ -202,7 +202,7 @@ class _Builder:
             siblings = hydra_compose.lookup(variant.tree, above)[1] if variant is not None else None
             known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
         fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
-        return f"no group's {'method' if section == 'method' else 'configuration'} reads it", fix
+        return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
 
     def _given(self, key: str) -> Any:
         """The value, or the levels, of a key."""
@@ -291,8 +291,8 @@ class _Builder:
             section, _, rest = breach.key.partition(".")
             readers = self._context.readers(rest) if breach.rule == NO_SUCH_KEY and section == "method" else ""
             if readers:
-                rule = f"the method does not read it; it is read with {readers}"
-                self._problems.add(where, at, brief(breach.value), rule, "choose that, or remove it")
+                rule = f"the method does not read this key; methods with {readers} do"
+                self._problems.add(where, at, brief(breach.value), rule, "choose that part, or remove the key")
             else:
                 report(self._problems, where, breach, at)
         return not breaches

@@ -122,7 +122,7 @@ def _unfit(path: str, value: Any, schema: Mapping[str, Any]) -> Breach:
 def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
     """The breach of a value in the place of a mapping."""
     below = ", ".join(f"{path}.{key}" for key in default if key not in _ABOUT)
-    return Breach(path, value, "a value where a mapping stands", f"set one of {below}")
+    return Breach(path, value, "must be a mapping", f"set one of {below}")
 
 
 def missing_file(path: str, value: Any) -> Path | None:
@@ -162,15 +162,15 @@ _Elsewhere = Mapping[str, str]
 
 
 def unread(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _Elsewhere) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that the trainer does not read, and that would have no effect.
+    """Every difference to verl's tree that has no effect, because the trainer does not read it.
 
-    read: the keys that it reads, a mapping's with all below it, each with a JSON-Schema fragment; elsewhere: what to
-    set instead of some others.
+    read: the keys that it reads, each with a JSON-Schema fragment; a mapping includes all keys below it. elsewhere: for
+    some other keys, what to set instead.
     """
     for path, value in _leaves(differences):
         if not _is_read(path, read, elsewhere):
             instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
-            rule = "the chosen trainer does not read this key (trainer.verl_keys lists those that it reads)"
+            rule = "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads)"
             yield BadDifference(f"verl.{path}", value, rule, instead)
 
 

@@ -1,4 +1,5 @@
-"""What one planning shares: variants (distinct choices of groups, composed once), verl's trees, problems."""
+"""What the parts of one planning share: variants (distinct choices of groups, composed once), verl's trees,
+problems."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ class ConfigVariant:
         yield from self.checker.check({key: value for key, value in config.items() if key != "verl"})
         missing = [part for part in self._every_part if part not in config["method"]]
         if missing:
-            rule = f"a method has every part, and {', '.join(missing)} are missing"
+            rule = f"a method needs every part; missing: {', '.join(missing)}"
             fix = f"begin {self._file} with `defaults: [c0_grpo, _self_]`"
             yield Breach("method", config["method"], rule, fix)
         for part, choice in self.parts.items():
@@ -150,9 +151,9 @@ class PlanningContext:
         return self._variants[key]
 
     def check_files(self, composed: Composed) -> bool:
-        """Add a problem for each section of a file that would have no effect, or not the one that was meant.
+        """Add a problem for each section of a file that would have no effect, or another effect than intended.
 
-        A missing header, a mistyped name, a group's choice outside `defaults`, a value where a mapping stands. Returns
+        A missing header, a mistyped name, a group's choice outside `defaults`, a value in place of a mapping. Returns
         whether the rest of the composition can be judged nevertheless.
         """
         files = [file for file in composed.files if file.path != self.composer.config]
@@ -176,11 +177,14 @@ class PlanningContext:
                     fix = f"indent it below experiment:, two spaces deeper than it is (experiment.{key})"
                 self.problems.add(path, str(key), None, NO_SUCH_KEY, fix)
             elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
-                rule, fix = "a group's files are chosen among the defaults", f"write - override /{key}: NAME there"
+                rule, fix = (
+                    "a file of this group must be chosen in the defaults list",
+                    f"write - override /{key}: NAME there",
+                )
                 self.problems.add(path, key, schema.brief(value), rule, fix)
                 sound = False
             elif not isinstance(value, Mapping) and (key in groups or isinstance(root.get(key), Mapping)):
-                rule, fix = "a value where a mapping stands", "write a mapping, or remove it"
+                rule, fix = "must be a mapping", "write a mapping, or remove it"
                 self.problems.add(path, key, schema.brief(value), rule, fix)
                 sound = False
         return sound
@@ -196,7 +200,7 @@ class PlanningContext:
         if memo not in self._bases:
             try:
                 if not isinstance(overrides, list):
-                    raise ConfigCompositionException("base.overrides is a list: [KEY=VALUE]")
+                    raise ConfigCompositionException("base.overrides must be a list such as [KEY=VALUE]")
                 self._bases[memo] = verl_tree.compose(str(config), list(map(str, overrides)))
             except hydra_compose.ERRORS as error:
                 self._bases[memo] = None
@@ -301,7 +305,7 @@ class PlanningContext:
             self.problems.add(where, f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8")
             return
         if isinstance(error, hydra_compose.Clash):
-            fix = "write a list" if error.rule.endswith("list stands") else "write a mapping"
+            fix = f"write a {error.expected}"
             self.problems.add(f"conf/{error.file}.yaml", error.key, schema.brief(error.value), error.rule, fix)
             return
         cause = str(error.__cause__ or "")

@@ -1,1 +1,14 @@
-"""A run's folder: what lies in it, which process owns it, and which states it goes through."""
+"""A run's folder: what lies in it, which process owns it, and which states it goes through.
+
+Its modules:
+
+    folder          the names and formats of the files
+    records         the records in these files: state, claim, launch
+    models          the other records, and a table of all of them
+    lifecycle       states, failure kinds, and the table of transitions
+    transitions     every change of a run's state
+    claim           which process owns the run
+    stop_request    the request to a running attempt to stop
+    launch_record   files that all runs of one launch share
+    catalog         the experiments and runs that a user's names refer to
+"""

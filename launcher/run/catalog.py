@@ -62,7 +62,7 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
     except ValueError as error:
         raise Usage(f"{path}: not JSON ({error}). Fix: {fix}") from error
     if not isinstance(value, dict) or value.get("format") != PLAN_FORMAT or not isinstance(value.get("runs"), list):
-        raise Usage(f"{path}: not a plan of format {PLAN_FORMAT}, which this version reads. Fix: {fix}")
+        raise Usage(f"{path}: not a plan of format {PLAN_FORMAT}, the only one that this version reads. Fix: {fix}")
     return value
 
 
@@ -91,18 +91,22 @@ def titles(multirun: Path) -> dict[str, str]:
 
 
 def find_run(multirun: Path, beginning: str) -> Path:
-    """The folder of the one run whose id begins so. Raises Usage if there is none, or more than one."""
+    """The folder of the only run whose id begins with `beginning`. Raises Usage if no run or several runs match."""
     matches = [run_id for run_id in run_ids(multirun) if beginning and run_id.startswith(beginning)]
     if beginning in matches:
         matches = [beginning]
     if len(matches) == 1:
         folder = run_folder(multirun, matches[0])
         if not (folder / "state.json").exists():
-            raise Usage(f"{folder}: no state.json: the launch that created this folder was interrupted; repeat it")
+            raise Usage(
+                f"{folder}: no state.json: the launch that created this folder was interrupted; repeat that launch"
+            )
         return folder
     if matches:
         listed = ", ".join(matches[:_LISTED]) + (", ..." if len(matches) > _LISTED else "")
-        raise Usage(f"RUN = {shown(beginning)}: {len(matches)} runs begin so: {listed}. Give more of the id")
+        raise Usage(
+            f"RUN = {shown(beginning)}: {len(matches)} run ids begin like this: {listed}. Fix: give more of the id"
+        )
     if beginning in experiments(multirun):
         planned = entries(read_plan(multirun, beginning))
         listed = "; ".join(f"{run_id} {title(entry)}" for run_id, entry in list(planned.items())[:_LISTED])
@@ -112,7 +116,8 @@ def find_run(multirun: Path, beginning: str) -> Path:
 
 
 def named(multirun: Path, name: str) -> Named:
-    """The runs of the experiment with this name, or the run whose id begins so. Raises Usage if there is neither."""
+    """The runs of the experiment with this name, or the run whose id begins with it. Raises Usage if there is
+    neither."""
     known = experiments(multirun)
     if name in known:
         return Named(tuple(entries(read_plan(multirun, name))), name)
@@ -131,12 +136,12 @@ def _unknown(what: str, name: str, multirun: Path, names: Sequence[str], *, list
     """The message about an unknown name: what was probably meant, or which names exist."""
     if name in declared():
         command = f"python launch.py -m experiment={name}"
-        return f"{name}: conf/experiment has it, but {multirun} has no plan of it yet; {command} makes one and runs it"
+        return f"{name}: {multirun} has no plan of this experiment yet. Fix: {command} writes the plan and runs it"
     close = nearest(name, names)
     existing = names if listed is None else listed
     many = ", ".join(existing[:_LISTED]) + (f" and {len(existing) - _LISTED} more" if len(existing) > _LISTED else "")
     meant = f"did you mean {close}? " if close else ""
-    return f"{shown(name)}: no such {what} in {multirun}; {meant}there is: {many or 'none'}"
+    return f"{shown(name)}: no such {what} in {multirun}; {meant}existing: {many or 'none'}"
 
 
 def present_state(folder: Path) -> str:

@@ -249,7 +249,7 @@ class Heartbeat:
         now = uptime()
         if self.lost.is_set() or not owns(self._folder, self.claim):
             self.lost.set()
-            raise ClaimLost(f"{self._folder}: another process took this run over; this one stops writing")
+            raise ClaimLost(f"{self._folder}: another process took over this run, so this process stops writing")
         self._confirmed = now
 
     def stop(self) -> None:

@@ -2,8 +2,8 @@
 
     multirun/runs/<id>/config.yaml       frozen, never rewritten
     multirun/runs/<id>/state.json        replaced atomically
-    multirun/runs/<id>/metrics.jsonl     one line a step
-    multirun/runs/<id>/responses.jsonl   one line a response of an evaluation
+    multirun/runs/<id>/metrics.jsonl     one line for each step
+    multirun/runs/<id>/responses.jsonl   one line for each response of an evaluation
     multirun/runs/<id>/summary.json      written just before `done`
     multirun/runs/<id>/checkpoints/      complete ones only
 
@@ -55,17 +55,17 @@ def cache_folder(multirun: Path) -> Path:
 
 
 def metrics_path(folder: Path) -> Path:
-    """The metric log: a models.MetricLine a step."""
+    """The metric log: one models.MetricLine for each step."""
     return folder / "metrics.jsonl"
 
 
 def histograms_path(folder: Path) -> Path:
-    """A models.HistogramLine a histogram."""
+    """The histograms: one models.HistogramLine for each."""
     return folder / "histograms.jsonl"
 
 
 def responses_path(folder: Path) -> Path:
-    """A models.ResponseLine a response of an evaluation."""
+    """The responses of evaluations: one models.ResponseLine for each."""
     return folder / "responses.jsonl"
 
 

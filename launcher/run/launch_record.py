@@ -1,6 +1,6 @@
 """The files that all runs of one launch share: provenance, tracking, retry rules.
 
-multirun/launches/<token>.json       one file a launch, for workers that a scheduler starts as processes
+multirun/launches/<token>.json       one file for each launch, read by workers that start as processes
 multirun/launches/<token>.closed     no further run of this launch may start
 multirun/launches/<token>/           what a scheduler keeps: the code, lists of runs, logs
 multirun/launches/<hash>.patch       the uncommitted changes of the tree, one file for all launches that had them

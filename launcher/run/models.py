@@ -1,4 +1,4 @@
-"""The other records of a run folder, and a table of all records, of which docs/schemas has the JSON Schemas."""
+"""The other records of a run folder, and a table of all records. docs/schemas has their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.run.stop_request import StopRequest
 
 @dataclass(frozen=True)
 class FrozenConfig(Record):
-    """config.yaml of a run, never rewritten. `base` names the tree of verl that `verl` holds the differences from.
+    """config.yaml of a run, never rewritten. `verl` holds the differences to the tree of verl that `base` names.
 
     Readers get the mapping as it is. A run that another tool made has fewer keys.
     """
@@ -62,7 +62,8 @@ class _Line(Record):
 
 @dataclass(frozen=True)
 class MetricLine(_Line):
-    """A line of metrics.jsonl, one a step: the step and attempt (from 1), unix seconds, and the metrics by name."""
+    """A line of metrics.jsonl, one for each step: the step and attempt (from 1), unix seconds, and the metrics by
+    name."""
 
     step: int
     attempt: int
@@ -82,7 +83,8 @@ class HistogramLine(_Line):
 
 @dataclass(frozen=True)
 class ResponseLine(_Line):
-    """A line of responses.jsonl, one a response of an evaluation; `id` is the prompt's, `answer` what it asks for."""
+    """A line of responses.jsonl, one for each response of an evaluation; `id` is the prompt's, `answer` what it asks
+    for."""
 
     step: int
     attempt: int

@@ -33,7 +33,8 @@ AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
 class Record:
-    """What pydantic is told about every record. Unknown keys are ignored: another version may have written them."""
+    """The base of all records, with their pydantic configuration. Unknown keys are ignored: another version may have
+    written them."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {
         "alias_generator": lambda name: JSON_KEYS.get(name, name),

@@ -119,7 +119,7 @@ def cancel(multirun: Path, run_id: str) -> str:
     """
     folder = run_folder(multirun, run_id)
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no such run")
+        raise FileNotFoundError(f"{folder}: this run does not exist")
     message = f"cancelled by process {os.getpid()} on {claim.hostname()}"
     with claim.locked(folder, claim.PATIENCE_S):
         state = read_state(folder)

@@ -43,7 +43,7 @@ class HydraLauncher:
         self._last_check = 0.0
 
     def capacity(self) -> int:
-        """Everything, unless a batch is running."""
+        """The free places in the next batch; 0 while a batch is running."""
         return 0 if self._thread is not None else _BATCH - len(self._collected)
 
     def submit(self, folder: Path, launch_id: str) -> None:
@@ -125,7 +125,7 @@ def work(config: Mapping[str, Any]) -> int:
     """
     job = config.get(KEY)
     if job is None:
-        raise SystemExit("hydra.mode must stay MULTIRUN: one run is a plan of one run")
+        raise SystemExit("hydra.mode must be MULTIRUN, also for a single run. Fix: remove hydra.mode")
     record = Path(job["record"])
     if launch_record.closed(record).exists():
         return 0

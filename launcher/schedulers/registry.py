@@ -1,4 +1,4 @@
-"""The schedulers that `cluster=` can name: one module each, imported when it is needed."""
+"""The schedulers that `cluster=` can name: each is a module that is imported only when a plan names it."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def find(plan: Plan) -> Cluster:
     name = plan.cluster["name"]
     if name not in CLUSTERS:
         rule = f"must be one of {', '.join(CLUSTERS)}"
-        raise InvalidPlan([Problem("conf/cluster", "cluster.name", name, rule, "choose a file: cluster=local")])
+        raise InvalidPlan([Problem("conf/cluster", "cluster.name", name, rule, "choose one, such as cluster=local")])
     return cast(Cluster, importlib.import_module(CLUSTERS[name]))

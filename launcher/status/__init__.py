@@ -1,1 +1,8 @@
-"""The present standing of a sweep's runs: read from their folders, counted, and printed as tables."""
+"""The present standing of a sweep's runs: read from their folders, counted, and printed as tables.
+
+Its modules:
+
+    standing   counts by state, last metric, remaining time, failures
+    index      a cache of what `status` needs of each run folder
+    tables     the tables that commands print for people
+"""

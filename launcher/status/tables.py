@@ -27,7 +27,10 @@ def console() -> Console:
 def counts_table(
     counts: Mapping[str, Mapping[str, int]], more: Mapping[str, Mapping[str, str]], first: str = "group"
 ) -> Table:
-    """One row a name: the number of its runs in total and by state, then further columns: heading -> name -> text."""
+    """One row for each name: the number of its runs in total and by state, then further columns.
+
+    more: the text of a further column, by its heading and the name.
+    """
     from rich.table import Table
     from rich.text import Text
 

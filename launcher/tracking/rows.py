@@ -1,4 +1,4 @@
-"""The metric log of a run as rows, one a step, which every tracker replays."""
+"""The metric log of a run as rows, one for each step, which every tracker replays."""
 
 from __future__ import annotations
 

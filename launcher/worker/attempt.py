@@ -189,7 +189,7 @@ def prepare(folder: Path, attempt: int) -> None:
     """Cut the logs at the newest checkpoint, before an attempt resumes from it.
 
     Lines after the checkpoint's step (without a checkpoint, all lines) and torn lines are moved to
-    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line a step. The logs are replaced
+    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line for each step. The logs are replaced
     atomically, after the moved lines were written. They are replaced even if no line moves: an earlier owner that was
     stopped, and does not know yet that it lost the run, then writes into the old file. Unfinished files are deleted.
     The caller holds the folder's lock and its claim.

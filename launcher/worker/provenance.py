@@ -32,7 +32,7 @@ class Provenance:
 
 
 def collect(root: Path, command: str, multirun: Path | None = None) -> Provenance:
-    """Collect it, once a launch.
+    """Collect the provenance, once for each launch.
 
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """

@@ -200,7 +200,7 @@ def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
     from launcher.config.verl_tree import merge
 
     if config.get("base") is None or "verl" not in config:
-        raise files.BadRunFolder(folder / "config.yaml", "`base` and `verl` are needed")
+        raise files.BadRunFolder(folder / "config.yaml", "must have the keys `base` and `verl`")
     verl = merge(base_path(multirun_of(folder), config["base"]), config["verl"])
     OmegaConf.resolve(verl)
     whole = OmegaConf.create({key: value for key, value in config.items() if key != "verl"})
@@ -284,5 +284,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--train", default=TRAIN, metavar="MODULE:FUNCTION", help="default: %(default)s")
     given = parser.parse_args(arguments)
     if not (given.run / "config.yaml").is_file():
-        parser.error(f"RUN_FOLDER = {given.run}: a run's folder has a config.yaml")
+        parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
     leave(execute(given.run, given.train, launch_record.read(given.launch) if given.launch else None, given.job))

@@ -98,7 +98,7 @@ def test_what_is_too_much_to_count_or_to_name_is_said() -> None:
     d = np.random.default_rng(1).normal(size=2001)
     result = against_zero([*d, *[math.nan] * 30])
     assert result.p_wilcoxon is None and result.p_t is not None
-    assert "more than 2000 pairs: their signed ranks are too many to count" in (result.reason or "")
+    assert "more than 2000 pairs: there are too many signed ranks to count" in (result.reason or "")
     assert "pair 2011 (nan and 0), ...;" in (result.reason or "")
     said = family(d[:, None], "holm", test="wilcoxon").reason
     assert said == "comparison 1 has no p: its signed ranks are too many to count"

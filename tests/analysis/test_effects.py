@@ -139,7 +139,7 @@ def test_grids_that_say_nothing() -> None:
         effects(torn)
     for cells in torn.values():
         cells.pop((("a", 1), ("b", 0)), None)
-    with pytest.raises(ValueError, match="3 cells do not tell all effects apart"):
+    with pytest.raises(ValueError, match="3 cells cannot separate all effects"):
         effects(torn)
 
 

@@ -275,7 +275,7 @@ def test_methods_that_never_reach_a_threshold_are_named(make_sweep: MakeSweep, m
     analysis = {"primary": {"metric": REWARD}, "time_to": [{"at": 1.0}], "window": 2}
     folder = make_sweep(("C0", "C1", "C3"), steps=20, analysis=analysis, lines=lines)
     caption = drawn(monkeypatch, folder)["reach_1"][0]
-    assert "No run has reached it of C1 (BNTO minimal), C3, their lines are one." in caption
+    assert "No run of C1 (BNTO minimal), C3 has reached it, so their lines coincide." in caption
 
 
 def test_long_labels_stay_inside_figures(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def test_a_torn_grid_names_what_is_left_out_and_what_diverged(make_sweep: MakeSw
 
 def test_one_seed_says_so(make_sweep: MakeSweep) -> None:
     (found,) = grids(studied(grid(make_sweep, (0,))))
-    assert found.notes == ("one seed: effects have no interval, and its luck is not told from them",)
+    assert found.notes == ("one seed: effects have no interval and cannot be distinguished from the luck of this seed",)
     assert all(effect.interval is None for effect in found.effects)
 
 

@@ -94,7 +94,7 @@ def test_without_a_baseline_nothing_is_compared(make_sweep: MakeSweep) -> None:
     plan = json.loads((folder / "plan.json").read_text())
     files.write_json(folder / "plan.json", {**plan, "baseline": None})
     assert said(folder).certainty == (
-        "No baseline is declared (experiment.baseline), and so no method is compared with another."
+        "No baseline is declared (experiment.baseline), so no method is compared with another."
     )
 
 
@@ -145,7 +145,7 @@ def test_which_way_is_better_is_declared_or_said_to_be_assumed(make_sweep: MakeS
     heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}}
     asked = {"primary": {"metric": UP, **({"direction": direction} if direction else {})}}
     found = said(make_sweep(("A", "B"), (0, 1), steps=20, analysis=asked, lines=level(heights)))
-    assumed = [line for line in found.limits if line.startswith("That a higher a/up is better is an assumption")]
+    assumed = [line for line in found.limits if line.startswith("The report assumes that a higher a/up is better")]
     assert len(assumed) == (direction is None)
     assert found.result.startswith("B did best" if direction == "lower" else "No method did better than A")
 

@@ -134,18 +134,19 @@ def logs(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("naming", "more", "said"),
     [
-        (Naming(), {}, "run logs/x: nothing says its group; fix: --group KEY of its configuration (method.clip, "),
+        (Naming(), {},
+         "run logs/x: its group is unknown; fix: give --group KEY, a key of its configuration (method.clip, "),
         (Naming(group="method.nam", seed="seed"), {},
          "run logs/y: --group method.nam: its configuration has no such key; it has method.name, seed; fix: write "
          "method.name"),
-        (KEYS, {}, "run logs/y: seed = 'one': a whole number is needed"),
-        (Naming(group="method.name", match=r"/(?P<seed>\d)"), {}, "does not match its name"),
+        (KEYS, {}, "run logs/y: seed = 'one': must be a whole number"),
+        (Naming(group="method.name", match=r"/(?P<seed>\d)"), {}, "does not match this name; fix"),
         (Naming(match="("), {}, "--match '(': not a regular expression"),
-        (Naming(match="x"), {}, "it names nothing; fix: (?P<group>"),
+        (Naming(match="x"), {}, "has no named part; fix: write, say, (?P<group>"),
         (Naming("method.name", "seed", ("method.clip",)), {}, "run logs/y: --factor method.clip: its"),
-        (Naming(map=Path("none.csv")), {}, "none.csv: --map cannot be read"),
+        (Naming(map=Path("none.csv")), {}, "--map none.csv: cannot be read"),
         (KEYS, {"metrics": ()},
-         "no metric is asked for; fix: --metric KEY, or --analysis FILE with primary; there are reward"),
+         "no metric is given; fix: add --metric KEY, or --analysis FILE with the key primary; the recorded metrics "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_written(
@@ -162,7 +163,7 @@ def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_wri
 def test_runs_of_one_place_are_refused_with_what_tells_them_apart(logs: Path) -> None:
     events(logs / "y", {1: 0.5}, config("ppo", 0, clip=0.3))
     into = logs.parent / "multirun" / "theirs"
-    said = "runs logs/x and logs/y are both group ppo, seed 0; fix: --factor with one of method.clip"
+    said = "runs logs/x and logs/y are both group ppo, seed 0; fix: add --factor with one of method.clip"
     with pytest.raises(BadImport, match=said):
         import_runs(asked(logs, into))
     import_runs(asked(logs, into, Naming("method.name", "seed", ("method.clip",))))
@@ -173,10 +174,10 @@ def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: Mak
     folder = make_sweep(groups=("C0",), seeds=(0,))
     table = logs.parent / "map.csv"
     for text, said in (
-        ("run,group\nlogs/x,a\n", "line 2: the columns run, group and seed are needed"),
+        ("run,group\nlogs/x,a\n", "line 2: must have the columns run, group and seed"),
         ("run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "line 3: run = 'logs/x' occurs twice"),
-        ("run,group,seed\nlogs/z,a,0\n", "run = 'logs/z': there is no such run; there are logs/x, logs/y"),
-        ("run,group,seed\n", "it names no run"),
+        ("run,group,seed\nlogs/z,a,0\n", "run = 'logs/z': no run has this name; the runs are logs/x, logs/y"),
+        ("run,group,seed\n", "map.csv: names no run"),
     ):
         table.write_text(text)
         with pytest.raises(BadImport, match=said):
@@ -184,11 +185,11 @@ def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: Mak
     table.write_text("run,group,seed\nlogs/x,a,0\n")
     with pytest.raises(BadImport, match=r"an experiment of launch\.py has this folder"):
         import_runs(asked(logs, folder, Naming(map=table)))
-    with pytest.raises(BadImport, match="--baseline b: there is no such group; there are a"):
+    with pytest.raises(BadImport, match="--baseline b: no run has this group; the groups are a"):
         import_runs(asked(logs, folder.parent / "theirs", Naming(map=table), baseline="b"))
-    with pytest.raises(BadImport, match=r"no run-\*\.wandb and no event file"):
+    with pytest.raises(BadImport, match=r"no run-\*\.wandb file and no event file"):
         import_runs(asked(folder, folder.parent / "theirs"))
-    with pytest.raises(BadImport, match=r"SOURCE .*nowhere: there is no such file or folder"):
+    with pytest.raises(BadImport, match=r"SOURCE .*nowhere: this file or folder does not exist"):
         import_runs(asked(folder / "nowhere", folder.parent / "theirs"))
 
 
@@ -196,7 +197,7 @@ def test_two_runs_of_one_name_and_folders_of_others_are_refused(logs: Path) -> N
     other = logs.parent / "other" / "logs"
     shutil.copytree(logs / "x", other / "x")
     into = logs.parent / "multirun" / "theirs"
-    with pytest.raises(BadImport, match=r"run logs/x: two runs are called so .* fix: import them apart"):
+    with pytest.raises(BadImport, match=r"run logs/x: two runs have this name .* fix: import them separately"):
         import_runs(Asked((logs, other), into, KEYS, metrics=("reward",)))
     events(logs / "y", {1: 0.5}, config("dpo", 1))
     import_runs(asked(logs, into))
@@ -211,12 +212,15 @@ def test_command_says_what_came_and_what_comes_next(logs: Path, capsys: pytest.C
     into = logs.parent / "multirun" / "theirs"
     words = ["import", str(logs), "--into", str(into), "--group", "method.name", "--seed", "seed"]
     assert main([*words, "--metric", "rewart"]) == 2
-    assert "--metric rewart: no run has recorded it; there are reward" in capsys.readouterr().err
+    assert "--metric rewart: no run recorded this metric; the recorded metrics are reward" in capsys.readouterr().err
     section = logs.parent / "section.yaml"
     asked = {"primary": {"metric": "reward"}, "figures": [{"scatter": ["reward", "loss"]}], "time_to": [{"at": 1}]}
     section.write_text(yaml.safe_dump(asked))
     assert main([*words, "--analysis", str(section)]) == 2
-    assert f"--analysis {section}: loss: no run has recorded it; there are reward" in capsys.readouterr().err
+    assert (
+        f"--analysis {section}: loss: no run recorded this metric; the recorded metrics are reward"
+        in capsys.readouterr().err
+    )
     asked["figures"] = ["reward"]
     section.write_text(yaml.safe_dump(asked))
     assert main([*words, "--analysis", str(section)]) == 0
@@ -243,7 +247,7 @@ def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: 
     state = State(second.id, RunState.FAILED, 1)
     write_state(run_folder(into.parent, second.id), state)
     assert launcher(["retry", "theirs", *where]) == 2
-    assert "no `launch.py -m ...`" in capsys.readouterr().err
+    assert "only a command `launch.py -m ...` can be repeated" in capsys.readouterr().err
     assert read_state(run_folder(into.parent, second.id)) == state
 
 
@@ -347,10 +351,10 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         (run,) = read([path], None, path.parent)
         assert run.problem == "its file has no end: it was killed, or still runs"
         assert 0 < run.staged.last_step <= 5 and run.about["method.name"] == "ppo"
-    for content, said in ((b"x" * 99, "does not begin as a file of W&B"), (data[:7], "it holds no run")):
+    for content, said in ((b"x" * 99, "not a file of W&B"), (data[:7], "holds no run")):
         path.write_bytes(content)
         with pytest.raises(BadImport, match=said):
             list(read([path], None, tmp_path / "stage"))
     path.write_bytes(data)
-    with pytest.raises(BadImport, match=r"no line has the metric --step global_step"):
+    with pytest.raises(BadImport, match=r"--step global_step: no line has this metric"):
         list(read([path], "global_step", tmp_path / "stage"))

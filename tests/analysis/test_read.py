@@ -138,9 +138,9 @@ def test_run_that_two_groups_share_is_read_once_and_stands_in_both(make_sweep: M
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format": 2}, "format = 2; this version reads format 1"),
-        ({"runs": None}, "runs = None; a list is needed"),
-        ({"runs": [{"id": "x"}]}, "id, group and seed are needed"),
+        ({"format": 2}, "format = 2; this version of rlsweep reads format 1"),
+        ({"runs": None}, "runs = None; must be a list"),
+        ({"runs": [{"id": "x"}]}, "must have the keys id, group and seed"),
         ({"runs": [{"id": "x", "group": "C9", "seed": 0}]}, "group = 'C9'; the groups are C0"),
         ({"baseline": "C9"}, "baseline = 'C9'; the groups are C0"),
     ],

@@ -174,7 +174,7 @@ def test_cell_that_one_seed_lacks_is_left_out_of_every_seed_and_said(make_sweep:
     assert comparison.result.n == 3
     assert comparison.result.mean_difference == pytest.approx(np.mean([0.24, 0.48, 0.36]) * 1.1)
     left = "gamma = 1.2, rho = 0.6"
-    assert comparison.notes == (f"C1: averaged over 3 of 4 cells; left out, for they lack a run: {left}",)
+    assert comparison.notes == (f"C1: averaged over 3 of 4 cells; left out, because they lack a run: {left}",)
 
 
 def test_shared_factor_is_matched_level_by_level() -> None:

@@ -29,7 +29,7 @@ def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
         (row,) = [line for line in lines if line.startswith("C1 (BNTO minimal)  ") and difference in line]
         assert value in row or width == 80
         assert any("* In brackets: 95% t intervals over seeds, not adjusted" in line for line in lines)
-        assert any("Missing, too: 1 more" in line for line in lines)
+        assert any("Missing: 1 more" in line for line in lines)
         assert lines[-1] == str(written.index)
 
 
@@ -45,7 +45,7 @@ def test_methods_without_a_baseline_are_not_called_alone(make_sweep: MakeSweep) 
     plan = json.loads((folder / "plan.json").read_text())
     (folder / "plan.json").write_text(json.dumps({**plan, "baseline": None}))
     lines = shown(reported(folder), 200)
-    said = "No baseline is declared (experiment.baseline), and so no method is compared with another."
+    said = "No baseline is declared (experiment.baseline), so no method is compared with another."
     assert any(line.endswith(said) for line in lines)
     assert not any("erdict" in line for line in lines)
 

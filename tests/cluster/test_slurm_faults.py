@@ -355,7 +355,7 @@ def test_a_task_ends_well_without_a_word(slurm: Lab, tmp_path: Path) -> None:
     said, _ = launcher.communicate(timeout=120)
     (state,) = states(tmp_path / "m").values()
     assert launcher.returncode == 1 and (state.state, state.failure_kind) == ("failed", "lost"), said
-    assert "SLURM says COMPLETED" in state.message and state.failure_counts == {"lost": 2}, state
+    assert "SLURM reports COMPLETED" in state.message and state.failure_counts == {"lost": 2}, state
 
 
 def test_a_worker_ends_well_without_a_word(slurm: Lab, tmp_path: Path) -> None:

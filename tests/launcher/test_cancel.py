@@ -45,7 +45,7 @@ def test_what_is_over_stays_as_it_is(folder, tmp_path, state):
 
 
 def test_an_unknown_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="runs/nosuch: there is no such run"):
+    with pytest.raises(FileNotFoundError, match="runs/nosuch: this run does not exist"):
         transitions.cancel(tmp_path, "nosuch")
 
 

@@ -111,7 +111,7 @@ def test_a_run_that_the_command_plans_no_more_stays_as_it_is(multirun):
 def test_a_command_that_was_masked_is_not_run(multirun):
     make_plan(multirun, "study", {"A": ["fail"]}, "python launch.py -m method=c0_grpo 'task=***'")
     done = retry(multirun, "study")
-    assert done.returncode == 2 and "hides a secret" in done.stderr and states(multirun)["fail"] == RunState.FAILED
+    assert done.returncode == 2 and "stands for a secret" in done.stderr and states(multirun)["fail"] == RunState.FAILED
 
 
 def test_the_folder_of_a_command_is_named_once(multirun):
@@ -148,7 +148,9 @@ def test_a_plan_without_a_command_of_ours_is_refused_before_anything_changes(mul
     make_plan(multirun, "study", {"A": ["fail"]}, "rm -rf $(things)")
     done = retry(multirun, "fail")
     assert (
-        done.returncode == 2 and "no `launch.py -m ...`" in done.stderr and states(multirun)["fail"] == RunState.FAILED
+        done.returncode == 2
+        and "only a command `launch.py -m ...`" in done.stderr
+        and states(multirun)["fail"] == RunState.FAILED
     )
 
 

@@ -112,7 +112,7 @@ def test_attempts_can_be_chosen_and_only_the_last_has_the_error(tmp_path, capsys
     ]
     assert logs(tmp_path, capsys, "f1", "--attempt", "1")[1].splitlines()[2:] == ["words of 1", "Traceback of 1"]
     assert main(["logs", "f1", "--attempt", "7", "--multirun", str(tmp_path)]) == 2
-    assert "there is: 1, 2" in capsys.readouterr().err
+    assert "its attempts are: 1, 2" in capsys.readouterr().err
 
 
 @pytest.mark.processes

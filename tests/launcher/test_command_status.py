@@ -96,7 +96,7 @@ def test_without_a_name_each_experiment_is_a_row(multirun, capsys):
     heading, *rows = screen(multirun, capsys).splitlines()
     assert heading.split()[:2] == ["experiment", "runs"]
     assert [row.split()[:2] for row in rows] == [["other", "1"], ["study", "5"]]
-    assert "nothing is planned" in screen(multirun / "empty", capsys)
+    assert "no experiment is planned" in screen(multirun / "empty", capsys)
     assert status(multirun / "empty", capsys) == (0, {})
 
 

@@ -101,18 +101,18 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["stauts"], ["no such command; did you mean status? there is: plan, status, logs"]),
-        (["frobnicate"], ["no such command; there is: plan, status, logs"]),
-        (["status", "studdy"], ["no such planned experiment", "did you mean study? there is: study, study of"]),
-        (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? there is: study"]),
-        (["show", "bb34"], ["no such run", "did you mean bb33? there is: aa11, aa22, bb33"]),
+        (["stauts"], ["is not a command; did you mean status? the commands are: plan, status, logs"]),
+        (["frobnicate"], ["is not a command; the commands are: plan, status, logs"]),
+        (["status", "studdy"], ["no such planned experiment", "did you mean study? existing: study, study of"]),
+        (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? existing: study"]),
+        (["show", "bb34"], ["no such run", "did you mean bb33? existing: aa11, aa22, bb33"]),
         (["show", "study"], ["study is an experiment; give one of its runs: aa11 "]),
-        (["status", "bnto_grid"], ["no plan of it yet; python launch.py -m experiment=bnto_grid makes one"]),
-        (["show", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),
-        (["logs", "aa"], ["2 runs begin so: aa11, aa22. Give more of the id"]),
-        (["logs", "aa11", "--follow", "--json"], ["omit --json"]),
+        (["status", "bnto_grid"], ["no plan of this experiment yet. Fix: python launch.py -m experiment=bnto_grid"]),
+        (["show", "aa"], ["2 run ids begin like this: aa11, aa22. Fix: give more of the id"]),
+        (["logs", "aa"], ["2 run ids begin like this: aa11, aa22. Fix: give more of the id"]),
+        (["logs", "aa11", "--follow", "--json"], ["give only one of them"]),
         (["logs", "study", "--follow"], ["give a run's id"]),
-        (["logs", "aa11", "-n", "-1"], ["-n = -1: a number of lines, 0 or more"]),
+        (["logs", "aa11", "-n", "-1"], ["-n = -1: must be 0 or more"]),
         (["retry", "study", "aa99"], ["no such planned experiment or run"]),
         (["export", "aa11", "model"], ["run aa11 (done): it has no checkpoint", "`gc --keep none` deletes"]),
     ],
@@ -131,7 +131,7 @@ def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command)
     make_plan(tmp_path, "study", {"A": ["cc33"]})
     code, out, err = call(tmp_path, capsys, command, "cc3")
     assert (code, out) == (2, "") and f"{tmp_path}/runs/cc33: no state.json" in err
-    assert call(tmp_path, capsys, "cancel", "study") == (0, "0 runs: none has a folder yet\n", "")
+    assert call(tmp_path, capsys, "cancel", "study") == (0, "0 runs: no run has a folder yet\n", "")
 
 
 def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path):

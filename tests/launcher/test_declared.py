@@ -142,11 +142,11 @@ def test_parent_and_child_share_their_equal_runs(conf):
     [
         (
             {"groups": {"C4": None}},
-            "experiment.groups.C4: null drops what another file declares, and none does. Fix: remove it, "
-            "or say what it is; declared: C0, C1, C2, C3",
+            "experiment.groups.C4: null removes an entry of another file, but no other file has this entry. "
+            "Fix: remove it, or give it a value; declared: C0, C1, C2, C3",
         ),
-        ({"factors": {"method.gama": None}}, "experiment.factors.method.gama: null drops"),
-        ({"groups": {"C0": None}}, "experiment.baseline = C0: the baseline is one of the groups: C1, C2, C3"),
+        ({"factors": {"method.gama": None}}, "experiment.factors.method.gama: null removes"),
+        ({"groups": {"C0": None}}, "experiment.baseline = C0: must be one of the groups: C1, C2, C3"),
     ],
 )
 def test_what_cannot_be_inherited_is_refused_in_one_line(conf, experiment, said):

@@ -91,11 +91,12 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["experiment=bnto_main", "analysis.hypotheses.H9=null"],
-            "conf/experiment/bnto_main.yaml: analysis.hypotheses.H9: null drops what another file declares, and none ",
+            "conf/experiment/bnto_main.yaml: analysis.hypotheses.H9: null removes an entry of another file, but ",
         ),
         (
             ["experiment=bnto_main", "hypothesis=bnto,bnto_gate"],
-            "command line: hypothesis = bnto,bnto_gate: hypotheses hold for the whole sweep. Fix: write "
+            "command line: hypothesis = bnto,bnto_gate: hypotheses belong to a whole experiment and cannot be "
+            "swept. Fix: write "
             "hypothesis=[bnto,bnto_gate]",
         ),
         (["experiment=bnto_main", "+hypothesis=bntoo"], "there is no conf/hypothesis/bntoo.yaml; available: bnto, "),
@@ -106,8 +107,8 @@ def test_what_an_experiments_own_file_says_wins(conf):
         ),
         (
             ["method=ptrw", "analysis.figures=[{pareto:[actor/lr,actor/grad_norm]}]"],
-            "command line: analysis.figures[0].directions: needs directions, such as [higher, lower]: which way is "
-            "better is not known of actor/lr. Fix: add directions",
+            "command line: analysis.figures[0].directions: needs directions, such as [higher, lower]: it is not "
+            "known which direction of actor/lr is better. Fix: add directions",
         ),
         (
             ["method=ptrw", "analysis.primary.summary=time_to"],
@@ -149,7 +150,7 @@ def test_files_that_do_not_go_together_are_refused(conf):
     write(conf, "mine", {"H1": RANGE, "M": RANGE})
     (line,) = refused("experiment=bnto_main", "+hypothesis=mine", conf=conf)
     assert line == (
-        "conf/hypothesis/mine.yaml: analysis.hypotheses.H1: conf/hypothesis/bnto.yaml declares H1 too. Fix: rename one"
+        "conf/hypothesis/mine.yaml: analysis.hypotheses.H1: conf/hypothesis/bnto.yaml also declares H1. Fix: rename one"
     )
     write(conf, "mine", {"M": RANGE}, header="")
     (line,) = refused("experiment=bnto_main", "+hypothesis=mine", conf=conf)

@@ -23,7 +23,7 @@ def test_a_run_over_its_memory_saves_a_checkpoint_and_fails_with_the_cause(sweep
     assert code == 1, output
     (failed,) = [state for state in sweeps.states().values() if state["state"] != "done"]
     assert (failed["state"], failed["kind"]) == ("failed", "out_of_memory")
-    assert failed["cause"].endswith(" GB; the limit is 0.3 GB a run")
+    assert failed["cause"].endswith(" GB of memory; the limit is 0.3 GB for a run")
     assert (sweeps.multirun / "runs" / failed["id"] / "checkpoints/step_000003").is_dir()
 
 

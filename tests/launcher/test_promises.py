@@ -106,8 +106,9 @@ REFUSED = [
     (
         ["experiment=bnto_main", "model=qwen2_5_7b"],
         "conf/model/qwen2_5_7b.yaml: model.resources.device_memory_gb = 80: the run needs 251.0 GB while it updates "
-        "the policy: variance of the gradient 91.4, moments of AdamW 60.9, weights 30.5, reference policy 30.5, gradients "
-        "30.5, logits of a micro-batch 5.0, activations 2.3. Fix: choose a smaller model, or a device with more memory",
+        "the policy: variance of the gradient 91.4, moments of AdamW 60.9, weights 30.5, reference policy 30.5, "
+        "gradients 30.5, logits of a micro-batch 5.0, activations 2.3. "
+        "Fix: choose a smaller model, or a device with more memory",
     ),
     (
         ["experiment=qstar_long", "model.resources.device_memory_gb=30", "experiment.groups.q_star=null"],

@@ -61,7 +61,7 @@ def test_every_wrong_key_is_named_with_its_value_and_what_is_allowed(tmp_path):
     message = str(refused.value)
     assert message.startswith(f"{tmp_path}/state.json: state = 'gone': must be 'planned', 'submitted', ")
     assert "attempt = 'x': must be a valid integer; ends.lost = 1.5: must be a valid integer" in message
-    assert message.endswith("move " + str(tmp_path) + " away to run it anew")
+    assert message.endswith("move " + str(tmp_path) + " away; the next launch then runs it from the start")
     with pytest.raises(BadRunFolder, match="id is missing; state is missing"):
         parse(State, tmp_path / "state.json", {"format": 1})
     with pytest.raises(BadRunFolder, match=r"state\.json: format = 2: must be 1\. Fix: "):

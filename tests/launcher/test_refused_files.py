@@ -11,24 +11,27 @@ ONE = {"A": {"method": "c0_grpo"}}
 FILE = "conf/experiment/bad.yaml: "
 ZIP = {"method.clip_low": [0.1, 0.2], "trainer.steps": [5, 6]}
 EXPERIMENTS = [
-    ({"groups": {**ONE, "B": None}}, "experiment.groups.B: null drops what another file declares, and none does"),
+    (
+        {"groups": {**ONE, "B": None}},
+        "experiment.groups.B: null removes an entry of another file, but no other file has this entry",
+    ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3]}}},
         "experiment.zip.z = {'trainer.steps': [3]}: must be a mapping of two keys or more",
     ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3], "method.clip_low": [0.1, 0.2]}}},
-        "so each key has as many as the others; method.clip_low has 2, trainer.steps has 1",
+        "must have the same number of levels; method.clip_low has 2, trainer.steps has 1",
     ),
     (
         {"groups": ONE, "zip": {"z": {"trainer.steps": [3, 3], "method.clip_low": [0.1, 0.1]}}},
         "a combination of levels is named twice",
     ),
-    ({"groups": ONE, "zip": [1]}, "experiment.zip = [1]: a list where a mapping stands. Fix: write a mapping"),
+    ({"groups": ONE, "zip": [1]}, "experiment.zip = [1]: must be a mapping, not a list. Fix: write a mapping"),
     ({"groups": ONE, "zip": {"z": ZIP}, "factors": {"trainer.steps": [3]}}, "two factors, or zips, have this key"),
     (
         {"groups": ONE, "zip": {"z": {**ZIP, "method.gamma": [1, 2]}}},
-        "experiment.zip.z.method.gamma = [1, 2]: no group's method reads it",
+        "experiment.zip.z.method.gamma = [1, 2]: no group's method reads this key",
     ),
     (
         {"groups": ONE, "zip": {"z": {**ZIP, "seed": [1, 2]}}},
@@ -42,7 +45,7 @@ EXPERIMENTS = [
         {"groups": ONE, "zip": {"z": {"trainer.steps": [5, 0], "method.clip_low": [0.1, 0.2]}}},
         "experiment.zip.z.trainer.steps = 0: must be an integer 1 or more",
     ),
-    ({"groups": ONE, "exclude": {"group": "A"}}, "experiment.exclude = {'group': 'A'}: a mapping where a list stands"),
+    ({"groups": ONE, "exclude": {"group": "A"}}, "experiment.exclude = {'group': 'A'}: must be a list, not a mapping"),
     ({"groups": ONE, "exclude": [{}]}, "must be a mapping of factors, group or seed to levels"),
     (
         {"groups": ONE, "zip": {"z": ZIP}, "exclude": [{"trainer.stepz": 5}]},
@@ -56,9 +59,9 @@ EXPERIMENTS = [
     ({"groups": ONE, "exclude": [{"group": "B"}]}, "experiment.exclude[0].group = B: not a level of group"),
     (
         {"groups": ONE, "zip": {"z": ZIP}, "exclude": [{"trainer.steps": 5, "method.clip_low": 0.2}]},
-        "this exclusion leaves out nothing: no cell has these levels together",
+        "this exclusion removes no run: no cell has these levels together",
     ),
-    ({"groups": ONE, "exclude": [{"group": "A"}]}, "experiment.exclude: the exclusions leave no run"),
+    ({"groups": ONE, "exclude": [{"group": "A"}]}, "experiment.exclude: the exclusions remove every run"),
     (
         {"groups": {"A": {"method": "nosuch"}}},
         "experiment.groups.A.method = nosuch: there is no conf/method/nosuch.yaml",
@@ -82,25 +85,29 @@ EXPERIMENTS = [
     ({"groups": ONE, "trianer": {"steps": 3}}, "trianer: no such key. Fix: write trainer"),
     (
         {"groups": ONE, "task": "sorting"},
-        "task = sorting: a group's files are chosen among the defaults. Fix: write - override /task: NAME there",
+        "task = sorting: a file of this group must be chosen in the defaults list. "
+        "Fix: write - override /task: NAME there",
     ),
-    ({"groups": ONE, "hypothesis": "bnto"}, "hypothesis = bnto: a group's files are chosen among the defaults"),
-    ({"groups": ONE, "multirun": ["a"]}, "conf/experiment/bad.yaml: multirun = ['a']: the name of one folder"),
-    ({"groups": ONE, "trainer": None}, "trainer = None: a value where a mapping stands"),
-    ({"groups": ONE, "verl": 5}, "verl = 5: a value where a mapping stands. Fix: write a mapping, or remove it"),
+    (
+        {"groups": ONE, "hypothesis": "bnto"},
+        "hypothesis = bnto: a file of this group must be chosen in the defaults list",
+    ),
+    ({"groups": ONE, "multirun": ["a"]}, "conf/experiment/bad.yaml: multirun = ['a']: must be the path of one folder"),
+    ({"groups": ONE, "trainer": None}, "trainer = None: must be a mapping"),
+    ({"groups": ONE, "verl": 5}, "verl = 5: must be a mapping. Fix: write a mapping, or remove it"),
     (
         {"groups": {"A": {"method": "c0_grpo", "overrides": {"task": "sorting"}}}},
-        "experiment.groups.A.overrides.task = sorting: a value where a mapping stands",
+        "experiment.groups.A.overrides.task = sorting: must be a mapping",
     ),
     ({"groups": ONE, "baseline": ["A"]}, "experiment.baseline = ['A']: must be the name of a group, or null"),
     (
         {"groups": {1: ONE["A"], "1": ONE["A"]}},
         "experiment.groups.1: two groups have this name",
     ),
-    ({"groups": {"A" * 101: ONE["A"]}}, "a group's name has up to 100 letters"),
+    ({"groups": {"A" * 101: ONE["A"]}}, "a group's name must have 1 to 100 characters"),
     (
         {"groups": {**ONE, "B": {"method": "ptrw", "label": "A"}}},
-        "experiment.groups.B.label = A: group A has this label",
+        "experiment.groups.B.label = A: group A has the same label",
     ),
     ({"groups": ONE, "defaults": ["bad", "_self_"]}, "the defaults of experiment=bad name each other in a circle"),
     (
@@ -114,12 +121,12 @@ EXPERIMENTS = [
     ),
     (
         {"groups": ONE, "factors": {"task": [["sorting", "expression"]]}},
-        "experiment.factors.task = ['sorting', 'expression']: this group has one choice at a time",
+        "experiment.factors.task = ['sorting', 'expression']: this group takes one choice",
     ),
     (
         {"groups": ONE, "method": {"credit": {"temporal_decay": {"gamma": 0.9}}}},
-        "method.credit.temporal_decay = {'gamma': 0.9}: the method does not read it; "
-        "it is read with method/credit=temporal_decay",
+        "method.credit.temporal_decay = {'gamma': 0.9}: the method does not read this "
+        "key; methods with method/credit=temporal_decay",
     ),
     (
         {"groups": {"A": {"method": "q_star", "overrides": {"method/target": "none"}}}},
@@ -153,29 +160,29 @@ EXPERIMENTS = [
     ({"groups": ONE, "scales": {"full": 3}}, "experiment.scales.full = 3: must be a mapping of dotted keys to values"),
     (
         {"groups": ONE, "scales": {"full": {"trainer.stepz": 3}}},
-        "experiment.scales.full.trainer.stepz = 3: no group's configuration reads it. Fix: write trainer.steps",
+        "experiment.scales.full.trainer.stepz = 3: no group's configuration reads this key. Fix: write trainer.steps",
     ),
     ({"groups": ONE, "scales": {"full": {"seed": 3}}}, "experiment.scales.full.seed = 3: no group's configuration"),
     (
         {"groups": ONE, "scales": {"full": {"trainer.steps": 0}}},
         "experiment.scales.full.trainer.steps = 0: must be an integer 1 or more",
     ),
-    ({"groups": ONE, "baseline": "B"}, "experiment.baseline = B: the baseline is one of the groups: A"),
+    ({"groups": ONE, "baseline": "B"}, "experiment.baseline = B: must be one of the groups: A"),
     ({"groups": ONE, "seeds": [0, 1, 0]}, "experiment.seeds = [0, 1, 0]: seed 0 is named twice"),
     ({"groups": ONE, "seeds": 1}, "experiment.seeds = 1: must be a list of one seed or more, such as [0, 1, 2]"),
     ({"groups": ONE, "seeds": [True]}, "experiment.seeds[0] = True: must be an integer from 0 on"),
     ({"groups": ONE, "trainer": {"steps": "x"}}, "trainer.steps = x: must be an integer 1 or more"),
     ({"groups": ONE, "analysys": {"alpha": 0.1}}, "analysys: no such key. Fix: write analysis"),
-    ({"groups": ONE, "tracking": None}, "tracking = None: a value where a mapping stands. Fix: write a mapping"),
-    ({"groups": ONE, "cluster": {"retry": 3}}, "cluster.retry = 3: a value where a mapping stands. Fix: set one of"),
+    ({"groups": ONE, "tracking": None}, "tracking = None: must be a mapping. Fix: write a mapping"),
+    ({"groups": ONE, "cluster": {"retry": 3}}, "cluster.retry = 3: must be a mapping. Fix: set one of"),
     ({"groups": ONE, "hypothesis": ["bnto"]}, "Fix: write - override /hypothesis: NAME there"),
     (
         {"groups": {"A": {"method": "ptrw", "overrides": {"model": "gpt2"}}}},
-        "experiment.groups.A.overrides.model = gpt2: a value where a mapping stands. Fix: set one of model.resources",
+        "experiment.groups.A.overrides.model = gpt2: must be a mapping. Fix: set one of model.resources",
     ),
     (
         {"groups": ONE, "factors": {"verl": [3]}},
-        "experiment.factors.verl = 3: a value where a mapping stands. Fix: set one of verl.data",
+        "experiment.factors.verl = 3: must be a mapping. Fix: set one of verl.data",
     ),
     ({"groups": ONE, "trainer": {"stepz": 3}}, "trainer.stepz = 3: no such key. Fix: write trainer.steps"),
     (
@@ -188,7 +195,8 @@ EXPERIMENTS = [
     ),
     (
         {"groups": {"A": {"method": "ptrw", "overrides": {"method.rho": 1}}}},
-        "experiment.groups.A.overrides.method.rho = 1: no group's method reads it; it is read with method/control=dual",
+        "experiment.groups.A.overrides.method.rho = 1: no group's method reads this key; "
+        "methods with method/control=dual do",
     ),
 ]
 
@@ -250,12 +258,12 @@ def test_a_method_files_own_values_are_checked_against_its_parts(conf):
     assert line.startswith("conf/method/hot.yaml: method.temperature = 0: must be a number above 0")
     write("half", "q_star", alpha_value=0.5)
     (line,) = refused("method=half", conf=conf)
-    assert "conf/method/half.yaml: method.alpha_value = 0.5: the method does not read it; it is read with" in line
+    assert "conf/method/half.yaml: method.alpha_value = 0.5: the method does not read this key; methods with" in line
     write("cold", "q_star", temperature=0.5)
     (run,) = make("method=[cold,gspo]", conf=conf).runs.values()
     assert run.config["method"]["temperature"] == 0.5
     (line,) = refused("method=[cold,gspo]", "method/sampler=target", "method/alpha=none", conf=conf)
-    assert line.startswith("conf/method/cold.yaml: method.temperature = 0.5: the method does not read it")
+    assert line.startswith("conf/method/cold.yaml: method.temperature = 0.5: the method does not read this key")
     # A part named as a value would have the name without what the part brings.
     write("typed", "c0_grpo", sampler="target")
     for chosen in ("typed", "[gspo,typed]"):
@@ -271,9 +279,9 @@ def test_a_method_files_own_values_are_checked_against_its_parts(conf):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "a method has every part, and advantage, alpha, "),
-        ("5", "In 'method/mine': a file holds a mapping, not int. Fix: "),
-        ("[1]", "In 'method/mine': a file holds a mapping, not list. Fix: "),
+        ("", "a method needs every part; missing: advantage, alpha, "),
+        ("5", "In 'method/mine': a file must hold a mapping, not int. Fix: "),
+        ("[1]", "In 'method/mine': a file must hold a mapping, not list. Fix: "),
         ("defaults: [mine]", "the defaults of "),
     ],
 )
@@ -289,7 +297,10 @@ def test_a_method_file_that_is_none_is_refused(text, said, conf):
         ("a: {b", "not YAML"),
         ("a:\n\t- b", "line 2, column 1"),
         ("", "# @package _global_: the file does not begin with its header"),
-        ("# @package _global_\nexperiment: {name: bad, groups: {}}", "experiment.groups = {}: empty"),
+        (
+            "# @package _global_\nexperiment: {name: bad, groups: {}}",
+            "experiment.groups = {}: must name at least one group",
+        ),
         ("# first\n# @package _global_\ndefaults:\n  - override /model: tiny", "make this the file's first line"),
         (b"\xff", "not UTF-8"),
     ],

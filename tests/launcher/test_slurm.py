@@ -58,7 +58,7 @@ def test_a_run_for_which_the_time_limit_leaves_no_time_fails_and_says_so(tmp_pat
         task()
     state = read_state(folder)
     assert (state.state, state.failure_kind, state.attempt) == ("failed", "time_out", 0)
-    assert state.message == "the time limit of 60 s of its job 12_3, before the run began"
+    assert state.message == "the time limit of its job 12_3, 60 s, expired, before the run began"
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
     sweeps.release()
     output, _ = launcher.communicate()
     assert launcher.returncode == 0, output
-    assert f"{victim} lost: signal 9 (SIGKILL); it is resumed" in output
+    assert f"{victim} lost: signal 9 (SIGKILL); resuming it" in output
     assert sweeps.values() == whole.values()
     state = sweeps.states()[victim]
     assert (state["state"], state["attempt"], state["ends"]) == ("done", 2, {"lost": 1})
@@ -171,7 +171,7 @@ def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
     code, _ = sweeps.run(*SMALL, *limits, STEPS_END=json.dumps({"0": "hang"}))
     (state,) = sweeps.states().values()
     assert (code, state["state"], state["kind"]) == (1, "failed", "time_out")
-    assert state["cause"] == "over the limit of 1 s an attempt; signal 9 (SIGKILL)"
+    assert state["cause"] == "over the limit of 1 s for an attempt; signal 9 (SIGKILL)"
 
 
 @pytest.mark.processes
@@ -205,7 +205,7 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
     seeds = f"seed={','.join(map(str, range(12)))}"
     code, output = sweeps.run("method=c0_grpo", seeds, "trainer.steps=4", "cluster.slots=1", STEPS_END=ends)
     assert code == 1
-    assert "5 failures in a row with one cause" in output and "7 runs were not submitted" in output
+    assert "5 failures in a row with the same cause" in output and "7 runs were not submitted" in output
     kinds = [state["state"] for state in sweeps.states().values()]
     assert (kinds.count("failed"), kinds.count("planned")) == (5, 7)
 

@@ -35,7 +35,7 @@ def test_dpo_raises_the_chosen_and_lowers_the_rejected():
 
 
 def test_rows_that_are_no_pairs_are_refused():
-    with pytest.raises(ValueError, match="3 rows are no pairs"):
+    with pytest.raises(ValueError, match="3 responses do not form pairs"):
         preference.dpo(torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(3, 2), beta=0.1)
 
 

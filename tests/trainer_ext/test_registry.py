@@ -50,17 +50,17 @@ def test_every_method_has_the_settings_of_its_choices_and_no_others(method):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"gama": 1.0}, r"method\.gama is unknown; there are .*gamma.*; did you mean gamma\?"),
+        ({"gama": 1.0}, r"method\.gama is unknown; available: .*gamma.*; did you mean gamma\?"),
         (
             {"trust_region": "clipp"},
-            r"method\.trust_region='clipp' is unknown; there are asymmetric_clip, clip, .*clip\?",
+            r"method\.trust_region='clipp' is unknown; available: asymmetric_clip, clip, .*clip\?",
         ),
         ({"trust_region": "gaussian"}, r"missing: method\.sigma, method\.differentiable; trust_region=gaussian needs"),
         ({"credit": {"temporal": {}}}, r"method\.credit='temporal' is unknown; .*did you mean temporal_decay\?"),
         ({"credit": {"gradient_adaptive": {"tau": 1.0}}}, r"missing: method\.credit\.gradient_adaptive\.norm"),
         (
             {"credit": {"gradient_adaptive": {"tau": 1.0, "norm": "proxy", "nrom": "proxy"}}},
-            r"method\.credit\.gradient_adaptive\.nrom is unknown; there are norm, tau; did you mean norm\?",
+            r"method\.credit\.gradient_adaptive\.nrom is unknown; available: norm, tau; did you mean norm\?",
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_setting_whose_default_is_none_may_be_absent():
     assert part.of({"shape": "round", "radius": 2, "colour": "red"})() == (2, "red")
     with pytest.raises(ValueError, match=r"missing: method\.radius; shape=round needs radius, colour"):
         part.of({"shape": "round"})
-    with pytest.raises(ValueError, match=r"missing: method\.shape; there are round"):
+    with pytest.raises(ValueError, match=r"method\.shape is missing; available: round"):
         part.of({})
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.trainer_ext.conftest import METHODS, SHORT, configuration, quick_settings, science
+from tests.trainer_ext.conftest import DECODING, METHODS, SHORT, configuration, quick_settings, science
 from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.train import train
 
 pytestmark = pytest.mark.train
 LR = "verl.actor_rollout_ref.actor.optim.lr"
-DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these train nothing
 TRAINING = [name for name in METHODS if name not in DECODING]
 
 
@@ -96,10 +95,10 @@ def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_unde
             "does not divide a mini-batch of 64 responses",
         ),
         ("verl.actor_rollout_ref.actor.ppo_mini_batch_size=12", "does not divide a mini-batch of 96 responses"),
-        ("method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "a divisor that is even"),
-        ("method=dpo verl.actor_rollout_ref.rollout.n=1", "make it 2 or more, or set method.dpo_pairs=data"),
-        ("verl.actor_rollout_ref.rollout.temperature=0.0", "sampling needs one above 0"),
-        ("model.heads=3", "make it a multiple of twice the heads"),
+        ("method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "a divisor and even"),
+        ("method=dpo verl.actor_rollout_ref.rollout.n=1", "set it to 2 or more, or set method.dpo_pairs=data"),
+        ("verl.actor_rollout_ref.rollout.temperature=0.0", "must be above 0"),
+        ("model.heads=3", "make it a multiple of 2 x model.heads"),
     ],
 )
 def test_settings_that_cannot_work_are_named(override, said, new_run):

@@ -1,4 +1,4 @@
-"""The backends, each a way to run verl: a folder here that passes tests/trainer_ext/test_backends.py."""
+"""The backends: each folder here is one way to run verl, and passes tests/trainer_ext/test_backends.py."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str
 def _module(config: Mapping[str, Any]) -> Any:
     name = config["trainer"]["backend"]
     if name not in names():
-        raise ValueError(f"trainer.backend={name!r} is unknown; there are {', '.join(names())}")
+        raise ValueError(f"trainer.backend={name!r} is unknown; available: {', '.join(names())}")
     return importlib.import_module(f"{__name__}.{name}")
 
 

@@ -1,4 +1,5 @@
-"""Advantages of a step from its rewards, by an estimator of verl's registry: ours are `rlsweep_grpo`, `rlsweep_raw`."""
+"""Advantages of a step from its rewards, by an estimator of verl's registry; this module adds `rlsweep_grpo` and
+`rlsweep_raw`."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from trainer_ext import registry
 def grpo(rewards: Tensor, group: Tensor, epsilon: float = 1e-6, normalize: bool = True) -> Tensor:
     """Group-normalised advantages (Shao et al. 2024, DeepSeekMath, section 4.1.1).
 
-    rewards: (B,) one a response; group: (B,) int64, the same number for the responses to one prompt. Returns (B,):
-    (R - mean) / (std + epsilon) within the group, std with n - 1 as in verl; without `normalize` R - mean alone (Liu et
-    al. 2025, "Dr. GRPO"). 0 in a group of one.
+    rewards: (B,) one for each response; group: (B,) int64, the same number for the responses to one prompt. Returns
+    (B,): (R - mean) / (std + epsilon) within the group, std with n - 1 as in verl; without `normalize` R - mean alone
+    (Liu et al. 2025, "Dr. GRPO"). 0 in a group of one.
     """
     _, index = torch.unique(group, return_inverse=True)
     kind, rewards = rewards.dtype, rewards.double()  # in single precision equal rewards would differ from their mean
@@ -87,7 +88,7 @@ def advantages(
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns, (B, T), of the estimator that verl's registry has under config.adv_estimator.
 
-    token_level_rewards, mask: (B, T); group: (B,) int64, one number a prompt; values: (B, T) for `gae` alone.
+    token_level_rewards, mask: (B, T); group: (B,) int64, one number for each prompt; values: (B, T) for `gae` alone.
     """
     counts = mask.to(token_level_rewards.dtype)  # verl subtracts masks, which booleans do not allow
     token_level_rewards = torch.where(mask.bool(), token_level_rewards, 0.0)  # verl sums rewards without a mask

@@ -78,7 +78,7 @@ def kl_per_token(logp: Tensor, logp_ref: Tensor, mask: Tensor, weights: Tensor |
 def statistics(
     logp: Tensor, logp_ref: Tensor, advantages: Tensor, mask: Tensor, rewards: Tensor, weight: str
 ) -> DualStatistics:
-    """The batch's statistics. logp, logp_ref, advantages (raw), mask: (B, T); rewards: (B,) one a response."""
+    """The batch's statistics. logp, logp_ref, advantages (raw), mask: (B, T); rewards: (B,) one for each response."""
     valid = mask.bool()
     lp, ref, adv = (x.detach()[valid].double() for x in (logp, logp_ref, advantages))
     count = max(lp.numel(), 1)

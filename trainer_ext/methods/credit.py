@@ -27,7 +27,7 @@ def temporal_decay(mask: Tensor, gamma: float = 0.95, schedule: str = "exponenti
     in (0, 1], or a name is unknown.
     """
     if not 0 < gamma <= 1:
-        raise ValueError(f"gamma={gamma}: the decay from token to token is above 0 and at most 1")
+        raise ValueError(f"gamma={gamma}: the decay from token to token must be above 0 and at most 1")
     valid = mask.bool()
     position = (valid.cumsum(dim=1) - 1).clamp_min(0)
     length = valid.sum(dim=1, keepdim=True)
@@ -39,14 +39,14 @@ def temporal_decay(mask: Tensor, gamma: float = 0.95, schedule: str = "exponenti
         whole = fall[(length - 1).clamp_min(0)]
         weights = torch.exp(-LOG_FALL * fall[position] / torch.where(whole > 0, whole, 1.0))
     else:
-        raise ValueError(f"schedule={schedule!r}: exponential or log_position")
+        raise ValueError(f"schedule={schedule!r}: must be exponential or log_position")
     weights = torch.where(valid, weights, 0.0)
     if normalize in ("mean", "sum"):
         scale = length if normalize == "mean" else (length > 0)
         total = weights.sum(dim=1, keepdim=True)
         weights = weights * (scale / torch.where(total > 0, total, 1.0))
     elif normalize != "none":
-        raise ValueError(f"normalize={normalize!r}: mean, sum or none")
+        raise ValueError(f"normalize={normalize!r}: must be mean, sum or none")
     return weights.to(mask.dtype if mask.dtype.is_floating_point else torch.get_default_dtype())
 
 
@@ -77,7 +77,7 @@ def score_norm(logp: Tensor, collision: Tensor) -> Tensor:
 def softmax_weights(norms: Tensor, mask: Tensor, tau: float) -> Tensor:
     """L softmax_t(norms_t / tau) over the valid tokens of each row, (B, T), in norms' type."""
     if not (tau > 0 and math.isfinite(tau)):
-        raise ValueError(f"tau={tau}: a softmax needs a temperature above 0")
+        raise ValueError(f"tau={tau}: the temperature of the softmax must be above 0")
     valid = mask.bool()
     scaled = torch.where(valid, norms.detach().double() / tau, -math.inf)
     # an empty row is all -inf, of which softmax makes NaN

@@ -14,7 +14,7 @@ def dpo(logp: Tensor, logp_ref: Tensor, mask: Tensor, beta: float) -> tuple[Tens
     sums of logp - logp_ref. ValueError: an odd number of rows.
     """
     if len(logp) % 2:
-        raise ValueError(f"{len(logp)} rows are no pairs: a micro-batch of DPO needs an even number of responses")
+        raise ValueError(f"{len(logp)} responses do not form pairs: a micro-batch of DPO must have an even number")
     gain = torch.where(mask.bool(), logp - logp_ref, 0.0).sum(dim=1)
     margin = beta * (gain[0::2] - gain[1::2])
     return -logsigmoid(margin), margin

@@ -1,4 +1,4 @@
-"""Importance ratios: smoothing along a response, and one ratio a response.
+"""Importance ratios: smoothing along a response, and one ratio for each response.
 
 All take tensors (B, T), any float type and device, and a mask with holes and empty rows; all are differentiable.
 Half precision is computed in single. What stands where the mask is false, NaN included, has no effect elsewhere.
@@ -36,7 +36,7 @@ def ema(ratio: Tensor, mask: Tensor, beta: float = 0.9) -> Tensor:
     what lies further back underflows. ValueError: beta is not in (0, 1].
     """
     if not 0 < beta <= 1:
-        raise ValueError(f"beta={beta}: the weight of the newest ratio is above 0 and at most 1")
+        raise ValueError(f"beta={beta}: the weight of the newest ratio must be above 0 and at most 1")
     valid, kind = mask.bool(), _precise(ratio)
     # Valid tokens are packed to the left; all others go to the last column.
     position = torch.where(valid, valid.cumsum(dim=1) - 1, ratio.shape[1])
@@ -68,8 +68,8 @@ def sequence_geometric(log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 
 # A response's ratio stands at each of its tokens, but each token's gradient is its own, as in GSPO-token (Zheng et al.
-# 2025, section 4.3). With one advantage a response the gradient is that of the plain mean; with one a token (credit,
-# dual control) the plain mean would average the advantages away.
+# 2025, section 4.3). With one advantage for each response, the gradient is that of the plain mean; with one for each
+# token (credit, dual control) the plain mean would average the advantages away.
 
 
 registry.smoothing("none")(lambda ratio, mask: ratio)

@@ -414,18 +414,16 @@ def _check(
 ) -> tuple[Tensor, Tensor, Numbers, Tensor | None]:
     """Both as (rows, V), the start of each row, and the reference where it is used."""
     if method not in METHODS:
-        raise ValueError(f"method={method!r}: one of {', '.join(METHODS)}")
+        raise ValueError(f"method={method!r}: must be one of {', '.join(METHODS)}")
     if solver not in SOLVERS:
-        raise ValueError(f"solver={solver!r}: one of {', '.join(SOLVERS)}")
+        raise ValueError(f"solver={solver!r}: must be one of {', '.join(SOLVERS)}")
     if iterations < 1:
-        raise ValueError(f"iterations={iterations}: one halving or more")
+        raise ValueError(f"iterations={iterations}: must be at least 1")
     if theta.shape != target.shape or theta.dtype != target.dtype or not theta.dim() or not theta.shape[-1]:
         shapes = f"{tuple(theta.shape)} {theta.dtype} and {tuple(target.shape)} {target.dtype}"
-        raise ValueError(f"log_p_theta and log_p_t are {shapes}: the same shape (..., V) and type are needed")
+        raise ValueError(f"log_p_theta and log_p_t are {shapes}: they must have the same shape (..., V) and type")
     if theta.dtype not in (torch.float32, torch.float64):
-        raise ValueError(
-            f"log-probabilities of type {theta.dtype}: float32 or float64 is needed; call .float() on them"
-        )
+        raise ValueError(f"log-probabilities of type {theta.dtype}: must be float32 or float64; call .float() on them")
     if (method == "fixed") != (value is not None) or (value is not None and not 0 <= value <= 1):
         raise ValueError(
             f"value={value} with method={method!r}: fixed takes a value in [0, 1], and no other method does"
@@ -433,7 +431,7 @@ def _check(
     size, leading = theta.shape[-1], theta.shape[:-1]
     start = torch.as_tensor(0.5 if initial is None else initial).detach().double().cpu()
     if start.dim() and start.shape != leading:
-        raise ValueError(f"initial is {tuple(start.shape)}: a number, or {tuple(leading)}, one a row, is needed")
+        raise ValueError(f"initial has shape {tuple(start.shape)}: must be a number, or of shape {tuple(leading)}")
     start = start.expand(leading).reshape(-1)
     _refuse(start.isnan(), "initial", "is NaN: give a number in [0, 1]")
     flat = theta.detach().reshape(-1, size), target.detach().reshape(-1, size), start.clamp(0, 1).numpy()

@@ -49,7 +49,7 @@ def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, uniform: Tensor) -> Veri
     words = log_p.shape[-1]
     for name, x, shape in (("log_p", log_p, (rows, k, words)), ("log_q", log_q, (rows, k + 1, words))):
         if x.shape != shape:
-            raise ValueError(f"{name} is {tuple(x.shape)}: {shape} is needed beside a draft of {(rows, k)}")
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: must be {shape} for a draft of shape {(rows, k)}")
         _refuse(x.isnan(), f"{name}: row {{}} holds NaN")
     _refuse((draft < 0) | (draft >= words), f"draft: row {{}} holds a token outside the vocabulary of {words}")
     index = draft.unsqueeze(-1)

@@ -5,9 +5,9 @@ A task is a module, here or of another installed package, with these functions; 
     @task("mine")
     rows(task) -> list[Row]
     compute_score(data_source, solution_str, ground_truth, extra_info=None) -> float    # verl's signature
-    demonstration(row, generator, random_fraction) -> str   # if an embedded model is to be taught it before training
+    demonstration(row, generator, random_fraction) -> str   # if embedded models learn it before training
     preference(ground_truth, generator) -> (chosen, rejected)   # if it has pairs for DPO
-    files(task) -> list[Path]   # if it reads local files, whose content then counts
+    files(task) -> list[Path]   # if it reads local files; prepared prompts are made again when these change
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     for line, row in enumerate(_table(task), 1):
         answer = _last_number(row["answer"])
         if answer is None:
-            raise ValueError(f"{task['train_path']}: row {line} has no number in its answer {row['answer']!r}")
+            raise ValueError(f"{task['train_path']}: the answer of row {line} has no number: {row['answer']!r}")
         rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, _CALCULATION.sub("", row["answer"])))
     return rows
 

@@ -59,16 +59,16 @@ def judge(jobs: Sequence[Job], available: int, limits: Limits) -> list[Verdict]:
         if job.asked:
             continue
         if limits.limit_s is not None and job.seconds > limits.limit_s:
-            message = f"over the limit of {limits.limit_s:g} s an attempt"
+            message = f"over the limit of {limits.limit_s:g} s for an attempt"
             verdicts.append(Verdict(job.name, FailureKind.TIME_OUT, message))
         elif limits.memory_gb is not None and job.memory > limits.memory_gb * GB:
-            message = f"holds {job.memory / GB:.2f} GB; the limit is {limits.memory_gb:g} GB a run"
+            message = f"holds {job.memory / GB:.2f} GB of memory; the limit is {limits.memory_gb:g} GB for a run"
             verdicts.append(Verdict(job.name, FailureKind.OUT_OF_MEMORY, message))
     stopping = bool(verdicts) or any(job.asked for job in jobs)
     if jobs and not stopping and available < limits.reserve_gb * GB:
         newest = min(jobs, key=lambda job: job.seconds)
         kind = FailureKind.OUT_OF_MEMORY if len(jobs) == 1 else FailureKind.PREEMPTED
-        message = f"the machine has {available / GB:.2f} GB left; {limits.reserve_gb:g} GB stay free"
+        message = f"the machine has {available / GB:.2f} GB of memory left; {limits.reserve_gb:g} GB must stay free"
         verdicts.append(Verdict(newest.name, kind, message))
     return verdicts
 

@@ -1,7 +1,7 @@
 """A pool of warm worker processes on this machine.
 
 A fork server imports torch and verl once. Every run is a fork of it, and starts in milliseconds instead of the 6 to 10
-seconds that the imports take. By default there is one run a core, or one a device, each with one thread.
+seconds that the imports take. By default one run is executed on each core, or on each device, with one thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def cores() -> int:
 
 
 def visible_devices(environment: Mapping[str, str] | None = None) -> list[str]:
-    """The CUDA devices that runs may use: those that CUDA_VISIBLE_DEVICES names, else all that this machine shows."""
+    """The CUDA devices that runs may use: those that CUDA_VISIBLE_DEVICES lists; without it, all of this machine."""
     environment = os.environ if environment is None else environment
     if _DEVICES in environment:
         return [name for name in environment[_DEVICES].split(",") if name and name != "-1"]
@@ -49,7 +49,7 @@ def slots(count: int | None, devices: int, visible: Sequence[str]) -> list[str |
     """CUDA_VISIBLE_DEVICES of each slot; None leaves it as it is.
 
     count: how many slots, or None for as many as fit. devices: how many a run needs. If that is 0, or more than are
-    visible, there is one slot a core.
+    visible, there is one slot for each core.
     """
     sets = [",".join(visible[at : at + devices]) for at in range(0, len(visible) - devices + 1, devices or 1)]
     if devices == 0 or not sets:
@@ -130,7 +130,7 @@ class Pool:
         ensure_running()
 
     def capacity(self) -> int:
-        """Free slots; none while the machine has no memory for another run."""
+        """The number of free slots; 0 while the machine has no memory for another run."""
         free = len(self._slots) - len(self._running)
         return free if free and has_room(len(self._running), memory.available(), self._limits) else 0
 
@@ -166,7 +166,7 @@ class Pool:
         return ended
 
     def withdraw(self) -> int:
-        """None: a worker starts at once."""
+        """Always 0: a worker starts at once, so no submitted run is left to withdraw."""
         return 0
 
     def cancel(self, kill: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""`cluster=ray`: one Ray task a run, on an existing cluster or on one that is started for the launch."""
+"""`cluster=ray`: one Ray task for each run, on an existing cluster or on one that is started for the launch."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class RayCluster:
         if self._gone is not None:
             if self._running:
                 return 0
-            raise SchedulerError(f"{self._gone}; see {self.output}. The same command continues")
+            raise SchedulerError(f"{self._gone}; see {self.output}. Repeat the command to continue")
         most = self._cluster["max_running"]
         if most is not None:
             return int(most) - len(self._running)
@@ -147,7 +147,7 @@ class RayCluster:
         return lost
 
     def withdraw(self) -> int:
-        """None: only tasks that start at once are submitted."""
+        """Always 0: only tasks that start at once are submitted."""
         return 0
 
     def cancel(self, kill: bool = False) -> None:
@@ -201,8 +201,8 @@ class RayCluster:
 
     def _unreachable(self, why: str) -> Problem:
         fix = (
-            "start one (ray start --head --port=6379) or name one that runs, HOST:PORT from a node of it, as of"
-            " `ray status`, or ray://HOST:10001; null starts one for this launch"
+            "start a cluster (ray start --head --port=6379), or give the address of a running one: HOST:PORT, as"
+            " `ray status` shows it on one of its nodes, or ray://HOST:10001; null starts a Ray for this launch"
         )
         return Problem("conf/cluster/ray.yaml", "cluster.address", self._cluster["address"], why, fix)
 

@@ -1,4 +1,4 @@
-"""The Ray driver of a launch, a process beside the launcher: if the cluster dies, Ray ends the driver alone.
+"""The Ray driver of a launch. It is its own process, because Ray ends the driver when the cluster dies.
 
     python -m launcher.schedulers.ray.driver DESCRIPTOR
 

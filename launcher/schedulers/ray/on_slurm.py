@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.program:
         parser.error("PROGRAM is missing")
     if "SLURM_JOB_ID" not in os.environ:
-        parser.error("SLURM_JOB_ID is not set: this runs in a job, from its batch script")
+        parser.error("SLURM_JOB_ID is not set: run this program in a SLURM job, from its batch script")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # runs every `finally`
     try:
         return _run(given.program, allocation(os.environ), given.join_s)
@@ -95,7 +95,7 @@ def per_node(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
         if match is None:
-            raise ValueError(f"SLURM_JOB_CPUS_PER_NODE = {text}: not of SLURM's form, like 4(x2),8")
+            raise ValueError(f"SLURM_JOB_CPUS_PER_NODE = {text}: must have SLURM's form, such as 4(x2),8")
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
 
@@ -233,7 +233,7 @@ def _wait(nodes: Sequence[Node], steps: Sequence[subprocess.Popen[bytes]], addre
         finally:
             joined.kill()
     if code != 0:
-        raise NoCluster(f"the Ray at {address} could not be asked for its nodes")
+        raise NoCluster(f"the Ray at {address} did not answer the request for its nodes")
 
 
 def _supervise(program: Sequence[str], steps: Sequence[subprocess.Popen[bytes]], address: str) -> int:

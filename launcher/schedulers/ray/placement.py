@@ -49,7 +49,7 @@ def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: s
             f"conf/model/{name}.yaml",
             "model.resources",
             shown({key: amount for key, amount in vars(request).items() if amount and key != "time_s"}),
-            f"{cluster} has {_offer(nodes)}; no placement there can ever meet this",
+            f"{cluster} has {_offer(nodes)}; no node there can ever meet this request",
             f"ask for less, such as model.resources.{_key(request, nodes)}, or choose a cluster that has it",
         )
         for name, request in sorted(models, key=lambda model: (model[0], str(model[1])))

@@ -1,4 +1,4 @@
-"""`cluster=slurm`: checks of what SLURM would refuse, before anything is written, and the start of the scheduler."""
+"""`cluster=slurm`: refuses what SLURM would refuse, before anything is written, and starts the scheduler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Problem]:
     absent = [name for name in _COMMANDS if shutil.which(name) is None]
     if absent:
         rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
-        yield Problem(_FILE, "cluster.name", "slurm", rule, "start it where sbatch works, or choose cluster=local")
+        yield Problem(_FILE, "cluster.name", "slurm", rule, "start it on a host with sbatch, or choose cluster=local")
         return
     for key in sorted(OURS & set(plan.cluster["sbatch"] or {})):
         rule = "the launcher sets this option itself"
@@ -43,7 +43,8 @@ def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Problem]:
     shapes = arrays.shapes(plan, run_ids)
     if plan.cluster["detach"] and len(shapes) > (plan.cluster["max_running"] or len(shapes)):
         rule = (
-            f"there are {len(shapes)} arrays, one for each shape of resources, and no launcher waits to submit the last"
+            f"the runs need {len(shapes)} arrays, one for each shape of resources, and with cluster.detach no launcher "
+            "waits to submit the later ones"
         )
         yield Problem(
             _FILE, "cluster.max_running", str(plan.cluster["max_running"]), rule, f"give {len(shapes)} or more"
@@ -59,7 +60,7 @@ def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator
         yield Problem(files, "model.resources.time", None, rule, fix)
         return
     if settings["signal_delay_s"] >= shape.time_s:
-        rule = f"the time limit is {shape.time_s} s, and no time would be left to run in"
+        rule = f"the time limit is {shape.time_s} s, so no time would be left for the run"
         fix = "give fewer seconds, or more model.resources.time"
         yield Problem(_FILE, "cluster.signal_delay_s", str(settings["signal_delay_s"]), rule, fix)
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +99,7 @@ def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
     left = scheduler.withdraw_collected()
     jobs = scheduler.jobs
     if not jobs:
-        raise SchedulerError("nothing could be submitted now; the same command tries again")
+        raise SchedulerError("no run could be submitted now; repeat the command to try again")
     given = arrays.parameters(order.plan.cluster, _REPORT, code)
     given.pop("gpus_per_node", None)
     experiments = [(order.plan.multirun / experiment.name).resolve() for experiment in order.plan.experiments]
@@ -106,5 +107,5 @@ def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
         report = Arrays(order.record.resolve()).report(experiments, given, jobs)
     except REFUSED as error:
         raise SchedulerError(f"the runs are in the queue, but sbatch refused their report: {error}") from error
-    more = f"; SLURM did not accept {left} runs: the same command submits them later" if left else ""
+    more = f"; SLURM did not accept {left} runs; repeat the command later to submit them" if left else ""
     return f"submitted as {', '.join(jobs)}; the report follows them as job {report}{more}"

@@ -68,7 +68,7 @@ class Job:
 
     @property
     def failure_kind(self) -> FailureKind:
-        """The kind that its state stands for, used if the run itself says nothing."""
+        """The failure kind of its state, used if the run itself recorded no reason."""
         return FailureKind.NODE_FAILURE if self.stuck else _OVER.get(self.state, FailureKind.LOST)
 
 
@@ -82,7 +82,8 @@ def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:
 
 
 def mine(prefix: str) -> dict[str, Job] | None:
-    """The user's jobs whose name begins so, by id: those that wait or run, and for some minutes those that ended."""
+    """By id, the user's jobs whose names begin with `prefix`: waiting and running ones, and for some minutes ended
+    ones."""
     shown = "--format=%i|%j|%T|%N|%r"
     output = ask(["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", shown])
     if output is None:

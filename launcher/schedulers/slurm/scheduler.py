@@ -117,7 +117,7 @@ class Slurm:
         return sorted({job.partition("_")[0] for job in self._submitted})
 
     def capacity(self) -> int:
-        """Everything: runs wait in SLURM's queue."""
+        """Without limit: runs wait in SLURM's queue."""
         return _EVERYTHING
 
     def submit(self, folder: Path, launch_id: str) -> None:
@@ -220,7 +220,7 @@ class Slurm:
         if not any(word in why for word in _LATER):
             self.withdraw_collected()
             raise SchedulerError(
-                f"sbatch refused: {why}; what was submitted before continues, and the same command finds it"
+                f"sbatch refused: {why}; jobs that were submitted before continue; repeat the command to follow them"
             )
         if "limit" in why or "count" in why or "MaxSubmit" in why:
             if len(part) > 1:
@@ -265,7 +265,11 @@ class Slurm:
                 self._submitted[job.id] = submitted
                 task = self._task(self._shape_of[run_id])
                 self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
-                print(f"{run_id} is already job {job.id}, of launch {token}: adopted", file=sys.stderr, flush=True)
+                print(
+                    f"{run_id} is already job {job.id} of launch {token}; this launch waits for that job",
+                    file=sys.stderr,
+                    flush=True,
+                )
         _scancel(idle, "--state=PENDING")
         self._collected = list(unassigned.values())
         return ending - {run.folder.name for run in self._submitted.values()}
@@ -353,7 +357,7 @@ class Slurm:
         """Report the end of a run with what SLURM knows of its job, which counts if the run itself says nothing."""
         kind, where = job.failure_kind, f" on {job.node}" if job.node else ""
         detail = f" ({job.reason})" if job.reason not in ("", "None") else ""
-        message = f"SLURM says {job.state}{detail} of its job {job.id}{where}, and the run says nothing"
+        message = f"SLURM reports {job.state}{detail} for its job {job.id}{where}, and the run recorded no reason"
         if job.state == "CANCELLED":
             message = f"its job {job.id} was cancelled (scancel)"
         started = read_state(run.folder).state != RunState.SUBMITTED

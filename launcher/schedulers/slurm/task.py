@@ -113,7 +113,7 @@ class Task:
         if ended and left > 0:
             return FailureKind.EXTERNALLY_CANCELLED, f"its job {_job_id()} was cancelled (scancel)"
         if left < self.signal_delay_s + _EARLY_S:
-            return FailureKind.TIME_OUT, f"the time limit of {self.limit_s:g} s of its job {_job_id()}"
+            return FailureKind.TIME_OUT, f"the time limit of its job {_job_id()}, {self.limit_s:g} s, expired"
         return FailureKind.PREEMPTED, f"{lifecycle.signal_name(number)} from SLURM"
 
     # ------------------------------------------------------------ the state of the run

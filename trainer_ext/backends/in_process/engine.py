@@ -231,7 +231,7 @@ class Critic(Trained):
     """A value function for PPO: a copy of the starting model, with the actor's configuration but for the rate."""
 
     def __init__(self, verl: DictConfig, model_path: str, total_steps: int, lr_ratio: float):
-        """lr_ratio: its learning rate over the actor's."""
+        """lr_ratio: the ratio of its learning rate to the actor's."""
         tree = _tree(verl, model_path, total_steps)
         with open_dict(tree):
             tree.actor.optim.lr = lr_ratio * tree.actor.optim.lr

@@ -65,8 +65,8 @@ def embedded(
 
     if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions rotate pairs of a head's dimensions
         raise ValueError(
-            f"model.heads={shape['heads']}: model.hidden_size={shape['hidden_size']} is no even number for each head; "
-            "make it a multiple of twice the heads"
+            f"model.heads={shape['heads']}: model.hidden_size={shape['hidden_size']} does not give each head an even "
+            "number; make it a multiple of 2 x model.heads"
         )
 
     def build(folder: Path) -> None:

@@ -33,7 +33,7 @@ class Prompts:
             if len(encoded[text]) <= max_length:  # like verl's filter_overlong_prompts
                 self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], text))
         if not self._rows:
-            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens")
+            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens; increase it")
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
 

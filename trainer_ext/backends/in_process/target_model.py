@@ -133,10 +133,10 @@ def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
 
 
 def _identity(model: str, cache: Path) -> list[Any]:
-    """What tells a starting model from others.
+    """What distinguishes a starting model from others.
 
-    Of an embedded one the name of its folder, which depends on its content; of another folder the path, size and time
-    of each file; of a model on a hub its name.
+    For an embedded one, this is the name of its folder, which depends on its content; for another folder, the path,
+    size and time of each file; for a model on a hub, its name.
     """
     folder = Path(model)
     if folder.parent == cache / "models":

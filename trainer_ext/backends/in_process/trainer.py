@@ -36,7 +36,7 @@ class InProcess:
         self._verl = verl = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
         temperature = verl.actor_rollout_ref.rollout.temperature
         if not temperature > 0:
-            raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: sampling needs one above 0")
+            raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: must be above 0")
         _check_sizes(verl, self._method)
         model_path = initial_model.start(config, cache)
         with open_dict(verl):
@@ -198,8 +198,8 @@ def _check_sizes(verl: DictConfig, method: Method) -> None:
     pairs = method.section["loss"] == "dpo"
     if pairs and not method.reads_pairs_of_task and n < 2:
         raise ValueError(
-            f"verl.actor_rollout_ref.rollout.n={n}: a pair is of two responses to a prompt; "
-            "make it 2 or more, or set method.dpo_pairs=data"
+            f"verl.actor_rollout_ref.rollout.n={n}: DPO compares two responses to one prompt; "
+            "set it to 2 or more, or set method.dpo_pairs=data"
         )
     prompts, key = int(verl.data.train_batch_size), "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
     whole = min(int(actor.ppo_mini_batch_size), prompts)
@@ -207,10 +207,10 @@ def _check_sizes(verl: DictConfig, method: Method) -> None:
         rows, unit = (2 * size, "2") if pairs else (n * size, "rollout.n")
         micro = min(int(actor.ppo_micro_batch_size_per_gpu), rows)
         if rows % micro or (pairs and micro % 2):
-            even = " that is even, for pairs stay together" if pairs else ""
+            even = " and even, because the two responses of a pair stay together" if pairs else ""
             raise ValueError(
                 f"{key}={micro} does not divide a mini-batch of {rows} responses "
-                f"(ppo_mini_batch_size prompts, of {prompts}, times {unit}): make it a divisor{even}"
+                f"({size} of {prompts} prompts, times {unit}); it must be a divisor{even}"
             )
 
 
