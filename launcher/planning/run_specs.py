@@ -222,6 +222,7 @@ class _Builder:
         base = self._context.base(variant, self._where)
         tree, sources = self._values_of(cell, variant)
         runs: list[tuple[int, PlannedRun]] = []
+        can_start: bool | None = None
         for seed in seeds:
             try:
                 config = hydra_compose.resolved({**tree, "seed": seed})
@@ -235,8 +236,12 @@ class _Builder:
             for bad in refused:
                 where, at = self._origin(bad.key, variant, sources)
                 report(self._problems, where, bad, at)
-            if not refused and all(sound) and self._can_start(variant, config, base, sources):
+            if refused or not all(sound):
+                continue
+            if can_start is None:  # whatever the seed
+                can_start = self._can_start(variant, config, base, sources)
                 self._written.setdefault(cell.group, set()).update(variant.promises.written(config))
+            if can_start:
                 digest = identity.identity(base.hash, config)
                 runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))
         return runs
