@@ -28,7 +28,7 @@ class Run:
     """One planned run of one group, with the content of its folder.
 
     problem: why it has no full result, or None. created, finished: when it was planned and when it ended, in unix
-    seconds, None if unknown.
+    seconds, None if unknown. code: the ids of the records of code of its attempts (launcher.run.code).
     """
 
     id: str
@@ -44,6 +44,7 @@ class Run:
     problem: str | None
     created: float | None = None
     finished: float | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -100,7 +101,7 @@ def read_sweep(folder: Path) -> Sweep:
     runs = []
     for entry in plan["runs"]:
         run_id = str(entry["id"])
-        cell: Cell = tuple(sorted((str(key), _level(level)) for key, level in (entry.get("factors") or {}).items()))
+        cell: Cell = tuple(sorted((str(key), level_of(level)) for key, level in (entry.get("factors") or {}).items()))
         if run_id not in seen:
             run = _read_run(multirun, run_id)
             # Runs with the same steps have one array of them, which tells that they are the same.
@@ -111,7 +112,8 @@ def read_sweep(folder: Path) -> Sweep:
     return Sweep(folder, plan, tuple(runs))
 
 
-def _level(level: Any) -> Any:
+def level_of(level: Any) -> Any:
+    """A level as a part of a cell, which must be hashable: lists and mappings as JSON."""
     return json.dumps(level, sort_keys=True) if isinstance(level, (list, dict)) else level
 
 
@@ -152,8 +154,10 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     state, attempt = "missing", 0
     problem: str | None = None
     created = finished = None
+    code: tuple[str, ...] = ()
     try:
         record = read_state(folder)
+        code = record.code_ids()
         state, attempt, created, finished = record.state, record.attempt, record.created, record.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"
@@ -177,7 +181,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         provenance = read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
-    return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished)
+    return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code)
 
 
 def _why(state: State) -> str:

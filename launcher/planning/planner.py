@@ -24,7 +24,7 @@ from launcher.config.hydra_compose import Composed, Composer
 from launcher.planning import design, experiment_spec, method_parts, schema
 from launcher.planning.clusters import CLUSTERS
 from launcher.planning.experiment_spec import ExperimentSpec
-from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS
+from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
@@ -56,7 +56,8 @@ class _Planner:
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
-        self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in arguments)])
+        lasting = [word for word in arguments if not is_code_choice(word)]
+        self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in lasting)])
 
     def plan(self) -> Plan:
         """The plan. Raises InvalidPlan."""
@@ -80,7 +81,12 @@ class _Planner:
         self._refuse_secrets(experiments, sections)
         self._problems.raise_any()
         return Plan(
-            tuple(experiments), self._runs, self._context.used_bases, **sections, multirun=self._root / multirun
+            tuple(experiments),
+            self._runs,
+            self._context.used_bases,
+            **sections,
+            multirun=self._root / multirun,
+            code_choice=self._arguments.code_choice,
         )
 
     def _check_hydras(self) -> None:

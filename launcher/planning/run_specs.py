@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from analysis.spec.validation import NO_SUCH_KEY, closest
-from launcher.config import hydra_compose, identity, verl_tree
+from launcher.config import data_files, hydra_compose, identity, verl_tree
 from launcher.config.verl_tree import Base
 from launcher.planning import design, factors, method_parts
 from launcher.planning import overrides as command_line
@@ -242,6 +242,8 @@ class _Builder:
                 can_start = self._can_start(variant, config, base, sources)
                 self._written.setdefault(cell.group, set()).update(variant.promises.written(config))
             if can_start:
+                if data := data_files.digests(config["task"]):
+                    config[identity.DATA] = data
                 digest = identity.identity(base.hash, config)
                 runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))
         return runs
