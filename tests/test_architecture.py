@@ -41,6 +41,7 @@ RANKS = {
         "evaluation",
         "tasks",
         "artifacts",
+        "memory",
         "metrics",
         "health",
         "registry",

@@ -14,6 +14,7 @@ import pytest
 from launcher.config import installed_parts
 from launcher.config.hydra_compose import Composer
 from launcher.planning import planner
+from trainer_ext import registry, tasks
 
 ROOT = Path(__file__).parents[1]
 #: A name in backquotes ends the paragraph before each block of a file.
@@ -46,9 +47,14 @@ def site(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an installed package that this process can import."""
     monkeypatch.syspath_prepend(str(site))
-    installed_parts.folders.cache_clear()
+    monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
+    for cached in (installed_parts.folders, registry.load):
+        cached.cache_clear()
     yield site
-    installed_parts.folders.cache_clear()
+    for cached in (installed_parts.folders, registry.load):
+        cached.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_parts"]:
+        del sys.modules[name]
 
 
 def test_a_plan_reads_the_files_of_an_installed_package(installed, tmp_path):

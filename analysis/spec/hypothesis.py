@@ -21,6 +21,7 @@ from analysis.spec.validation import (
     Pair,
     Section,
     check_metric,
+    check_written,
     closest,
     context_of,
     refusal,
@@ -73,7 +74,15 @@ def _known_group(name: str, info: ValidationInfo) -> str:
 def _recorded(text: str, info: ValidationInfo) -> str:
     for key in derived_metric.keys(text):
         check_metric(key, info)
+        check_written(key, info.data.get("group", ""), info)
     return text
+
+
+def _compared(other: str, info: ValidationInfo) -> None:
+    """Raise a refusal if a group that is compared with will not write the metric."""
+    for metric in info.data.get("metrics", ()):
+        for key in derived_metric.keys(metric):
+            check_written(key, other, info)
 
 
 def _other_group(name: str | None, info: ValidationInfo) -> tuple[str, ...]:
@@ -83,6 +92,7 @@ def _other_group(name: str | None, info: ValidationInfo) -> tuple[str, ...]:
     other = name or context.baseline or ""
     if other == info.data.get("group"):
         raise refusal("must not be the group itself", "name another group")
+    _compared(other, info)
     return (other,)
 
 
@@ -215,6 +225,8 @@ class _Between(_Summarized):
     def _others(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if info.data.get("group") in names:
             raise refusal("must be two groups other than `group`", "name two others")
+        for name in names:
+            _compared(name, info)
         return names
 
 

@@ -13,7 +13,17 @@ from analysis.spec.figure_spec import Direction, Picture, curves
 from analysis.spec.hypothesis import Declared, Hypothesis, check_references, hypothesis
 from analysis.spec.metric_catalog import describe
 from analysis.spec.threshold import Target
-from analysis.spec.validation import BadPlan, Context, Listed, Metric, Section, explain, refusal
+from analysis.spec.validation import (
+    BadPlan,
+    Context,
+    Listed,
+    Metric,
+    Section,
+    check_written,
+    context_of,
+    explain,
+    refusal,
+)
 
 REWARD = "analysis/reward_sum_mean"
 
@@ -24,6 +34,15 @@ class Primary(Section):
     metric: Metric = REWARD
     summary: Literal["final", "auc", "best", "time_to"] = "final"
     direction: Direction | None = Field(default=None, description="higher, lower or null")
+
+    @field_validator("metric")
+    @classmethod
+    def _is_compared(cls, metric: str, info: ValidationInfo) -> str:
+        lacking = context_of(info).lacking(metric)
+        if lacking:
+            rule = f"the primary metric is compared between all groups, and {', '.join(lacking)} do not write it"
+            raise refusal(rule, "name a metric that all groups write, such as analysis/reward_sum_mean")
+        return metric
 
 
 class Settings(Section):
@@ -65,6 +84,10 @@ class Settings(Section):
         if primary is None:
             return targets
         filled = tuple(target.model_copy(update={"metric": target.metric or primary.metric}) for target in targets)
+        baseline = context_of(info).baseline
+        for target in filled:
+            if baseline is not None and target.baseline_final is not None:
+                check_written(target.metric, baseline, info)
         if primary.summary == "time_to" and not any(target.metric == primary.metric for target in filled):
             rule = f"needs a threshold for {primary.metric}, because its primary summary is time_to"
             raise refusal(rule, "write [{baseline_final: 0.9}]")

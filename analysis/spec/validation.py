@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -68,12 +68,19 @@ class Context:
     """What a validation knows beside the section.
 
     groups: those of the plan, None where they are not known; own_metrics: whether each metric must be one that the
-    trainer writes, and not one of an imported run.
+    trainer writes, and not one of an imported run. written: the metrics that the runs of each group will write, None
+    where that is not known; unwritten: of a metric that none writes, the rule and the fix.
     """
 
     groups: Collection[str] | None = None
     baseline: str | None = None
     own_metrics: bool = False
+    written: Mapping[str, Collection[str]] | None = None
+    unwritten: Callable[[str], tuple[str, str]] | None = None
+
+    def lacking(self, metric: str) -> list[str]:
+        """The groups that will not write a metric; none where that is not known."""
+        return [group for group, metrics in (self.written or {}).items() if metric not in metrics]
 
 
 def context_of(info: ValidationInfo) -> Context:
@@ -87,7 +94,16 @@ def context_of(info: ValidationInfo) -> Context:
 def check_metric(key: str, info: ValidationInfo) -> str:
     if not (re.fullmatch(_OWN_METRIC, key) if context_of(info).own_metrics else _ANY_METRIC.fullmatch(key)):
         raise PydanticCustomError("metric", "not a metric's key")
+    context = context_of(info)
+    if context.written and context.unwritten and len(context.lacking(key)) == len(context.written):
+        raise refusal(*context.unwritten(key))
     return key
+
+
+def check_written(key: str, group: str, info: ValidationInfo) -> None:
+    """Raise a refusal if a group will not write a metric that it is asked for."""
+    if group in context_of(info).lacking(key):
+        raise refusal(f"group {group} does not write {key}", "name a metric that its method writes, or another group")
 
 
 METRIC_SCHEMA = {

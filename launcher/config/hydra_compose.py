@@ -125,14 +125,20 @@ class Composer:
 
     def hydras_own(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The same configuration as Hydra composes it, file by file on OmegaConf's nodes."""
-        path = create_config_search_path(str(self.folder))
-        for folder in reversed(self._more):
-            path.append("rlsweep", str(folder), anchor="main")
-        loader = ConfigLoaderImpl(path)
-        whole = loader.load_configuration(self.config, list(overrides), RunMode.RUN, from_shell=False)
+        whole = self._loader().load_configuration(self.config, list(overrides), RunMode.RUN, from_shell=False)
         with flag_override(whole, ["struct", "readonly"], [False, False]):
             del whole["hydra"]
         return plain(whole)
+
+    def check_hydras(self, words: Sequence[str]) -> None:
+        """Compose with overrides of Hydra's own section, as Hydra does when it starts. Raises what ERRORS lists."""
+        self._loader().load_configuration(self.config, list(words), RunMode.MULTIRUN, from_shell=False)
+
+    def _loader(self) -> ConfigLoaderImpl:
+        path = create_config_search_path(str(self.folder))
+        for folder in reversed(self._more):
+            path.append("rlsweep", str(folder), anchor="main")
+        return ConfigLoaderImpl(path)
 
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
         parsed = list(map(_parse, overrides))

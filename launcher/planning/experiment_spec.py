@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
@@ -13,6 +14,7 @@ from analysis.spec.validation import Breach, Listed, Section, closest, explain, 
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
 from launcher.planning.overrides import COMMAND_LINE, Arguments
+from launcher.planning.plan import Entry
 from launcher.planning.schema import report
 
 _INHERITED = {"experiment": ("groups", "factors", "zip", "scales"), "analysis": ("hypotheses",)}
@@ -206,6 +208,10 @@ def read(
         given["seeds"], where_seeds = [seed], "conf/config.yaml"
     found, spec = _sound(given)
     for breach in found:
+        misplaced = breach.key.removeprefix("experiment.groups.")
+        if misplaced in ExperimentSpec.model_fields and breach.key != misplaced:
+            fix = f"indent it by two spaces less, so that it is experiment.{misplaced} and no group"
+            breach = replace(breach, fix=fix)
         if breach.key.startswith("experiment.seeds") and where_seeds != where:
             report(problems, where_seeds, breach, "seed")
         else:
@@ -264,8 +270,28 @@ def check_dropped(
     return result
 
 
-def check_name(name: str, source: str | None, where: str, problems: Diagnostics) -> None:
-    """Add a problem when the experiment's name, and so its folder, is another file's. source: the file that set it."""
-    if source is not None and source != where and source.startswith(f"{where.rpartition('/')[0]}/"):
-        rule = f"{source} has the same name, so both would write to the same folder"
-        problems.add(where, "experiment.name", name, rule, "give this one its own name")
+def check_groups(
+    spec: ExperimentSpec, entries: Iterable[Entry], where: str, arguments: Arguments, problems: Diagnostics
+) -> None:
+    """Add a problem for each group whose runs are those of another, and for several groups without a baseline.
+
+    Groups that the command line has made equal, by `method/control=none`, stay.
+    """
+    runs: dict[str, set[str]] = {}
+    for entry in entries:
+        runs.setdefault(entry.group, set()).add(entry.id)
+    seen: dict[frozenset[str], str] = {}
+    for group, ids in runs.items():
+        other = seen.setdefault(frozenset(ids), group)
+        if other != group and not any(key.startswith("method") for key in arguments.keys):
+            method = "+".join(spec.groups[group].methods)
+            rule = f"its runs are those of group {other}, and a comparison of the two says nothing"
+            problems.add(
+                where, f"experiment.groups.{group}", method, rule, "change its method or overrides, or remove it"
+            )
+    if len(runs) > 1 and spec.baseline is None:
+        first = next(iter(runs))
+        at = COMMAND_LINE if arguments.methods is not None else where
+        rule = f"one of the groups, which the others are compared with: {', '.join(runs)}"
+        fix = f"write experiment.baseline={first}" if at == COMMAND_LINE else f"write baseline: {first}"
+        problems.add(at, "experiment.baseline", "null", rule, fix)

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from analysis.spec.validation import closest
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics
-from launcher.planning import method_parts
+from launcher.planning import method_parts, suggestions
 from launcher.planning.plan import CodeChoice
 from launcher.text import one_line
 
@@ -34,7 +34,7 @@ CODE_CHOICES: Mapping[str, tuple[Any, CodeChoice]] = {
 class Arguments:
     """What the command line asks for; every list and mapping in the order given.
 
-    more_hypotheses: files that `+hypothesis=NAME` adds to those of the experiment.
+    more_hypotheses: files that `+hypothesis=NAME` adds to those of the experiment; hydras: Hydra's own overrides.
     """
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
@@ -45,6 +45,7 @@ class Arguments:
     values: dict[str, Any] = field(default_factory=dict)
     choice_factors: dict[str, list[str]] = field(default_factory=dict)
     value_factors: dict[str, list[Any]] = field(default_factory=dict)
+    hydras: list[str] = field(default_factory=list)
     code_choice: CodeChoice = CodeChoice.REFUSE
 
     @property
@@ -80,12 +81,13 @@ def is_code_choice(word: str) -> bool:
 
 
 def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
-    """Read all arguments; what cannot be read is added to `problems`. Hydra's own (`hydra.*`) are skipped.
+    """Read all arguments; what cannot be read is added to `problems`. Of Hydra's own (`hydra.*`) only their grammar.
 
     If two arguments set the same key, the last one counts, whether it is a value or a sweep. `+hypothesis=NAME` adds to
     the others.
     """
     overrides: dict[str, Override] = {}
+    hydras: list[str] = []
     for argument in arguments:
         if not is_override(argument):
             close = closest(argument, composer.options("experiment"), "experiment=", "write key=value")
@@ -99,13 +101,14 @@ def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -
             continue
         key = override.key_or_group
         if is_hydras(key):
+            hydras.append(argument)
             continue
         if override.is_delete() or override.package is not None:
             rule = "a key of a plan can be set, but not deleted or moved to another package"
             problems.add(COMMAND_LINE, argument, None, rule, "write key=value")
             continue
         overrides[argument if key == HYPOTHESIS and override.is_add() else key] = override
-    parsed = Arguments()
+    parsed = Arguments(hydras=hydras)
     for override in overrides.values():
         _add(composer, parsed, override.key_or_group, override, problems)
     return parsed
@@ -230,6 +233,9 @@ def choice_levels(
 def unknown_option(composer: Composer, where: str, key: str, group: str, name: str, problems: Diagnostics) -> None:
     """Add the problem of a choice that a group does not offer."""
     options = composer.options(group)
-    rule = f"there is no conf/{group}/{name}.yaml; available: {', '.join(options)}"
-    fix = closest(name, options, otherwise="use one of these, or add the file")
+    rule = f"there is no conf/{group}/{name.removesuffix('.yaml')}.yaml; available: {', '.join(options)}"
+    meant = suggestions.option(group, name, options)
+    fix = f"use {meant}" if meant else closest(name, options, otherwise="use one of these, or add the file")
+    if meant and name.endswith(".yaml"):
+        rule = f"a file is chosen by its name, without folder and ending; available: {', '.join(options)}"
     problems.add(where, key, name, rule, fix.replace("write ", "use ", 1))

@@ -19,20 +19,23 @@ from pydantic import BaseModel
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
-from launcher.config import hydra_compose, installed_parts
+from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
 from launcher.planning import design, experiment_spec, method_parts, schema
 from launcher.planning.clusters import CLUSTERS
+from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
-from launcher.planning.run_specs import run_specs
+from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
+from launcher.text import one_line
 from launcher.tracking import settings as tracking
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
 _WHOLE = ("analysis", "cluster", "tracking")
 _HYPOTHESES = "analysis.hypotheses"
+_LONGEST_NAME = 80  # characters, before the hash
 
 
 def make(root: Path, arguments: Sequence[str], composer: Composer | None = None) -> Plan:
@@ -61,6 +64,7 @@ class _Planner:
         experiments: list[Experiment] = []
         sections: dict[str, dict[str, Any]] = {}
         multirun = "multirun"
+        self._check_hydras()
         for name in self._arguments.experiments:
             composed = self._compose(name)
             tree = self._resolved(composed, name) if composed is not None else None
@@ -84,6 +88,17 @@ class _Planner:
             multirun=self._root / multirun,
             code_choice=self._arguments.code_choice,
         )
+
+    def _check_hydras(self) -> None:
+        """Add a problem for each override of Hydra's own section that Hydra refuses when it starts."""
+        for word in self._arguments.hydras:
+            try:
+                self._composer.check_hydras([word])
+            except hydra_compose.ERRORS as error:
+                key, _, value = word.partition("=")
+                rule = one_line(f"Hydra refuses this: {error}").partition(" Config search path")[0]
+                fix = "correct it; python launch.py --cfg hydra prints Hydra's own keys"
+                self._problems.add(COMMAND_LINE, key, value, rule, fix)
 
     def _refuse_secrets(self, experiments: Sequence[Experiment], sections: Mapping[str, Any]) -> None:
         """Refuse API keys in what is frozen, which is kept and shown."""
@@ -120,7 +135,7 @@ class _Planner:
             if not hydra_compose.lookup(tree, key)[0] and section not in _WHOLE:
                 within, wrong, names = _first_unknown(tree, key)
                 otherwise = f"use one of {', '.join(names)}" if names else "remove it"
-                fix = closest(wrong, names, within, otherwise)
+                fix = self._context.suggested(key, value) or closest(wrong, names, within, otherwise)
                 self._problems.add(COMMAND_LINE, key, schema.brief(value), NO_SUCH_KEY, fix)
                 continue
             tree = hydra_compose.assign(tree, key, value)
@@ -143,12 +158,14 @@ class _Planner:
         where = self._context.file_of(name)
         default = composed.choices.get("method") or method_parts.BASELINE
         section = self._inherited("experiment", tree.get("experiment") or {}, composed, where)
-        if name is not None and "experiment.name" not in self._arguments.values:
-            source = self._composer.source(self._context.selection(name), "experiment.name")
-            experiment_spec.check_name(str(section.get("name")), source, where, self._problems)
+        if name is None and "experiment.name" not in self._arguments.values:
+            section["name"] = self._adhoc_name(str(section.get("name")), default)
+        self._check_owner(name, str(section.get("name")), where)
         spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
         specs = run_specs(self._context, name, spec)
         self._runs.update(specs.runs)
+        if not self._problems:
+            experiment_spec.check_groups(spec, specs.entries, where, self._arguments, self._problems)
         groups: dict[str, PlannedGroup] = {
             group: {"label": str(own.label), "method": own.methods[0] if len(own.methods) == 1 else list(own.methods)}
             for group, own in spec.groups.items()
@@ -167,9 +184,47 @@ class _Planner:
             seeds=spec.seeds or (),
             groups=groups,
             factors=factors,
-            analysis=self._analysis(tree, composed, name, Context(seeds, spec.baseline, own_metrics=True)),
+            analysis=self._analysis(tree, composed, name, self._known(seeds, spec, specs)),
             runs=specs.entries,
         )
+
+    def _adhoc_name(self, prefix: str, method: str) -> str:
+        """The name of an experiment without a file: its methods, and a hash of what else the command line chooses.
+
+        It does not depend on the seeds, so that a later launch can add some.
+        """
+        own = self._arguments
+        methods = own.methods or [(method,)]
+        whole = ("cluster", HYPOTHESIS)
+        chosen = {key: one for key, one in own.choices.items() if key not in whole}
+        sections = (*SECTIONS, "base", "experiment")
+        values = {key: one for key, one in own.values.items() if key.partition(".")[0] in sections}
+        values = {key: one for key, one in values.items() if key not in ("experiment.baseline", "experiment.seeds")}
+        rest = [sorted(map(repr, each.items())) for each in (chosen, values, own.choice_factors, own.value_factors)]
+        name = "-".join([prefix, *dict.fromkeys("+".join(files) for files in methods)])[:_LONGEST_NAME].rstrip("-+")
+        return f"{name}-{identity.content_hash(repr(rest))[:6]}" if any(rest) else name
+
+    def _check_owner(self, experiment: str | None, name: str, where: str) -> None:
+        """Add a problem when the experiment's name, and so its folder, is that of another file.
+
+        A file that is called like the experiment owns the name, whatever other files declare.
+        """
+        if experiment == name:
+            return
+        for other in self._composer.options("experiment"):
+            try:
+                declared = hydra_compose.lookup(self._composer.content(f"experiment/{other}"), "experiment.name")[1]
+            except hydra_compose.ERRORS:
+                continue  # the plan of that file reports it
+            if other != experiment and declared == name:
+                at = self._arguments.origin("experiment.name", where)
+                rule = f"this is the name of conf/experiment/{other}.yaml, whose plan and report lie in its folder"
+                self._problems.add(at, "experiment.name", name, rule, "give this experiment a name of its own")
+
+    def _known(self, seeds: Mapping[str, Any], spec: ExperimentSpec, specs: RunSpecs) -> Context:
+        """What the section `analysis` is checked with; the metrics of runs with problems are not known."""
+        written = None if self._problems else specs.metrics
+        return Context(seeds, spec.baseline, True, written, self._context.unwritten)
 
     def _inherited(self, key: str, section: Mapping[str, Any], composed: Composed, where: str) -> dict[str, Any]:
         files = [hydra_compose.lookup(file.tree, key)[1] for file in composed.files]
@@ -231,6 +286,8 @@ class _Planner:
             sources = filter(None, (self._composer.source(selection, key) for key in above))
             origin = self._arguments.origin(breach.key, next(sources, where))
             fix = breach.fix
+            if breach.rule == NO_SUCH_KEY:
+                fix = self._context.suggested(breach.key, breach.value) or fix
             if breach.key.startswith(f"{_HYPOTHESES}."):
                 fix += f", or leave it out: {'.'.join(words[:3])}=null"
                 owner = next((file for file, own in (hypotheses or {}).items() if words[2] in own), None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
 from analysis.spec.validation import NO_SUCH_KEY, closest
-from launcher.config import data_files, hydra_compose, identity
+from launcher.config import data_files, hydra_compose, identity, verl_tree
+from launcher.config.verl_tree import Base
 from launcher.planning import design, factors, method_parts
 from launcher.planning import overrides as command_line
 from launcher.planning.design import Cell, Choices
@@ -18,17 +19,21 @@ from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
+from launcher.worker.preflight import Objection
 
 _Sources = Mapping[str, tuple[str, str]]
+_PROMPT_LENGTH = "verl.data.max_prompt_length"
 
 
 @dataclass(frozen=True)
 class RunSpecs:
-    """The entries of an experiment, their runs by id, and the levels of each factor by key."""
+    """The entries of an experiment, their runs by id, the levels of each factor by key, and the metrics that some run
+    of each group writes."""
 
     entries: tuple[Entry, ...]
     runs: Mapping[str, PlannedRun]
     levels: Mapping[str, list[Any]]
+    metrics: Mapping[str, Collection[str]]
 
 
 def run_specs(context: PlanningContext, experiment: str | None, spec: ExperimentSpec) -> RunSpecs:
@@ -55,6 +60,7 @@ class _Builder:
         self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
         #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
         self._groups = self._resolve_groups()
+        self._written: dict[str, set[str]] = {}
 
     def build(self) -> RunSpecs:
         self._refuse_unread()
@@ -68,7 +74,7 @@ class _Builder:
                 runs.setdefault(run.id, run)
                 entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
         self._refuse_idle_exclusions(matched, bool(entries))
-        return RunSpecs(tuple(entries), runs, self._factors.levels)
+        return RunSpecs(tuple(entries), runs, self._factors.levels, self._written)
 
     # ------------------------------------------------------------ groups
 
@@ -186,6 +192,9 @@ class _Builder:
         readers = self._context.readers(rest) if section == "method" else ""
         if readers:
             return f"no group's method reads this key; methods with {readers} do", "add such a group, or remove it"
+        meant = self._context.suggested(key, self._given(key))
+        if meant is not None:
+            return NO_SUCH_KEY, meant
         above, _, last = key.rpartition(".")
         known: dict[str, None] = {}
         for name in names:
@@ -194,6 +203,10 @@ class _Builder:
             known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
         fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
         return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
+
+    def _given(self, key: str) -> Any:
+        """The value, or the levels, of a key."""
+        return self._factors.values.get(key, {**self._scaled, **self._fixed}.get(key))
 
     def _declared_at(self, key: str) -> str:
         """The key under which the experiment's file declares a factor."""
@@ -209,6 +222,7 @@ class _Builder:
         base = self._context.base(variant, self._where)
         tree, sources = self._values_of(cell, variant)
         runs: list[tuple[int, PlannedRun]] = []
+        can_start: bool | None = None
         for seed in seeds:
             try:
                 config = hydra_compose.resolved({**tree, "seed": seed})
@@ -222,7 +236,12 @@ class _Builder:
             for bad in refused:
                 where, at = self._origin(bad.key, variant, sources)
                 report(self._problems, where, bad, at)
-            if not refused and all(sound):
+            if refused or not all(sound):
+                continue
+            if can_start is None:  # whatever the seed
+                can_start = self._can_start(variant, config, base, sources)
+                self._written.setdefault(cell.group, set()).update(variant.promises.written(config))
+            if can_start:
                 if data := data_files.digests(config["task"]):
                     config[identity.DATA] = data
                 digest = identity.identity(base.hash, config)
@@ -284,6 +303,28 @@ class _Builder:
             else:
                 report(self._problems, where, breach, at)
         return not breaches
+
+    def _can_start(self, variant: ConfigVariant, config: Mapping[str, Any], base: Base, sources: _Sources) -> bool:
+        """Whether the task works, and the files' requirements of each other are met."""
+        task = self._context.task(config["task"])
+        objections = list(task.objections)
+        if not objections:
+            known = {**config, "task": {**config["task"], "functions": list(task.functions)}}
+            for one in variant.promises.unmet(known):
+                key = "task.name" if one.key == "task.functions" else one.key
+                objections.append(Objection(key, hydra_compose.lookup(config, key)[1], one.rule(), one.fix))
+        if not objections:
+            longest = hydra_compose.lookup({"verl": verl_tree.merged(base.tree, config["verl"])}, _PROMPT_LENGTH)[1]
+            lengths = self._context.lengths(config["task"], config["model"], longest)
+            fits = self._context.size(config, base, variant.architecture)
+            objections = [one for one in (lengths, fits) if one is not None]
+        for objection in objections:
+            where, at = self._origin(objection.key, variant, sources)
+            if objection.file is not None:
+                where, at = objection.file, objection.key
+            value = None if objection.file is not None and objection.value is None else brief(objection.value)
+            self._problems.add(where, at, value, objection.rule, objection.fix)
+        return not objections
 
     def _origin(self, key: str, variant: ConfigVariant, sources: _Sources) -> tuple[str, str]:
         """Who set a key: the command line, the experiment's factors or overrides, or a configuration file."""

@@ -21,8 +21,9 @@ from launcher.text import shown
 
 ALLOWED = "allowed"
 VERL_KEYS = "verl_keys"
+WRITES, REQUIRES, ARCHITECTURE = "writes", "requires", "architecture"
 # What describes the configuration and is not part of it: never frozen.
-_ABOUT = (ALLOWED, VERL_KEYS)
+_ABOUT = (ALLOWED, VERL_KEYS, WRITES, REQUIRES, ARCHITECTURE)
 MISSING = "???"
 #: JSON Schema, but 3.0 is not an integer: a run would get it as it is, and count or divide with it.
 Validator: Any = validators.extend(
@@ -36,7 +37,7 @@ _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def strip(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree without what only describes it: `allowed` and `verl_keys`."""
+    """The tree without what only describes it: `allowed`, `verl_keys`, `writes`, `requires` and `architecture`."""
     return {
         key: strip(value) if isinstance(value, Mapping) else value for key, value in tree.items() if key not in _ABOUT
     }
@@ -129,10 +130,21 @@ def missing_file(path: str, value: Any) -> Path | None:
     section, _, rest = path.partition(".")
     name = rest.rpartition(".")[2]
     named = section in ("task", "model", "method") and (name == "path" or name.endswith("_path"))
-    if not named or not isinstance(value, str) or not value.startswith(("/", "./", "../", "~")) | value.endswith(_DATA):
+    if not named or not _is_file(value):
         return None
     file = os.path.expanduser(value)  # unlike pathlib's, these two take any text
     return None if os.path.exists(file) else Path(file)
+
+
+def _is_file(value: Any) -> bool:
+    """Whether a path names a local file or folder; other texts are names on a hub."""
+    return isinstance(value, str) and (value.startswith(("/", "./", "../", "~")) or value.endswith(_DATA))
+
+
+def is_local(section: Mapping[str, Any]) -> bool:
+    """Whether none of a section's `*path` keys names something on a hub."""
+    paths = [value for key, value in section.items() if key == "path" or key.endswith("_path")]
+    return all(value is None or _is_file(value) for value in paths)
 
 
 def brief(value: Any) -> str:
@@ -146,26 +158,41 @@ def report(problems: Diagnostics, where: str, breach: Breach | BadDifference, ke
     problems.add(where, key or breach.key, value, breach.rule, breach.fix)
 
 
-def unread(
-    differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: Mapping[str, str], at: str = ""
-) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that has no effect, because the trainer does not read it, or that it cannot use.
+_Elsewhere = Mapping[str, str]
+
+
+def unread(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _Elsewhere) -> Iterator[BadDifference]:
+    """Every difference to verl's tree that has no effect, because the trainer does not read it.
 
     read: the keys that it reads, each with a JSON-Schema fragment; a mapping includes all keys below it. elsewhere: for
     some other keys, what to set instead.
     """
-    for key, value in differences.items():
-        path = f"{at}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from unread(value, read, elsewhere, f"{path}.")
-        elif path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read):
-            schema = read.get(path) or {}
-            if schema and not {"type", "enum", "const"} & set(schema):
-                schema = {"type": "integer", **schema}
-            if not Validator(schema).is_valid(value):
-                breach = _unfit(f"verl.{path}", value, schema)
-                yield BadDifference(breach.key, value, breach.rule, breach.fix)
-        else:
+    for path, value in _leaves(differences):
+        if not _is_read(path, read, elsewhere):
             instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
             rule = "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads)"
             yield BadDifference(f"verl.{path}", value, rule, instead)
+
+
+def unfit(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _Elsewhere) -> Iterator[BadDifference]:
+    """Every difference to verl's tree that the trainer reads and cannot use; the arguments are those of `unread`."""
+    for path, value in _leaves(differences):
+        schema = read.get(path) or {}
+        if schema and not {"type", "enum", "const"} & set(schema):
+            schema = {"type": "integer", **schema}
+        if _is_read(path, read, elsewhere) and not Validator(schema).is_valid(value):
+            breach = _unfit(f"verl.{path}", value, schema)
+            yield BadDifference(breach.key, value, breach.rule, breach.fix)
+
+
+def _is_read(path: str, read: Mapping[str, Any], elsewhere: _Elsewhere) -> bool:
+    return path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read)
+
+
+def _leaves(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Each dotted key that holds no mapping, or an empty one, with its value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{at}{key}.")
+        else:
+            yield f"{at}{key}", value

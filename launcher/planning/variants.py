@@ -4,20 +4,25 @@ problems."""
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from hydra.errors import ConfigCompositionException
 
-from analysis.spec.validation import NO_SUCH_KEY, Breach, closest
+from analysis.spec.validation import NO_SUCH_KEY, Breach, closest, words
 from launcher.config import hydra_compose, identity, verl_tree
 from launcher.config.hydra_compose import Composed, Composer, File
 from launcher.config.verl_tree import BadDifference, Base
 from launcher.errors import Diagnostics
-from launcher.planning import method_parts, overrides, schema
+from launcher.planning import method_parts, overrides, schema, suggestions
+from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import HYPOTHESIS
+from launcher.planning.promises import Promises
 from launcher.text import one_line
+from launcher.worker import preflight
+from launcher.worker.preflight import Objection, TaskCheck
 
 SECTIONS = identity.SECTIONS
 # Where the files of a group are merged, if not below the group's own name; a part of a method: in `method`.
@@ -25,6 +30,11 @@ _PACKAGES = {
     **dict.fromkeys(("experiment", "model", "task", "trainer", "scale"), "_global_"),
     HYPOTHESIS: "analysis.hypotheses",
 }
+
+
+@functools.cache
+def _verls_sections() -> frozenset[str]:
+    return frozenset(verl_tree.compose("ppo_trainer", []).tree)
 
 
 class ConfigVariant:
@@ -37,7 +47,10 @@ class ConfigVariant:
         self.overrides = tuple(overrides)
         composed = composer.compose(self.overrides)
         self.tree = schema.strip({key: composed.tree.get(key) for key in SECTIONS})
+        self.architecture = (composed.tree.get("model") or {}).get(schema.ARCHITECTURE)
         self.verl_keys = (composed.tree.get("trainer") or {}).get(schema.VERL_KEYS)
+        #: What its files require, and which metrics its runs write.
+        self.promises = Promises.of(composed.files)
         self.base_request = composed.tree.get("base") or {}
         self._file = f"{composer.folder.name}/method/{composed.choices.get('method')}.yaml"
         self._every_part = method_parts.parts(composer)
@@ -103,6 +116,9 @@ class PlanningContext:
         self._variants: dict[tuple[str, ...], ConfigVariant | None] = {}
         self._bases: dict[str, Base | None] = {}
         self._differences: dict[tuple[str, str], tuple[dict[str, Any], list[BadDifference]]] = {}
+        self._tasks: dict[str, TaskCheck] = {}
+        self._lengths: dict[str, Objection | None] = {}
+        self._sizes: dict[str, Objection | None] = {}
 
     def file_of(self, experiment: str | None) -> str:
         """The file that declares an experiment."""
@@ -156,6 +172,9 @@ class PlanningContext:
         for key, value in file.tree.items():
             if key not in sections:
                 fix = closest(str(key), sections, otherwise=f"remove it, or use one of {', '.join(sections)}")
+                fix = self.suggested(str(key), value) or fix
+                if group == "experiment" and key in ExperimentSpec.model_fields:
+                    fix = f"indent it below experiment:, two spaces deeper than it is (experiment.{key})"
                 self.problems.add(path, str(key), None, NO_SUCH_KEY, fix)
             elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
                 rule, fix = (
@@ -192,9 +211,30 @@ class PlanningContext:
             self.used_bases[base.hash] = base
         return base
 
+    def suggested(self, key: str, value: Any) -> str | None:
+        """The fix for a key that is known under another name; None: it is not."""
+        verls = () if key.partition(".")[0] in SECTIONS else _verls_sections()
+        return suggestions.key(key, value, verls)
+
     def readers(self, key: str) -> str:
         """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
         return " or ".join(choice for choice, content in self._parts.items() if hydra_compose.lookup(content, key)[0])
+
+    def unwritten(self, metric: str) -> tuple[str, str]:
+        """The rule and the fix for a metric that none of these runs writes."""
+        rule = "no run of this experiment writes it"
+        for variant in self._variants.values():
+            for conditions in variant.promises.metrics.get(metric, ()) if variant is not None else ():
+                needed = [f"set {key} to {words(fragment)}" for key, fragment in conditions.items()]
+                if needed:
+                    return rule, " and ".join(needed)
+        writers = [choice for choice, content in self._parts.items() if metric in Promises.declared(content)]
+        if writers:
+            return f"{rule}; it is written with {' or '.join(writers)}", "add such a group, or name another metric"
+        known = {one for variant in self._variants.values() if variant is not None for one in variant.promises.metrics}
+        known |= {one for content in self._parts.values() for one in Promises.declared(content)}
+        otherwise = "name one of docs/metrics.md, or declare it under `writes` in the file of what writes it"
+        return rule, closest(metric, sorted(known), otherwise=otherwise)
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, Any]]:
@@ -216,11 +256,37 @@ class PlanningContext:
         if memo not in self._differences:
             differing = verl_tree.prune(base.tree, given)
             refused = {bad.key: bad for bad in verl_tree.check(base.tree, given)}
-            for bad in schema.unread(differing, keys["read"], keys["elsewhere"]) if keys is not None else ():
+            # A key that is not read is refused even where it is equal to verl's default.
+            unread = [] if keys is None else [*schema.unread(given, keys["read"], keys["elsewhere"])]
+            wrong = [] if keys is None else [*schema.unfit(differing, keys["read"], keys["elsewhere"])]
+            for bad in (*unread, *wrong):
                 if not any(f"{bad.key}.".startswith(f"{known}.") for known in refused):
                     refused[bad.key] = bad
             self._differences[memo] = (differing, list(refused.values()))
         return self._differences[memo]
+
+    def task(self, section: Mapping[str, Any]) -> TaskCheck:
+        """What the task of a run offers, and what is wrong with it; each task is asked once."""
+        memo = repr(section)
+        if memo not in self._tasks:
+            self._tasks[memo] = preflight.check_task(section, schema.is_local(section))
+        return self._tasks[memo]
+
+    def lengths(self, section: Mapping[str, Any], model: Mapping[str, Any], longest: int) -> Objection | None:
+        """Why no prompt of a sound task has at most `longest` tokens; None: one has, or it is not known here."""
+        memo = repr([section, model.get("kind"), model.get("path"), longest])
+        if memo not in self._lengths:
+            known = schema.is_local(section)
+            self._lengths[memo] = preflight.check_lengths(section, model, longest) if known else None
+        return self._lengths[memo]
+
+    def size(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> Objection | None:
+        """Why the models of a run do not fit; None: they do, or it is not known here."""
+        memo = repr([config["model"], config["method"], config["verl"], base.hash])
+        if memo not in self._sizes:
+            tree = verl_tree.merged(base.tree, config["verl"])
+            self._sizes[memo] = preflight.check_size(config, tree, declared)
+        return self._sizes[memo]
 
     def _no_header(self, where: str, package: str) -> None:
         rule = "the file does not begin with its header"
@@ -232,7 +298,8 @@ class PlanningContext:
             mark = error.problem_mark
             _, folder, rest = str(mark.name).rpartition("conf/")
             at = f"line {mark.line + 1}, column {mark.column + 1}"
-            self.problems.add(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", "correct the line")
+            fix = "indent with spaces instead of tabs" if "\\t" in str(error.problem) else "correct the line"
+            self.problems.add(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", fix)
             return
         if isinstance(error, UnicodeDecodeError):
             self.problems.add(where, f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8")
@@ -245,6 +312,13 @@ class PlanningContext:
         text = one_line(str(error) if cause in str(error) else f"{error} {cause}").partition(" Config search path")[0]
         if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`
             self._no_header(where, _PACKAGES["experiment"])
+            return
+        missing = re.search(r"Could not find 'experiment/(\w+)/(\w+)'|Multiple values for (\w+)\.", text)
+        group = missing and (missing[1] or missing[3])
+        if missing and group in self.composer.subgroups(""):
+            fix = f"write - override /{group}: {missing[2] or 'NAME'}"
+            rule = "an experiment overrides what conf/config.yaml chose"
+            self.problems.add(where, "defaults", f"- {group}: {missing[2] or '...'}", rule, fix)
             return
         rule = f"the configuration does not compose: {text}"
         self.problems.add(where, "defaults", None, rule, "correct the name or the value")

@@ -131,7 +131,7 @@ def test_the_quickstart_sweep_has_the_pools_identities_and_numbers(shared: Rays,
 def test_a_run_of_two_nodes_takes_both(ray: Rays, tmp_path: Path, expected: Any) -> None:
     ray.head("--num-cpus", "1", "--num-gpus", "1")
     ray.node("--num-cpus", "1", "--num-gpus", "1")
-    asked = ("model.resources.nodes=2", "model.resources.devices=1")
+    asked = ("trainer=several", "model.resources.nodes=2", "model.resources.devices=1")
     code, said = over(ray.launcher(tmp_path, *SWEEP, *asked))
     assert code == 0, said
     assert_whole(tmp_path, expected)

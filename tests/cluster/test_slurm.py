@@ -78,7 +78,7 @@ def test_each_model_gets_what_it_asks_for(slurm: Lab, tmp_path: Path) -> None:
 
 
 def test_a_run_of_several_nodes_gets_them_all(slurm: Lab, tmp_path: Path) -> None:
-    asked = ["model.resources.nodes=2", "model.resources.devices=4", "model.resources.cpus=3"]
+    asked = ["trainer=several", "model.resources.nodes=2", "model.resources.devices=4", "model.resources.cpus=3"]
     assert "1 done" in slurm.finish(tmp_path / "m", "seed=0", "trainer.steps=3", *asked)
     (job,) = slurm.jobs(tmp_path / "m")
     shown = slurm.ask("scontrol", "-o", "show", "job", job)
@@ -141,7 +141,7 @@ def test_what_is_edited_later_changes_no_waiting_run(slurm: Lab, tmp_path: Path)
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("model.resources.devices=9", "conf/model/tiny.yaml: model.resources = 1 node, on each 9 devices"),
+        ("model.resources.cpus=999", "conf/model/tiny.yaml: model.resources = 1 node, on each 999 CPUs"),
         ("cluster.partition=nowhere", "invalid partition"),
         ("cluster.sbatch={array: 5}", "cluster.sbatch.array = 5: the launcher sets this option itself"),
         ("cluster.sbatch={comment: 'a\\nb'}", "cluster.sbatch"),
@@ -159,6 +159,7 @@ def test_what_slurm_would_refuse_is_refused_before_anything_is_written(
         "launch.py",
         "-m",
         "method=c0_grpo",
+        "experiment.name=adhoc",
         "cluster=slurm",
         f"multirun={tmp_path / 'm'}",
         *words,

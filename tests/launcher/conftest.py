@@ -18,6 +18,7 @@ from launcher.planning.plan import Plan
 from launcher.run import claim
 from tests.sharing import shared_folder
 from tests.waiting import DEADLINE
+from trainer_ext import tasks
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +27,19 @@ ROOT = Path(__file__).parents[2]
 def conf(tmp_path: Path) -> Path:
     """A copy of conf/ that a test may spoil."""
     return Path(shutil.copytree(ROOT / "conf", tmp_path / "conf"))
+
+
+@pytest.fixture
+def new_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for modules of tasks, beside those of trainer_ext/tasks for this test alone."""
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(folder)])
+    monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
+    yield folder
+    for path in folder.glob("*.py"):
+        sys.modules.pop(f"{tasks.__name__}.{path.stem}", None)
+        vars(tasks).pop(path.stem, None)
 
 
 @pytest.fixture(scope="session")

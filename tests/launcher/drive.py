@@ -12,14 +12,17 @@ from pathlib import Path
 from launcher.config.hydra_compose import Composer
 from launcher.execution import sweep
 from launcher.planning import freeze, planner
+from tests.launcher.experiments import FURTHER
 
 ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    conf = os.environ.get("DRIVE_CONF")
-    composer = Composer(Path(conf), planner.ROOT_CONFIG) if conf else None
-    planned = planner.make(ROOT, [*sys.argv[2:], f"multirun={sys.argv[1]}"], composer)
+    words = [*sys.argv[2:], f"multirun={sys.argv[1]}"]
+    if not any(word.startswith("experiment=") for word in words):
+        words.append("experiment.name=adhoc")
+    conf = Path(os.environ.get("DRIVE_CONF", ROOT / "conf"))
+    planned = planner.make(ROOT, words, Composer(conf, planner.ROOT_CONFIG, [FURTHER]))
     wanted = freeze.missing(planned)
     outcome = sweep.launch(ROOT, planned, wanted, "tests.launcher.steps:train")
     print(f"RAN {' '.join(sorted(outcome.ran))}")

@@ -15,7 +15,9 @@ from launcher.planning import planner
 from launcher.planning.plan import Plan
 from tests.launcher.conftest import ROOT
 
-SHIPPED = Composer(ROOT / "conf", "config")  # what it composed for one test serves the others
+#: Files for tests alone, beside conf/.
+FURTHER = Path(__file__).parent / "conf"
+SHIPPED = Composer(ROOT / "conf", "config", [FURTHER])  # what it composed for one test serves the others
 
 
 def make(*arguments: str, conf: Path | None = None, root: Path = ROOT) -> Plan:
@@ -51,8 +53,9 @@ def shipped(group: str) -> list[str]:
 
 
 def write_experiment(conf: Path, groups: Mapping[str, Any], name: str = "bad", **more: Any) -> None:
-    """An experiment's file; keys of `experiment` go there, others beside it."""
-    declared = {"name": name, "groups": groups, "factors": {}, "seeds": [0], "baseline": None}
+    """An experiment's file, with the first group as baseline; keys of `experiment` go there, others beside it."""
+    baseline = str(next(iter(groups))) if isinstance(groups, Mapping) and groups else None
+    declared = {"name": name, "groups": groups, "factors": {}, "seeds": [0], "baseline": baseline}
     declared |= {
         key: more.pop(key) for key in ("factors", "zip", "exclude", "seeds", "baseline", "scales") if key in more
     }

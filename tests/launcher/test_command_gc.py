@@ -218,13 +218,13 @@ def test_the_answer_fits_on_a_screen(multirun, capsys):
 def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, capsys):
     planned = planner.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
     freeze.freeze(planned)
-    (tmp_path / "adhoc/plan.json").unlink()
+    (tmp_path / "adhoc-ptrw/plan.json").unlink()
     (run_id,) = planned.runs
     age(run_folder(tmp_path, run_id) / "config.yaml")
     assert paths(tmp_path, gc(tmp_path, capsys)) >= {f"runs/{run_id}"}
     # As the next launcher does, before it writes its plan.json.
     freeze.freeze(planned)
-    (tmp_path / "adhoc/plan.json").unlink()
+    (tmp_path / "adhoc-ptrw/plan.json").unlink()
     assert gc(tmp_path, capsys)["items"] == []
 
 

@@ -16,7 +16,7 @@ from launcher.run.folder import find_state, read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from tests.launcher.experiments import make
 
-SMALL = ("method=c0_grpo,ptrw", "seed=0,1", "trainer.steps=10")
+SMALL = ("method=c0_grpo,ptrw", "experiment.name=adhoc", "experiment.baseline=c0_grpo", "seed=0,1", "trainer.steps=10")
 
 
 def finish(planned, run_id, seconds, steps=10):
@@ -92,7 +92,9 @@ def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
 
 
 def test_devices_multiply_hours_not_wall_time(tmp_path):
-    planned = make("method=c0_grpo", "model.resources.devices=4", "trainer.steps=100", f"multirun={tmp_path}")
+    planned = make(
+        "method=c0_grpo", "trainer=several", "model.resources.devices=4", "trainer.steps=100", f"multirun={tmp_path}"
+    )
     (run,) = planned.runs.values()
     devices, seconds = run.config["model"]["resources"]["devices"], run.config["model"]["seconds_per_step"]
     found = cost.estimate([run], history_of_none(planned), 3)

@@ -131,7 +131,9 @@ def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tm
     path.write_text(yaml.safe_dump(frozen))
     before = snapshot(tmp_path)
     with pytest.raises(InvalidPlan) as raised:
-        freeze.freeze(make("method=bnto_minimal,ptrw", "trainer.steps=3", f"multirun={tmp_path}"))
+        freeze.freeze(
+            make("method=bnto_minimal,ptrw", "experiment.baseline=ptrw", "trainer.steps=3", f"multirun={tmp_path}")
+        )
     (line,) = str(raised.value).splitlines()
     assert line.startswith(f"{path}: identity: {said}") and ". Fix: restore the file, or move the folder" in line
     assert snapshot(tmp_path) == before

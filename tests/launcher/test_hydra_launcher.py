@@ -19,7 +19,14 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(900)  # several launches of real training in one test
 ROOT = Path(__file__).parents[2]
-RUNS = ["-m", "method=c0_grpo", "seed=0,1", "task.warm_start.steps=5", "trainer.checkpoint_every=1"]
+RUNS = [
+    "-m",
+    "method=c0_grpo",
+    "experiment.name=adhoc",
+    "seed=0,1",
+    "task.warm_start.steps=5",
+    "trainer.checkpoint_every=1",
+]
 CLOCKS = ("time", *(f"cost/{name}_seconds" for name in ("step", "wall", "sample", "device", "shared")))
 
 

@@ -103,8 +103,8 @@ def test_configuration_groups_can_be_factors():
 
 
 def test_without_an_experiment_the_chosen_methods_are_the_groups():
-    planned = make("method=c0_grpo,ptrw", "trainer.steps=3")
-    assert planned.experiments[0].name == "adhoc"
+    planned = make("method=c0_grpo,ptrw", "experiment.baseline=c0_grpo", "trainer.steps=3")
+    assert planned.experiments[0].name.startswith("adhoc-c0_grpo-ptrw-")
     assert by_group(planned) == {"c0_grpo": 1, "ptrw": 1}
 
 
@@ -151,7 +151,7 @@ def test_freezing_writes_the_same_bytes_again_and_never_rewrites_a_run(tmp_path)
 def test_methods_in_a_list_are_one_run_and_after_a_comma_two():
     (both,) = make("method=[ptrw,bnto_minimal]").runs.values()
     assert (both.config["method"]["trust_region"], both.config["method"]["control"]) == ("gaussian", "dual")
-    assert len(make("method=[ptrw,bnto_minimal],c0_grpo").runs) == 2
+    assert len(make("method=[ptrw,bnto_minimal],c0_grpo", "experiment.baseline=c0_grpo").runs) == 2
 
 
 def credit_sets(planned):
@@ -236,11 +236,11 @@ def test_no_two_parts_bring_one_key():
     owners = {}
     for part, choice, content in parts():
         if isinstance(content[part], dict):
-            assert set(content) == {part} and set(content[part]) == {choice}
+            assert set(content) - {"requires"} == {part} and set(content[part]) == {choice}
             continue
         # Two files may be one choice with different parameters.
         assert content[part] == {"kl_bisection": "kl_symmetry"}.get(choice, choice)
-        for key in set(content) - {"allowed"}:
+        for key in set(content) - {"allowed", "writes", "requires"}:
             assert owners.setdefault(key, part) == part, key
 
 
@@ -305,7 +305,9 @@ def test_a_groups_overrides_choose_parts():
     }
     assert [runs[f"fixed_0_{digit}"]["alpha_value"] for digit in (3, 5, 7)] == [0.3, 0.5, 0.7]
     # The command line has the last word; what it leaves unread is said.
-    one = make("experiment=qstar_alpha", "seed=0", "method/alpha=fixed", "method.alpha_value=0.1")
+    one = make(
+        "experiment=qstar_alpha", "seed=0", "method/alpha=fixed", "method.alpha_value=0.1", "analysis.figures=[]"
+    )
     assert {run.config["method"]["alpha"] for run in one.runs.values()} == {"fixed"}
 
 
@@ -357,13 +359,13 @@ def test_a_frozen_run_is_whole(tmp_path):
     whole = worker.whole_config(folder, config)
     assert whole.verl.actor_rollout_ref.rollout.n == config["verl"]["actor_rollout_ref"]["rollout"]["n"]
     assert OmegaConf.is_missing(whole.verl.actor_rollout_ref.rollout, "name")
-    document = json.loads((tmp_path / "adhoc/plan.json").read_text())
+    document = json.loads((tmp_path / planned.experiments[0].name / "plan.json").read_text())
     assert document["runs"] == [{"id": run.id, "group": "bnto_minimal", "seed": 0, "factors": {}}]
 
 
 def test_secrets_of_the_environment_do_not_reach_the_plan(monkeypatch):
     monkeypatch.setenv("JUDGE_API_KEY", "hunter2hunter2")
-    for key in ("task.name", "tracking.project", "experiment.name"):
+    for key in ("model.name", "tracking.project", "experiment.name"):
         lines = refused("method=ptrw", f"{key}=hunter2hunter2")
         assert [line for line in lines if f"{key.removesuffix('.name')}" in line and "JUDGE_API_KEY" in line]
         assert "hunter2" not in "".join(lines)
@@ -397,7 +399,14 @@ def test_the_experiments_of_the_page_on_configuration_plan_as_it_says(conf):
         ("configuration", "# @package analysis", "hypothesis/mine", ["experiment=bnto_main", "+hypothesis=mine"]),
     ],
 )
-def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf):
+def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf, new_tasks):
+    modules = re.findall(
+        r"`trainer_ext/tasks/(\w+\.py)`:\n\n *```python\n(.*?)^ *```",
+        (ROOT / f"docs/{page}.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    for name, text in modules:
+        (new_tasks / name).write_text(textwrap.dedent(text))
     blocks = re.findall(
         r"^ *```yaml\n(.*?)^ *```", (ROOT / f"docs/{page}.md").read_text(), flags=re.DOTALL | re.MULTILINE
     )

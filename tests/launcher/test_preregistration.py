@@ -47,7 +47,7 @@ def test_the_first_declaration_stays_and_others_are_amendments(tmp_path):
 
 def test_an_experiment_without_hypotheses_keeps_none(tmp_path):
     freeze.freeze(make("method=ptrw", f"multirun={tmp_path}"))
-    assert not (tmp_path / "adhoc/hypotheses.json").exists()
+    assert not (tmp_path / "adhoc-ptrw/hypotheses.json").exists()
 
 
 def test_the_hash_does_not_depend_on_the_order_of_keys(tmp_path):

@@ -46,7 +46,7 @@ def test_a_run_of_several_nodes_has_its_parts_on_different_ones() -> None:
     ],
 )
 def test_what_never_fits_is_refused_with_the_number_that_does(override: str, fix: str) -> None:
-    planned = make("method=c0_grpo", "model=tiny", "cluster=ray", override)
+    planned = make("method=c0_grpo", "trainer=several", "model=tiny", "cluster=ray", override)
     with pytest.raises(InvalidPlan) as raised:
         placement.refuse(planned, list(planned.runs), [SMALL, LARGE], "the Ray cluster at auto")
     (line,) = str(raised.value).splitlines()

@@ -37,11 +37,11 @@ def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_
     states = {f"cause_{number}": RunState.FAILED for number in range(7)} | {"not_wanted": RunState.CANCELLED}
     assert sweep.reconcile(ROOT, frozen(tmp_path, **states)) == 1
     said = capfd.readouterr().err.splitlines()
-    assert said[0] == "adhoc: not done: 1 cancelled, 7 failed"
+    assert said[0] == "adhoc-c0_grpo: not done: 1 cancelled, 7 failed"
     assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{number}" for number in range(5)]
     assert said[6:8] == [
-        f"  and 2 more: python -m launcher logs adhoc --multirun {tmp_path}",
-        f"to run the failed runs again: python -m launcher retry adhoc --multirun {tmp_path}",
+        f"  and 2 more: python -m launcher logs adhoc-c0_grpo --multirun {tmp_path}",
+        f"to run the failed runs again: python -m launcher retry adhoc-c0_grpo --multirun {tmp_path}",
     ]
 
 
@@ -49,7 +49,7 @@ def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_
 def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
     multirun = small_disk / "multirun"
     planned = frozen(multirun, one=RunState.DONE)
-    (multirun / "adhoc/plan.json").unlink()
+    (multirun / "adhoc-c0_grpo/plan.json").unlink()
     with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
         while True:
             ballast.write(bytes(1024))

@@ -31,7 +31,10 @@ COMMAND_LINE = [
     (["task=gsm8k", "task.train_path=./nosuch.jsonl"], "command line: task.train_path = ./nosuch.jsonl: the file"),
     (["model=qwen2_5_1_5b", "model.path=/nosuch/model"], "the file /nosuch/model does not exist"),
     (["verl.algorithm.adv_estimator=rloo"], "the chosen trainer does not read this key"),
-    (["verl.trainer.total_epochs=3"], "Fix: set trainer.steps, trainer.checkpoint_every"),
+    (
+        ["verl.trainer.total_epochs=3"],
+        "(trainer.verl_keys lists the keys that it reads). Fix: set trainer.steps",
+    ),
     (["method=[ptrw,asymmetric_clip]"], "Fix: remove ptrw or asymmetric_clip from the list"),
     (
         ["method=[amic,gspo]"],

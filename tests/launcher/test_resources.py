@@ -24,7 +24,7 @@ ASKED = (
 
 
 def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
-    planned = make("method=c0_grpo", "cluster=slurm", *ASKED, f"multirun={tmp_path}")
+    planned = make("method=c0_grpo", "trainer=several", "cluster=slurm", *ASKED, f"multirun={tmp_path}")
     (run,) = planned.runs.values()
     asked = shape(run.config)
     assert asked == Shape(nodes=2, devices=4, cpus=3, memory_gb=2.5, time_s=1800)

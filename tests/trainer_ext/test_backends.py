@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from launcher.planning.promises import Promises
+from tests.configuration import SHIPPED
 from tests.trainer_ext.conftest import METHODS, SHORT, MemoryRun, configuration, quick_settings, science
 from trainer_ext import backends, tasks
 from trainer_ext.train import Diverged, Preempted, train
@@ -57,6 +59,23 @@ def test_a_method_writes_documented_numbers_and_repeats_them(backend, method, ne
         assert set(line) - {"step"} <= documented()
         assert all(math.isfinite(value) for value in line.values())
         assert {"analysis/reward_sum_mean", "actor/kl_init", "tokens/total", "cost/wall_seconds"} <= set(line)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_writes_the_metrics_that_its_files_declare(backend, method, new_run):
+    own = [f"trainer={backend}", f"method={method}"]
+    values = [*SHORT, *quick_settings(method), "trainer.steps=4", "trainer.eval_every=2", "trainer.eval_prompts=4"]
+    config, run = configuration(*own, *values), new_run()
+    train(config, run)
+    written = set().union(*run.lines) - {"step"}
+    declared = Promises.of(SHIPPED.compose(own).files).written({**config, "verl": {}})
+    assert written == declared
+
+
+def test_a_metric_is_declared_for_the_runs_that_write_it_alone(backend):
+    files = SHIPPED.compose([f"trainer={backend}", "method=q_star"]).files
+    without = configuration(f"trainer={backend}", "method=q_star", "trainer.eval_every=0")
+    assert "eval/reward_mean" not in Promises.of(files).written({**without, "verl": {}})
 
 
 def test_seeds_differ(backend, new_run):

@@ -24,12 +24,13 @@ def test_the_files_of_a_part_hold_its_choices_with_all_their_settings(part):
     choices = set()
     for path in (CONF / "method" / part.name).glob("*.yaml"):
         content = yaml.safe_load(path.read_text())
-        content.pop("allowed", None)
+        about = ("allowed", "writes", "requires")
+        content = {key: value for key, value in content.items() if key not in about}
         chosen = content.pop(part.name)
         (name, values), function = (chosen, content), None
         if part is registry.credit:
             ((name, values),) = chosen.items()
-            values.pop("allowed", None)
+            values = {key: value for key, value in values.items() if key not in about}
             function = getattr(credit, name)
         choices.add(name)
         section = {"credit": {name: values}} if part is registry.credit else {part.name: name, **values}

@@ -23,14 +23,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from trainer_ext.artifacts import build_once
 from trainer_ext.registry import Part
 
 #: Decorator of a task's function `rows`; the module that it stands in is the task.
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
+#: The functions that a task may have, and that some methods and models require.
+OPTIONAL = ("demonstration", "preference")
 
 
 #: The prompts to train on, those that a checkpoint is chosen by, and those that are reported.
@@ -42,12 +41,14 @@ SPLITS = (TRAIN, VALIDATION, TEST)
 class Row:
     """One prompt (a user's message) and what its answer is checked against.
 
-    split: one of SPLITS, or None: the prompt's content decides.
+    split: one of SPLITS, or None: the prompt's content decides. worked_answer: an answer to learn from, if the data has
+    one.
     """
 
     prompt: str
     ground_truth: str
     split: str | None = None
+    worked_answer: str = ""
 
 
 def get(name: str) -> ModuleType:
@@ -55,6 +56,11 @@ def get(name: str) -> ModuleType:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return sys.modules[task.get(name).function.__module__]
+
+
+def names() -> list[str]:
+    """The tasks that are known."""
+    return list(task)
 
 
 def source(name: str) -> Path:
@@ -125,6 +131,10 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
     def build(folder: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = _schema()
         for split, rows in rows_by_split(section, shares).items():
             lines = [
                 {
@@ -136,19 +146,22 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
                 }
                 for index, row in enumerate(rows)
             ]
-            pq.write_table(pa.Table.from_pylist(lines, schema=_SCHEMA), folder / f"{split}.parquet")
+            pq.write_table(pa.Table.from_pylist(lines, schema=schema), folder / f"{split}.parquet")
 
     return build_once(cache / "data" / key, build)
 
 
-#: verl's columns; named, so that a split without a prompt has them too.
-_TEXT = pa.string()
-_SCHEMA = pa.schema(
-    {
-        "data_source": _TEXT,
-        "prompt": pa.list_(pa.struct({"role": _TEXT, "content": _TEXT})),
-        "ability": _TEXT,
-        "reward_model": pa.struct({"style": _TEXT, "ground_truth": _TEXT}),
-        "extra_info": pa.struct({"index": pa.int64(), "split": _TEXT}),
-    }
-)
+def _schema() -> Any:
+    """verl's columns, named so that a split without a prompt has them too."""
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        {
+            "data_source": text,
+            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+            "ability": text,
+            "reward_model": pa.struct({"style": text, "ground_truth": text}),
+            "extra_info": pa.struct({"index": pa.int64(), "split": text}),
+        }
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainer_ext.tasks import TEST, Row, task
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+_CALCULATION = re.compile(r"<<[^>]*>>")  # the data's annotations for a calculator: 48/2 = <<48/2=24>>24
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 
 
@@ -28,20 +31,35 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
 
 def _read(path: str, of_hub: str, split: str | None) -> list[Row]:
     """The prompts of a local file, or of a split of a hub's data, as rows of a split."""
-    import datasets
-
-    if _is_local(path):
-        kind = "json" if path.endswith(".jsonl") else "parquet"
-        table = datasets.load_dataset(kind, data_files=str(Path(path).expanduser()), split="train")
-    else:
-        table = datasets.load_dataset(path, "main", split=of_hub)
     rows = []
-    for line, row in enumerate(table, 1):
+    for line, row in enumerate(_table(path, of_hub), 1):
         answer = _last_number(row["answer"])
         if answer is None:
             raise ValueError(f"{path}: the answer of row {line} has no number: {row['answer']!r}")
-        rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, split))
+        worked = _CALCULATION.sub("", row["answer"])
+        rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, split, worked))
     return rows
+
+
+def _table(path: str, of_hub: str) -> Iterable[Mapping[str, str]]:
+    file = Path(path).expanduser()
+    if not _is_local(path):
+        import datasets
+
+        return iter(datasets.load_dataset(path, "main", split=of_hub))
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return list(pq.read_table(file, columns=["question", "answer"]).to_pylist())
+    with file.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
+    """The data's worked answer, or with probability `random_fraction` a number instead."""
+    if generator.random() < random_fraction:
+        return f"#### {generator.randrange(1000)}"
+    return row.worked_answer
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -80,6 +80,12 @@ class Request:
     temperature: float
     eos_id: int
     pad_id: int
+
+    def parts(self, most: int) -> list[Request]:
+        """The same in parts of whole prompts, each of at most `most` responses, or of one prompt."""
+        size = max(1, most // self.n)
+        both = zip(self.prompts.split(size), self.prompt_mask.split(size), strict=True)
+        return [replace(self, prompts=prompts, prompt_mask=mask) for prompts, mask in both]
 
     @classmethod
     def of(cls, prompts: list[list[int]], n: int, tokenizer: Any, verl: Any, device: Any) -> Request:

@@ -113,8 +113,11 @@ class PaddedEngine(_OnPaddedBatches):
 
     def _take_gradient(self) -> None:
         total = torch.cat([local(p.grad).flatten() for p in self.module.parameters() if p.grad is not None])
-        share = total if self._accumulated is None else total - self._accumulated
-        self._share_squares += _square(share)
+        if self._accumulated is None:
+            self._share_squares += _square(total)
+        else:  # in place: each copy is as large as the model
+            share = torch.sub(total, self._accumulated, out=self._accumulated)
+            self._share_squares += float(share.mul_(share).sum(dtype=torch.float64))
         self._accumulated = total
 
     def take_grad_variance(self) -> float | None:
@@ -143,8 +146,9 @@ class ValueEngine(_OnPaddedBatches):
             dtype=torch.float32,
             trust_remote_code=self.model_config.trust_remote_code,
         )
-        torch.nn.init.zeros_(module.score.weight)
-        torch.nn.init.zeros_(module.score.bias)
+        head = module.score if hasattr(module, "score") else module.classifier  # GPT-2's name
+        torch.nn.init.zeros_(head.weight)
+        torch.nn.init.zeros_(head.bias)
         if self.model_config.enable_gradient_checkpointing:
             module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         return module
@@ -261,6 +265,12 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
         plain = AutoConfig.from_pretrained(model_path, trust_remote_code=tree.model.trust_remote_code).to_dict()
         tree.model.override_config = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
         tree.model.override_config.attn_implementation = "sdpa"
+        if "num_key_value_heads" not in plain:  # of GPT-2, for example; verl reads it of every model
+            tree.model.override_config.num_key_value_heads = plain["n_head"]
+        if not any(
+            "ForCausalLM" in name for name in plain["architectures"]
+        ):  # GPT2LMHeadModel, for which verl has no head
+            tree.model.override_config.architectures = ["ForCausalLM"]
         tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
         # The sampler shares these weights; in another type the log-probabilities would differ from the sampler's.
         tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}

@@ -22,7 +22,9 @@ from trainer_ext import tasks
 from trainer_ext.artifacts import build_once
 from trainer_ext.backends.in_process.batch import Batch, pad
 from trainer_ext.backends.in_process.engine import Actor
+from trainer_ext.backends.in_process.prompts import tokens_of
 from trainer_ext.backends.in_process.sampler import load_module
+from trainer_ext.memory import EMBEDDED_POSITIONS
 from trainer_ext.methods import losses
 
 SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
@@ -61,7 +63,9 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     sources = [tasks.source(task["name"]), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
-    digest.update(json.dumps([shape, {**task, "warm_start": dict(warm)}, split, versions], sort_keys=True).encode())
+    lengths = [int(config["verl"].data[f"max_{part}_length"]) for part in ("prompt", "response")]
+    made_of = [shape, {**task, "warm_start": dict(warm)}, split, lengths, versions]
+    digest.update(json.dumps(made_of, sort_keys=True).encode())
 
     if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions rotate pairs of a head's dimensions
         raise ValueError(
@@ -71,8 +75,8 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
 
     def build(folder: Path) -> None:
         _initialise(shape, warm["seed"], folder)
-        examples = demonstrations(task, split, character_tokenizer(), warm["random_fraction"])
-        size = {"steps": warm["steps"], "batch_size": warm["batch_size"]}
+        examples = demonstrations(task, split, character_tokenizer(), warm["random_fraction"], config["verl"])
+        size = {"steps": warm["steps"], "batch_size": warm["batch_size"], "rows": warm["batch_size"]}
         fine_tune(str(folder), folder, config["verl"], examples, lr=warm["lr"], seed=warm["seed"], **size)
 
     return str(build_once(cache / "models" / digest.hexdigest()[:16], build))
@@ -103,7 +107,7 @@ def shaped(shape: Mapping[str, int], tokenizer: PreTrainedTokenizerFast) -> Llam
         num_hidden_layers=shape["layers"],
         num_attention_heads=shape["heads"],
         num_key_value_heads=shape["heads"],
-        max_position_embeddings=512,
+        max_position_embeddings=EMBEDDED_POSITIONS,
         initializer_range=0.1,  # with the usual 0.02 such a small model starts slowly
         tie_word_embeddings=False,
         bos_token_id=None,
@@ -122,32 +126,48 @@ def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
 
 
 def demonstrations(
-    task: Mapping[str, Any], split: Mapping[str, float], tokenizer: Any, random_fraction: float
+    task: Mapping[str, Any], split: Mapping[str, float], tokenizer: Any, random_fraction: float, verl: DictConfig
 ) -> Examples:
-    """Random training prompts of a task, each with a demonstration, as tokens."""
+    """Random training prompts of a task, each with a demonstration, as tokens; none is longer than verl's tree allows.
+
+    ValueError: every prompt is longer.
+    """
     module = tasks.get(task["name"])
-    rows = tasks.rows_by_split(task, split)[tasks.TRAIN]
+    most, length = int(verl.data.max_prompt_length), int(verl.data.max_response_length)
+    trained = tasks.rows_by_split(task, split)[tasks.TRAIN]
+    encoded = [(row, tokens_of(tokenizer, [{"role": "user", "content": row.prompt}])) for row in trained]
+    rows = [(row, prompt) for row, prompt in encoded if len(prompt) <= most]
+    if not rows:
+        raise ValueError(f"task {task['name']}: no prompt has at most data.max_prompt_length={most} tokens")
 
     def draw(generator: random.Random, count: int) -> list[tuple[list[int], list[int]]]:
         chosen = generator.choices(rows, k=count)
-        texts = [module.demonstration(row, generator, random_fraction) for row in chosen]
-        ends = [tokenizer.eos_token_id]
-        return [
-            (tokenizer.encode(row.prompt), tokenizer.encode(text) + ends)
-            for row, text in zip(chosen, texts, strict=True)
-        ]
+        texts = [module.demonstration(row, generator, random_fraction) for row, _ in chosen]
+        answers = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts]
+        return [(prompt, answer[:length]) for (_, prompt), answer in zip(chosen, answers, strict=True)]
 
     return draw
 
 
 def fine_tune(
-    model: str, folder: Path, verl: DictConfig, examples: Examples, steps: int, batch_size: int, lr: float, seed: int
+    model: str,
+    folder: Path,
+    verl: DictConfig,
+    examples: Examples,
+    steps: int,
+    batch_size: int,
+    rows: int,
+    lr: float,
+    seed: int,
 ) -> None:
-    """Supervised fine-tuning of `model` on drawn examples with verl's engine; saves model and tokenizer to `folder`."""
+    """Supervised fine-tuning of `model` on drawn examples with verl's engine; saves model and tokenizer to `folder`.
+
+    rows: of a micro-batch, a divisor of the batch.
+    """
     verl = OmegaConf.create(OmegaConf.to_container(verl))
     with open_dict(verl):
         verl.actor_rollout_ref.actor.optim.update({**_OPTIMIZER, "lr": lr})
-        verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = batch_size
+        verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = rows
     actor = Actor(verl, model, total_steps=steps)
     generator, pad_id = random.Random(seed), actor.tokenizer.pad_token_id
     loss = partial(losses.likelihood, "token-mean", None)

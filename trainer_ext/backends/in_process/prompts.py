@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,13 +39,11 @@ class Prompts:
         """The prompts of a split that are short enough, like verl's filter_overlong_prompts. ValueError: none is."""
         path, rows = self._folder / f"{split}.parquet", []
         for row in pq.read_table(path, columns=["prompt", "reward_model"]).to_pylist():
-            messages = row["prompt"]
-            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            text = "\n".join(message["content"] for message in row["prompt"])
             if text not in self._encoded:
-                self._encoded[text] = self._tokenizer.encode(text, add_special_tokens=False)
+                self._encoded[text] = tokens_of(self._tokenizer, row["prompt"])
             if len(self._encoded[text]) <= self._max_length:
-                content = "\n".join(message["content"] for message in messages)
-                rows.append(Prompt(self._encoded[text], row["reward_model"]["ground_truth"], content))
+                rows.append(Prompt(self._encoded[text], row["reward_model"]["ground_truth"], text))
         if not rows and split != tasks.TRAIN and not pq.read_metadata(path).num_rows:
             raise ValueError(
                 f"trainer.split.{split}: the task has no {split} prompt, which evaluations need; give the task more "
@@ -74,6 +73,15 @@ class Prompts:
             generator = seeded(self._seed, "order", epoch)
             self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
         return self._rows[self._orders[epoch][position]]
+
+
+def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """The tokens of a prompt: by the tokenizer's chat template; without one (a base model), of the plain text."""
+    if tokenizer.chat_template is None:
+        text = "\n".join(message["content"] for message in messages) + "\n"
+        return list(tokenizer.encode(text))  # with the token that begins a text, where the model has one
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def seeded(seed: int, purpose: str, number: int) -> torch.Generator:

@@ -20,8 +20,6 @@ from trainer_ext.evaluation import Answer
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_every
 
-_ROWS = 512  # responses of an evaluation drawn at a time
-
 
 @dataclass(frozen=True)
 class Drawn:
@@ -57,6 +55,7 @@ class Rollout:
         self._task, self._score = task, tasks.get(task).compute_score
         self._tokenizer, self._prompts, self._seed, self._device = tokenizer, prompts, seed, device
         self._asked: Sequence[tuple[str, Prompt]] = ()
+        self._most = int(verl.actor_rollout_ref.rollout.max_num_seqs)
 
     def draw(self, step: int) -> Drawn:
         """The responses of a step; with the same models, the same responses every time."""
@@ -69,7 +68,7 @@ class Rollout:
         keys = self._keys("sample", step, request)
         began = time.perf_counter()
         if drafting is None:
-            samples, speculation = sample(self.models, request, keys, proposal), None
+            samples, speculation = sample(self.models, request, keys, proposal, self._most), None
         else:
             models = self._modules["policy"], self._modules["target"]
             samples, speculation = sample_speculatively(*models, request, keys, proposal, drafting)
@@ -90,7 +89,7 @@ class Rollout:
     def _plain_seconds(self, step: int, request: Request) -> float:
         """Seconds per token of sampling without drafts."""
         began = time.perf_counter()
-        samples = sample(self.models, request, self._keys("plain", step, request), self._proposal())
+        samples = sample(self.models, request, self._keys("plain", step, request), self._proposal(), self._most)
         return (time.perf_counter() - began) / int(samples.batch.mask.sum())
 
     def prepare_evaluations(self, count: int) -> None:
@@ -105,7 +104,7 @@ class Rollout:
         """
         asked = self._asked
         n, answers = 1 + drawn, []
-        width = max(1, _ROWS // n)
+        width = max(1, self._most // n)
         for first in range(0, len(asked), width):
             part = asked[first : first + width]
             rows = [row for _, row in part]

@@ -91,14 +91,37 @@ def load_module(path: str, config: HFModelConfig | None = None, weights: dict[st
     return module
 
 
-@torch.no_grad()
-def sample(modules: Sequence[Any], request: Request, keys: Sequence[int], proposal: Proposal = from_policy) -> Samples:
+def sample(
+    modules: Sequence[Any],
+    request: Request,
+    keys: Sequence[int],
+    proposal: Proposal = from_policy,
+    most: int | None = None,
+) -> Samples:
     """The responses that a request asks for, rows of one prompt adjacent; each row is drawn with its own key.
 
     modules: the policy first, then the others that `proposal` takes. `proposal` turns the log-probabilities of the next
-    token into those to draw from. Log-probabilities and entropies are at the request's temperature.
+    token into those to draw from. Log-probabilities and entropies are at the request's temperature. most: how many
+    responses are drawn at a time, of whole prompts; None: all.
     FloatingPointError: a model's logits are not numbers.
     """
+    drawn, first = [], 0
+    for part in request.parts(most) if most is not None else [request]:
+        last = first + len(part.prompts) * request.n
+        drawn.append(_sample(modules, part, keys[first:last], proposal))
+        first = last
+    if len(drawn) == 1:
+        return drawn[0]
+    responses, mask = (torch.cat([getattr(part.batch, name) for part in drawn]) for name in ("responses", "mask"))
+    rest = (torch.cat([getattr(part, name) for part in drawn]) for name in _OF_TOKENS)
+    return Samples(request.batch(responses, mask), *rest)
+
+
+_OF_TOKENS = ("log_probs", "behaviour", "entropy", "collision")
+
+
+@torch.no_grad()
+def _sample(modules: Sequence[Any], request: Request, keys: Sequence[int], proposal: Proposal) -> Samples:
     streams = [Stream(module, request) for module in modules]
     prompts, length, pad_id = request.prompts, request.length, request.pad_id
     rows = len(prompts) * request.n

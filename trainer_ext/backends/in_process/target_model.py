@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
-from transformers import AutoTokenizer
+from verl.utils import hf_tokenizer
 
 from trainer_ext import registry, tasks
 from trainer_ext.artifacts import build_once
@@ -28,7 +29,6 @@ from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.sampling import draws
 
 _BATCH = 128  # examples of an update
-_ROWS = 512  # responses drawn at a time
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,15 @@ def _expert(start: Start, path: str | None, steps: int, lr_ratio: float) -> str:
         raise ValueError(
             f"method.target=expert: task {task['name']} has no demonstrations; set method.target_path to a model"
         )
-    tokenizer, split = AutoTokenizer.from_pretrained(start.model), start.config["trainer"]["split"]
-    return _tuned(start, steps, lr_ratio, lambda: initial_model.demonstrations(task, split, tokenizer, 0.0))
+    verl, split = start.config["verl"], start.config["trainer"]["split"]
+    return _tuned(
+        start, steps, lr_ratio, lambda: initial_model.demonstrations(task, split, _tokenizer(start), 0.0, verl)
+    )
+
+
+def _tokenizer(start: Start) -> Any:
+    trusted = start.config["verl"].actor_rollout_ref.model.trust_remote_code
+    return hf_tokenizer(start.model, trust_remote_code=trusted)  # with a token for padding in any case
 
 
 @registry.target("large", prefix="target_")
@@ -106,9 +113,16 @@ def _tuned(start: Start, steps: int, lr_ratio: float, examples: Callable[[], ini
     rate = lr_ratio * float(verl.actor_rollout_ref.actor.optim.lr)
 
     def build(folder: Path) -> None:
-        initial_model.fine_tune(model, folder, verl, examples(), steps=steps, batch_size=_BATCH, lr=rate, seed=0)
+        size = {"steps": steps, "batch_size": _BATCH, "rows": _micro_batch(start.config)}
+        initial_model.fine_tune(model, folder, verl, examples(), lr=rate, seed=0, **size)
 
     return str(build_once(start.cache / "targets" / content_name(start.config, start.cache, model), build))
+
+
+def _micro_batch(config: Mapping[str, Any]) -> int:
+    """Examples at a time: all of an update for an embedded model; for a larger one no more than the run's own."""
+    most = int(config["verl"].actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu)
+    return _BATCH if config["model"]["kind"] == "embedded" else math.gcd(_BATCH, most)
 
 
 def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
@@ -119,10 +133,11 @@ def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
     settings |= {"model": _identity(model, cache)}
     settings["data"] = tasks.prepare(task, config["trainer"]["split"], cache).name
     settings["lr"] = float(verl.actor_rollout_ref.actor.optim.lr)
+    settings["micro_batch"] = _micro_batch(config)
     settings["code"] = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    settings["lengths"] = [int(verl.data.max_prompt_length), int(verl.data.max_response_length)]
     if method["target"] != "expert":  # what its samples depend on
         settings["temperature"] = float(verl.actor_rollout_ref.rollout.temperature)
-        settings["lengths"] = [int(verl.data.max_prompt_length), int(verl.data.max_response_length)]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -145,13 +160,13 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
     weigh: rewards (count, n) -> weights of the same shape.
     """
     model, verl = start.model, start.config["verl"]
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer = _tokenizer(start)
     module = load_module(model)
     task = start.config["task"]
     data = tasks.prepare(task, start.config["trainer"]["split"], start.cache)
     prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed=0)
     rows = prompts.of_step(1, count)
-    width = max(1, _ROWS // n)
+    width = max(1, int(verl.actor_rollout_ref.rollout.max_num_seqs) // n)
     responses: list[list[int]] = []
     for first in range(0, len(rows), width):
         part = [row.tokens for row in rows[first : first + width]]

@@ -1,0 +1,275 @@
+"""What `plan` accepts can start: what cannot is refused before anything is written, with what to do instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher.planning.promises import Promises
+from tests.configuration import SHIPPED
+from tests.launcher.experiments import make, refused, write_experiment
+
+ONE = {"A": {"method": "c0_grpo"}}
+TWO = {"A": {"method": "c0_grpo"}, "B": {"method": "ptrw"}}
+EVAL = (
+    "conf/experiment/quickstart.yaml: analysis.primary.metric = eval/reward_mean: no run of this experiment writes it"
+)
+REFUSED = [
+    # requirements
+    (
+        ["method=q_star", "task=gsm8k", "model=tiny"],
+        "conf/task/gsm8k.yaml: task.warm_start = None: must be a mapping of steps, batch_size, lr, random_fraction and "
+        "seed, because an embedded model starts from nothing. Fix: choose a model that is trained already",
+    ),
+    (
+        ["experiment=bnto_main", "model.resources.devices=8"],
+        "command line: model.resources.devices = 8: must be 0 or 1, because trainer.backend=in_process is one process, "
+        "which drives one device. Fix: set model.resources.devices=1",
+    ),
+    (["experiment=bnto_main", "model.resources.nodes=2"], "Fix: set model.resources.nodes=1"),
+    (
+        ["method=q_decode", "task=gsm8k_short", "model=gpt2"],
+        "conf/model/gpt2.yaml: model.kind = pretrained: must be embedded, because target=large is built from",
+    ),
+    (
+        ["method=dpo", "task=sorting", "method.dpo_pairs=data"],
+        "conf/task/sorting.yaml: task.name = sorting: must be a task with pairs, because dpo_pairs=data learns from "
+        "them. Fix: set method.dpo_pairs=group, or write the task's function preference",
+    ),
+    (
+        ["method=c0_grpo", "model=gpt2", "task=gsm8k"],
+        "conf/task/gsm8k.yaml: verl.data.max_response_length = 1024: with verl.data.max_prompt_length=512 these are "
+        "1536 tokens, and model gpt2 reads at most 1024. Fix: shorten responses or prompts",
+    ),
+    # metrics
+    (
+        ["experiment=quickstart", "analysis.primary.metric=analysis/reward_summ_mean"],
+        "command line: analysis.primary.metric = analysis/reward_summ_mean: no run of this experiment writes it. "
+        "Fix: write analysis/reward_sum_mean",
+    ),
+    (
+        ["experiment=quickstart", "analysis.metrics=[critic/vf_loss]"],
+        "command line: analysis.metrics[0] = critic/vf_loss: no run of this experiment writes it; it is written with "
+        "method/advantage=gae. Fix: add such a group, or name another metric",
+    ),
+    (["experiment=quickstart", "trainer.eval_every=0"], f"{EVAL}. Fix: set trainer.eval_every to an integer 1 or more"),
+    (
+        ["experiment=quickstart", "analysis.primary.metric=qstar/ess_ratio"],
+        "the primary metric is compared between all groups, and C0, C1, asymmetric_clip, PTRW do not write it",
+    ),
+    (
+        ["experiment=quickstart", "analysis.time_to=[{baseline_final: 0.9, metric: qstar/ess_ratio}]"],
+        "group C0 does not write qstar/ess_ratio",
+    ),
+    (
+        [
+            "experiment=quickstart",
+            "analysis.hypotheses={X: {claim: a, kind: less, group: q_star, against: C0, metric: qstar/ess_ratio}}",
+        ],
+        "analysis.hypotheses.X.against = C0: group C0 does not write qstar/ess_ratio",
+    ),
+    (
+        [
+            "experiment=quickstart",
+            "analysis.hypotheses={X: {claim: a, kind: range, group: C0, metric: dual_game/beta, low: 0}}",
+        ],
+        "analysis.hypotheses.X.metric = dual_game/beta: group C0 does not write dual_game/beta",
+    ),
+    # Hydra's own words, tasks, prompts
+    (["experiment=quickstart", "hydra.foo=1"], "command line: hydra.foo = 1: Hydra refuses this: Could not override"),
+    (["method=ptrw", "hydra/launcher=nosuch"], "command line: hydra/launcher = nosuch: Hydra refuses this: In"),
+    (
+        ["experiment=quickstart", "task.name=sortng"],
+        "command line: task.name = sortng: there is no such task; there are expression, gsm8k, sorting. "
+        "Fix: write task.name=sorting",
+    ),
+    (
+        ["experiment=quickstart", "verl.data.max_prompt_length=1"],
+        "command line: verl.data.max_prompt_length = 1: no prompt of task expression is so short: the shortest of 4096 "
+        "has 2 tokens. Fix: set verl.data.max_prompt_length=2 or more",
+    ),
+    # groups and names
+    (
+        ["method=c0_grpo,ptrw"],
+        "command line: experiment.baseline = null: one of the groups, which the others are compared with: c0_grpo, "
+        "ptrw. Fix: write experiment.baseline=c0_grpo",
+    ),
+    (
+        ["experiment=quickstart", "experiment.name=bnto_main"],
+        "command line: experiment.name = bnto_main: this is the name of conf/experiment/bnto_main.yaml, whose plan and "
+        "report lie in its folder. Fix: give this experiment a name of its own",
+    ),
+    (["method=ptrw", "experiment.name=quickstart"], "this is the name of conf/experiment/quickstart.yaml"),
+    # memory
+    (
+        ["experiment=bnto_main", "model=qwen2_5_7b"],
+        "conf/model/qwen2_5_7b.yaml: model.resources.device_memory_gb = 80: the run needs 251.0 GB while it updates "
+        "the policy: variance of the gradient 91.4, moments of AdamW 60.9, weights 30.5, reference policy 30.5, "
+        "gradients 30.5, logits of a micro-batch 5.0, activations 2.3. "
+        "Fix: choose a smaller model, or a device with more memory",
+    ),
+    (
+        ["experiment=qstar_long", "model.resources.device_memory_gb=30", "experiment.groups.q_star=null"],
+        "Fix: lower verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu or verl.data.max_response_length",
+    ),
+    (
+        ["method=ptrw", "model.hidden_size=4096", "model.intermediate_size=8192", "model.heads=32"],
+        "conf/model/tiny.yaml: model.resources.memory_gb = 2: the run needs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
+def test_what_cannot_start_is_refused(words, said):
+    assert any(said in line for line in refused(*words)), refused(*words)
+
+
+def test_the_experiments_of_optimal_sampling_have_their_expert_from_the_worked_answers():
+    assert len(make("experiment=qstar_target").runs) == 12
+
+
+def test_a_name_that_another_file_has_is_refused_for_this_file_alone(conf):
+    write_experiment(conf, ONE, name="thief")
+    path = conf / "experiment/thief.yaml"
+    path.write_text(path.read_text().replace("name: thief", "name: quickstart"))
+    (line,) = refused("experiment=thief", conf=conf)
+    assert line.startswith("conf/experiment/thief.yaml: experiment.name = quickstart: this is the name of conf/exp")
+    assert make("experiment=quickstart", conf=conf).experiments[0].name == "quickstart"
+
+
+def test_two_groups_with_the_same_runs_are_refused(conf):
+    groups = {"A": {"method": "c0_grpo"}, "B": {"method": "c0_grpo", "overrides": {"method.clip_low": 0.2}}}
+    write_experiment(conf, groups, baseline="A")
+    (line,) = refused("experiment=bad", conf=conf)
+    assert line.startswith("conf/experiment/bad.yaml: experiment.groups.B = c0_grpo: its runs are those of group A")
+    groups["B"]["overrides"] = {"method.clip_low": 0.1}
+    write_experiment(conf, groups, baseline="A")
+    assert len(make("experiment=bad", conf=conf).runs) == 2
+
+
+def test_several_groups_of_a_file_need_a_baseline(conf):
+    path = conf / "experiment/bad.yaml"
+    write_experiment(conf, TWO, baseline="A")
+    path.write_text(path.read_text().replace("baseline: A", "baseline: null"))
+    (line,) = refused("experiment=bad", conf=conf)
+    assert line == (
+        "conf/experiment/bad.yaml: experiment.baseline = null: one of the groups, which the others are compared with: "
+        "A, B. Fix: write baseline: A"
+    )
+
+
+def test_a_launch_without_a_file_has_a_name_of_its_own_whatever_its_seeds():
+    def name(*words: str) -> str:
+        return make(*words).experiments[0].name
+
+    both = ("method=c0_grpo,ptrw", "experiment.baseline=c0_grpo")
+    assert name("method=ptrw") == "adhoc-ptrw"
+    assert name(*both) == name(*both, "seed=0,1", "multirun=elsewhere") == "adhoc-c0_grpo-ptrw"
+    other = name(*both, "task=sorting")
+    assert other == name("task=sorting", *both, "seed=5") != name(*both, "trainer.steps=5")
+    assert other.startswith("adhoc-c0_grpo-ptrw-") and len(other) == len("adhoc-c0_grpo-ptrw-") + 6
+    assert name("method=ptrw", "experiment.name=mine") == "mine"
+
+
+# ---------------------------------------------------------------- tasks of the user
+
+
+@pytest.fixture
+def write_task(new_tasks, conf):
+    """Writes a task's module as docs/add-a-task.md says, with a file in conf/task."""
+
+    def write(text: str) -> Path:
+        path = new_tasks / "mine.py"
+        path.write_text(text)
+        shipped = (conf / "task/sorting.yaml").read_text()
+        (conf / "task/mine.yaml").write_text(shipped.replace("name: sorting", "name: mine"))
+        return path
+
+    return write
+
+
+GOOD = """
+from trainer_ext.tasks import Row, task
+
+@task("mine")
+def rows(section):
+    return [Row("1>", "1")]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return float(solution_str == ground_truth)
+
+def demonstration(row, generator, random_fraction):
+    return row.ground_truth
+"""
+
+
+def test_a_sound_task_is_accepted(write_task, conf):
+    write_task(GOOD)
+    assert make("method=ptrw", "task=mine", conf=conf).runs
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "said"),
+    [
+        (GOOD.replace("def rows(section):", "def rows(section:"), "line 5", "cannot be imported: SyntaxError"),
+        (f"import nosuch_module\n{GOOD}", "line 1", "ModuleNotFoundError: No module named 'nosuch_module'"),
+        (GOOD.replace('[Row("1>", "1")]', 'section["nosuch"]'), "rows, line 6", "KeyError: 'nosuch'"),
+        (GOOD.replace('[Row("1>", "1")]', "[]"), "rows", "the task has no prompts"),
+        (GOOD.replace('Row("1>", "1")', 'Row("1>", 1)'), "rows = 1", "the ground_truth of a prompt is text"),
+        (GOOD.replace("float(solution_str", "nosuch(solution_str"), "compute_score, line 9", "NameError"),
+        (GOOD.replace("float(solution_str == ground_truth)", '"high"'), "compute_score = high", "is a number"),
+        (GOOD.replace("def compute_score", "def score"), "task.name = mine", "missing: compute_score"),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_named_with_its_line(text, key, said, write_task, conf):
+    path = write_task(text)
+    (line,) = refused("method=ptrw", "task=mine", conf=conf)
+    assert line.startswith(f"{path}: {key}: ") or (line.startswith(f"{path}: {key}") and said in line), line
+    assert said in line
+
+
+def test_a_task_without_demonstrations_cannot_teach_a_target_or_an_embedded_model(write_task, conf):
+    write_task(GOOD.partition("def demonstration")[0])
+    (line,) = refused("method=ptrw", "task=mine", conf=conf)
+    assert "task.name = mine: must be a task with demonstrations, which an embedded model is taught before" in line
+    lines = refused("method=q_star", "task=mine", "task.warm_start.steps=0", conf=conf)
+    assert any("because target=expert is the starting model fine-tuned on them" in line for line in lines)
+    assert make("method=ptrw", "task=mine", "task.warm_start.steps=0", conf=conf).runs
+
+
+def test_local_prompts_of_a_pretrained_model_are_counted_with_its_tokenizer(tmp_path):
+    from trainer_ext.backends.in_process.initial_model import character_tokenizer
+
+    model, data = tmp_path / "model", tmp_path / "train.jsonl"
+    character_tokenizer().save_pretrained(model)
+    data.write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}) + "\n")
+    words = ["method=ptrw", "task=gsm8k", f"task.train_path={data}", "model=qwen2_5_0_5b", f"model.path={model}"]
+    (line,) = refused(*words, "verl.data.max_prompt_length=20")
+    assert "no prompt of task gsm8k is so short: the shortest of 1 has 73 tokens" in line
+    assert make(*words).runs
+
+
+# ---------------------------------------------------------------- what files declare
+
+
+def test_every_method_declares_a_metric_of_each_of_its_parts():
+    for method in ("c0_grpo", "bnto_minimal", "q_star", "c0_ppo", "dpo", "all_variants"):
+        tree = SHIPPED.compose([f"method={method}"])
+        assert "actor/grad_norm" in Promises.of(tree.files).metrics
+
+
+def test_a_later_file_drops_a_requirement_with_null(conf):
+    text = "# @package _global_\ndefaults: [in_process, _self_]\ntrainer: {requires: {model.resources.devices: null}}\n"
+    (conf / "trainer/several.yaml").write_text(text)
+    words = ("method=ptrw", "model.resources.devices=4")
+    assert refused(*words, conf=conf)
+    assert make(*words, "trainer=several", conf=conf).runs
+    assert refused(*words, "trainer=several", "model.resources.nodes=2", conf=conf)
+
+
+def test_what_only_describes_the_configuration_is_not_frozen():
+    for run in make("experiment=quickstart").runs.values():
+        assert not {"writes", "requires", "architecture", "allowed"} & {*run.config["method"], *run.config["trainer"]}
+        assert not {"requires", "architecture"} & set(run.config["model"])

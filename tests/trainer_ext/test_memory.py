@@ -1,0 +1,105 @@
+"""The memory of a run by arithmetic: exact counts of parameters, and the largest item where it is known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config
+
+from tests.configuration import CONF, SHIPPED
+from trainer_ext import memory
+from trainer_ext.backends.in_process import initial_model
+
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+PRETRAINED = [name for name in MODELS if SHIPPED.compose([f"model={name}"]).tree["model"]["kind"] == "pretrained"]
+
+
+def declared(model: str) -> memory.Architecture:
+    return memory.Architecture(**SHIPPED.compose([f"model={model}"]).tree["model"]["architecture"])
+
+
+def config_of(one: memory.Architecture) -> GPT2Config | LlamaConfig | Qwen2Config:
+    if one.family == "gpt2":
+        sizes = {"n_embd": one.hidden_size, "n_layer": one.layers, "n_head": one.heads, "n_positions": one.positions}
+        return GPT2Config(vocab_size=one.vocabulary, **sizes)
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[one.family](
+        vocab_size=one.vocabulary,
+        hidden_size=one.hidden_size,
+        intermediate_size=one.intermediate_size,
+        num_hidden_layers=one.layers,
+        num_attention_heads=one.heads,
+        num_key_value_heads=one.key_value_heads,
+        max_position_embeddings=one.positions,
+        tie_word_embeddings=one.tied,
+    )
+
+
+@pytest.mark.parametrize("model", PRETRAINED)
+def test_the_parameters_are_those_of_transformers(model, tmp_path):
+    architecture = declared(model)
+    config = config_of(architecture)
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config)
+    assert architecture.parameters == sum(p.numel() for p in module.parameters())
+    config.save_pretrained(tmp_path)
+    assert memory.of_folder(tmp_path) == architecture
+
+
+def test_the_sizes_of_known_models():
+    assert declared("gpt2").parameters == 124_439_808
+    assert declared("llama_7b").parameters == 6_738_415_616
+    assert declared("qwen2_5_0_5b").parameters == 494_032_768
+
+
+def test_an_embedded_model_has_the_size_that_is_built(tmp_path):
+    section = SHIPPED.compose(["model=tiny"]).tree["model"]
+    initial_model._initialise({key: section[key] for key in initial_model.SHAPE}, 0, tmp_path)
+    assert memory.of_folder(tmp_path) == memory.embedded(section)
+    assert memory.embedded(section).parameters == 111_808
+
+
+def test_a_folder_of_another_kind_has_no_known_size(tmp_path):
+    assert memory.of_folder(tmp_path) is None
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    assert memory.of_folder(tmp_path) is None
+
+
+METHOD = {"loss": "policy_gradient", "target": "none", "advantage": "grpo", "sampler": "policy", "alpha": "none"}
+VERL = {
+    "data": {"train_batch_size": 8, "max_prompt_length": 6, "max_response_length": 4},
+    "actor_rollout_ref": {
+        "model": {"enable_gradient_checkpointing": True},
+        "rollout": {"n": 2, "max_num_seqs": 4},
+        "actor": {"ppo_mini_batch_size": 4, "ppo_micro_batch_size_per_gpu": 2},
+    },
+}
+SMALL = memory.Architecture("llama", 100, 8, 16, 2, 2, 2, 4, 64, False)
+
+
+def test_the_sum_by_hand():
+    needed = memory.need(METHOD, VERL, SMALL, SMALL, device=True)
+    weights = 4 * SMALL.parameters
+    assert needed.throughout == {
+        "weights": weights, "gradients": weights, "moments of AdamW": 2 * weights, "reference policy": weights,
+    }  # fmt: skip
+    # 4 responses of 10 tokens; keys and values of 2 layers x 2 heads x 4 numbers
+    assert needed.phases["sampling"]["cache of keys and values"] == 4 * 10 * 2 * 2 * 2 * 4 * 4
+    # 2 responses of 4 tokens over 100 words
+    assert needed.phases["update"]["logits of a micro-batch"] == memory.LOGITS * 2 * 4 * 100 * 4
+    assert needed.phases["update"]["variance of the gradient"] == 3 * weights
+
+
+def test_what_a_method_adds():
+    def total(**changes: str) -> int:
+        return sum(memory.need({**METHOD, **changes}, VERL, SMALL, SMALL, device=True).throughout.values())
+
+    weights = 4 * SMALL.parameters
+    assert total(advantage="gae") == total() + 4 * weights
+    assert total(target="expert", sampler="geometric") == total() + weights
+    assert total(loss="none") == total() - 3 * weights
+    both = memory.need({**METHOD, "target": "expert", "sampler": "geometric"}, VERL, SMALL, SMALL, device=True)
+    alone = memory.need(METHOD, VERL, SMALL, SMALL, device=True)
+    cache = "cache of keys and values"
+    assert both.phases["sampling"][cache] == 2 * alone.phases["sampling"][cache]

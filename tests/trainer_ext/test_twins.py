@@ -1,0 +1,102 @@
+"""Every experiment at full scale takes real steps on a twin of each of its models: all methods, all targets.
+
+The plan is the shipped one, with lengths and batches of a few tokens and prompts. Of factors over values the first and
+the last cell are run.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from launcher.config import verl_tree
+from launcher.planning.plan import Plan
+from tests.launcher.experiments import SHIPPED, make, shipped
+from tests.sharing import shared_folder
+from tests.trainer_ext.conftest import MemoryRun
+from tests.trainer_ext.twins import write_problems, write_twin
+from trainer_ext.artifacts import build_once
+from trainer_ext.train import train
+
+pytestmark = pytest.mark.train
+STEPS = 2
+#: For models that no experiment has: all methods and all targets.
+WITHOUT_PLAN = ("grpo_variants", "bnto_main", "qstar_main", "qstar_target", "qstar_alpha")
+#: Two prompts of two responses, a mini-batch for each prompt: the second has importance ratios other than one.
+SMALL = {
+    "data": {"train_batch_size": 2, "max_prompt_length": 120, "max_response_length": 16},
+    "actor_rollout_ref": {
+        "rollout": {"n": 2},
+        "actor": {"ppo_mini_batch_size": 1, "ppo_micro_batch_size_per_gpu": 2, "optim": {"lr": 1e-3}},
+    },
+}
+TARGET = {"target_steps": 1, "target_prompts": 2, "target_samples": 2, "target_threshold": -1.0}
+TRAINER = {"steps": STEPS, "checkpoint_every": STEPS, "eval_prompts": 2}
+
+
+def family(model: str) -> str | None:
+    """The architecture of a pretrained model; None: an embedded one, which the other tests train."""
+    section = SHIPPED.compose([f"model={model}"]).tree["model"]
+    return section["architecture"]["family"] if section["kind"] == "pretrained" else None
+
+
+def cells() -> list[tuple[str, str]]:
+    """Each experiment with each pretrained model that its plan at full scale has; some with the models that no plan
+    has."""
+    pairs = []
+    for experiment in shipped("experiment"):
+        models = {run.config["model"]["name"] for run in make(f"experiment={experiment}", "seed=0").runs.values()}
+        pairs += [(experiment, model) for model in sorted(models) if family(model)]
+    others = {model for model in shipped("model") if family(model)} - {model for _, model in pairs}
+    return [*pairs, *((experiment, model) for model in sorted(others) for experiment in WITHOUT_PLAN)]
+
+
+def chosen(plan: Plan, model: str) -> dict[str, dict[str, Any]]:
+    """The configurations to run, by group and place: of each group with this model the first and the last run."""
+    found: dict[str, dict[str, Any]] = {}
+    taken: set[str] = set()
+    (experiment,) = plan.experiments
+    for group in experiment.groups:
+        own = [entry.id for entry in experiment.entries if entry.group == group]
+        own = [run_id for run_id in own if plan.runs[run_id].config["model"]["name"] == model]
+        for place, run_id in {"first": own[0], "last": own[-1]}.items() if own else ():
+            if run_id not in taken:
+                taken.add(run_id)
+                found[f"{group} {place}"] = dict(plan.runs[run_id].config)
+    return found
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_folder(tmp_path_factory, "twins")
+
+
+@pytest.mark.parametrize(("experiment", "model"), cells())
+def test_an_experiment_takes_steps_on_twins_of_its_models(experiment, model, shared, tmp_path, capsys):
+    data = build_once(shared / "data", lambda folder: write_problems(folder / "train.jsonl")) / "train.jsonl"
+    twin = build_once(shared / str(family(model)), lambda folder: write_twin(str(family(model)), data, folder))
+    chosen_model = [f"model={model}", "model.resources.device_memory_gb=null"]  # whatever its device has
+    plan = make(f"experiment={experiment}", "seed=0")
+    if model not in {run.config["model"]["name"] for run in plan.runs.values()}:
+        plan = make(f"experiment={experiment}", "seed=0", *chosen_model)
+    runs = chosen(plan, model)
+    assert runs
+    for name, config in runs.items():
+        config = copy.deepcopy(config)
+        config["model"]["path"], config["task"]["train_path"] = str(twin), str(data)
+        config["method"] |= {key: value for key, value in TARGET.items() if key in config["method"]}
+        config["trainer"] |= {**TRAINER, "eval_every": min(1, config["trainer"]["eval_every"])}
+        (base,) = plan.bases.values()
+        tree = verl_tree.merged(verl_tree.merged(base.tree, config["verl"]), SMALL)
+        run = MemoryRun(tmp_path / name.replace(" ", "-"), shared / "cache")
+        train({**config, "verl": OmegaConf.create(tree)}, run)
+        assert len(run.lines) == STEPS, name
+        trained = config["method"]["loss"] != "none"
+        assert not trained or all("actor/grad_norm" in line for line in run.lines), name
+    with capsys.disabled():
+        print(json.dumps({"experiment": experiment, "model": model, "runs": list(runs)}))

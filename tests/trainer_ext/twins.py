@@ -1,0 +1,134 @@
+"""Twins of the pretrained models: two random layers of the same architecture with a tokenizer of the same kind, in a
+folder. They go through the same code as the models, which no test can download."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig, Qwen2Config
+from transformers import PreTrainedTokenizerFast as Fast
+
+from trainer_ext.backends.in_process.prompts import tokens_of
+from trainer_ext.tasks import gsm8k
+
+NAMES = ("Ann", "Bob", "Cem", "Dora", "Eve", "Finn", "Gita", "Hugo")
+#: As Qwen's, without tools and a default system message.
+CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+#: Enough to learn the form of an answer, and not enough to know the answers.
+UPDATES = 12
+_SMALL = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
+
+
+def problems() -> list[dict[str, str]]:
+    """Lines of a file like GSM8K's, with two possible answers: a model that guesses is right now and then."""
+    return [
+        {
+            "question": f"{name} has {pens} pens and buys 1 more. How many?",
+            "answer": f"{pens} + 1 = <<{pens}+1={pens + 1}>>{pens + 1}\n#### {pens + 1}",
+        }
+        for name in NAMES
+        for pens in (1, 2)
+    ]
+
+
+def write_problems(path: Path) -> Path:
+    """A file like GSM8K's."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in problems()))
+    return path
+
+
+def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> Path:
+    """A model of the family (gpt2, llama, qwen2) and its tokenizer, as transformers saves them.
+
+    A few updates have taught it the form of an answer, so that some responses have a reward and others have none.
+    data: a file of `write_problems`.
+    """
+    tokenizer = {"gpt2": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = AutoModelForCausalLM.from_config(_config(family, tokenizer, positions))
+        _teach(module, tokenizer, data)
+    module.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _teach(module: Any, tokenizer: Fast, data: Path) -> None:
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    rows = []
+    for row in gsm8k.rows({"train_path": str(data)}):
+        prompt = tokens_of(tokenizer, [{"role": "user", "content": row.prompt}])
+        answer = [*tokenizer.encode(row.worked_answer, add_special_tokens=False), tokenizer.eos_token_id]
+        rows.append((prompt, answer))
+    for _ in range(UPDATES):
+        loss = torch.zeros(())
+        for prompt, answer in rows:
+            ids = torch.tensor([prompt + answer])
+            labels = torch.tensor([[-100] * len(prompt) + answer])
+            loss = loss + module(input_ids=ids, labels=labels).loss / len(rows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def _config(family: str, tokenizer: Fast, positions: int) -> PreTrainedConfig:
+    ends = {
+        "vocab_size": len(tokenizer),
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+    }
+    if family == "gpt2":  # with dropout, as the model has
+        return GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=positions, **ends)
+    if family == "llama":
+        return LlamaConfig(num_key_value_heads=4, max_position_embeddings=positions, **_SMALL, **ends)
+    return Qwen2Config(
+        num_key_value_heads=2, max_position_embeddings=positions, tie_word_embeddings=True, **_SMALL, **ends
+    )
+
+
+def _texts() -> Iterator[str]:
+    return (text for line in problems() for text in line.values())
+
+
+def _bytes(special: list[str]) -> Tokenizer:
+    """Byte-pair encoding over bytes, as GPT-2 and Qwen have it."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    core.train_from_iterator(
+        _texts(), trainers.BpeTrainer(vocab_size=320, special_tokens=special, initial_alphabet=alphabet)
+    )
+    return core
+
+
+def _gpt2() -> Fast:
+    """No token for padding, no chat template; one token begins and ends a text."""
+    end = "<|endoftext|>"
+    return Fast(tokenizer_object=_bytes([end]), bos_token=end, eos_token=end, unk_token=end)
+
+
+def _qwen2() -> Fast:
+    end, pad = "<|im_end|>", "<|endoftext|>"
+    core = _bytes([pad, "<|im_start|>", end])
+    return Fast(tokenizer_object=core, eos_token=end, pad_token=pad, chat_template=CHAT)
+
+
+def _llama() -> Fast:
+    """Spaces as marks in the words, other characters as bytes, a token that begins a text; no padding, no template."""
+    core = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    core.decoder = decoders.Sequence(steps)
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    core.train_from_iterator(_texts(), trainers.BpeTrainer(vocab_size=400, special_tokens=special))
+    core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return Fast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>")

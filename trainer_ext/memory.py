@@ -1,0 +1,189 @@
+"""How much memory a run needs, by arithmetic over the sizes of its models: one process, one device, float32.
+
+What backends/in_process holds at once, in bytes. Nothing here loads torch. Small tensors are left out, so a sum is a
+lower bound that is close where models are large.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FLOAT = 4  # bytes
+#: A process with torch, transformers and verl loaded, which counts where a run has no device.
+PROCESS = 600_000_000
+#: The vocabulary and the positions of embedded models (initial_model.py).
+EMBEDDED_VOCABULARY, EMBEDDED_POSITIONS = 99, 512
+#: Copies of the logits that one micro-batch has at once: logits, log-softmax, gradient, and one that is computed.
+LOGITS = 4
+#: Of (rows, vocabulary) while a token is drawn: for each model logits and log-probabilities, and of the draw the rest.
+DRAWN_EACH, DRAWN = 2, 4
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The sizes of a causal language model. family: gpt2, llama or qwen2; tied: the head is the embedding."""
+
+    family: str
+    vocabulary: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    positions: int
+    tied: bool
+
+    @property
+    def parameters(self) -> int:
+        """The exact number of parameters."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        ends = self.vocabulary * hidden * (1 if self.tied else 2)
+        if self.family == "gpt2":  # with biases, two norms of weight and bias a layer, and learned positions
+            layer = 4 * hidden * hidden + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
+            return ends + self.positions * hidden + self.layers * layer + 2 * hidden
+        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
+        layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * inner + 2 * hidden
+        if self.family == "qwen2":
+            layer += queries + 2 * keys
+        return ends + self.layers * layer + hidden
+
+    @property
+    def cache_of_token(self) -> int:
+        """Bytes of keys and values of one token."""
+        return self.layers * 2 * self.key_value_heads * self.head_size * FLOAT
+
+
+def embedded(model: Mapping[str, Any], width: int = 1, depth: int = 1) -> Architecture:
+    """The sizes of an embedded model, or of a larger one beside it."""
+    heads = width * model["heads"]
+    hidden = width * model["hidden_size"]
+    return Architecture(
+        family="llama",
+        vocabulary=EMBEDDED_VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=width * model["intermediate_size"],
+        layers=depth * model["layers"],
+        heads=heads,
+        key_value_heads=heads,
+        head_size=hidden // heads,
+        positions=EMBEDDED_POSITIONS,
+        tied=False,
+    )
+
+
+def of_folder(folder: Path) -> Architecture | None:
+    """The sizes of a model in a folder, by its config.json; None: there is none, or it is of another family."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        family = config["model_type"]
+        if family == "gpt2":
+            hidden, heads = config["n_embd"], config["n_head"]
+            return Architecture(
+                family=family,
+                vocabulary=config["vocab_size"],
+                hidden_size=hidden,
+                intermediate_size=config.get("n_inner") or 4 * hidden,
+                layers=config["n_layer"],
+                heads=heads,
+                key_value_heads=heads,
+                head_size=hidden // heads,
+                positions=config["n_positions"],
+                tied=config.get("tie_word_embeddings", True),
+            )
+        if family not in ("llama", "qwen2"):
+            return None
+        hidden, heads = config["hidden_size"], config["num_attention_heads"]
+        return Architecture(
+            family=family,
+            vocabulary=config["vocab_size"],
+            hidden_size=hidden,
+            intermediate_size=config["intermediate_size"],
+            layers=config["num_hidden_layers"],
+            heads=heads,
+            key_value_heads=config.get("num_key_value_heads") or heads,
+            head_size=config.get("head_dim") or hidden // heads,
+            positions=config["max_position_embeddings"],
+            tied=config.get("tie_word_embeddings", False),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes by what they are for: throughout a run, and in each phase of a step beside that."""
+
+    throughout: Mapping[str, int]
+    phases: Mapping[str, Mapping[str, int]]
+
+    @property
+    def peak(self) -> str:
+        """The phase that needs the most."""
+        return max(self.phases, key=lambda phase: sum(self.phases[phase].values()))
+
+    @property
+    def items(self) -> dict[str, int]:
+        """What is held at the peak."""
+        return {**self.throughout, **self.phases[self.peak]}
+
+    @property
+    def total(self) -> int:
+        """Bytes at the peak."""
+        return sum(self.items.values())
+
+
+def need(
+    method: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture, device: bool
+) -> Need:
+    """The memory of a run. method: its section; verl: verl's whole tree; target: the sizes of the target policy, if the
+    method has one; device: whether it trains on a device, where activations of layers are computed again.
+    """
+    rollout, actor, data = verl["actor_rollout_ref"]["rollout"], verl["actor_rollout_ref"]["actor"], verl["data"]
+    weights = FLOAT * model.parameters
+    throughout = {"weights": weights}
+    trains = method["loss"] != "none"
+    if trains:
+        throughout |= {"gradients": weights, "moments of AdamW": 2 * weights}
+    throughout["reference policy"] = weights
+    if method["target"] != "none":
+        throughout["target policy"] = FLOAT * target.parameters
+    if method["advantage"] == "gae":
+        throughout["critic with gradients and moments"] = 4 * weights
+    length = data["max_prompt_length"] + data["max_response_length"]
+    read = [model]
+    if method["sampler"] in ("target", "geometric"):
+        read.append(target)
+    if method["alpha"] == "snr_max":
+        read.append(model)
+    rows = data["train_batch_size"] * rollout["n"]
+    rows = min(rows, max(rollout["max_num_seqs"], rollout["n"]))
+    sampling = {
+        "cache of keys and values": rows * length * sum(one.cache_of_token for one in read),
+        "probabilities of the next token": rows * model.vocabulary * FLOAT * (DRAWN_EACH * len(read) + DRAWN),
+    }
+    rows = actor["ppo_mini_batch_size"] * rollout["n"]
+    micro = min(actor["ppo_micro_batch_size_per_gpu"] or rows, rows)
+    tokens = micro * length
+    logits = {"logits of a micro-batch": LOGITS * micro * data["max_response_length"] * model.vocabulary * FLOAT}
+    phases = {"sampling": sampling, "scoring": logits}
+    if trains:
+        inner = tokens * FLOAT * (8 * model.hidden_size + 3 * model.intermediate_size)
+        again = device and verl["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"]
+        kept = inner + tokens * FLOAT * model.layers * model.hidden_size if again else model.layers * inner
+        phases["update"] = {**logits, "activations": kept, "variance of the gradient": 3 * weights}
+        sampling["gradient kept for its variance"] = weights
+    return Need(throughout, phases)
+
+
+def target_of(
+    model: Architecture, section: Mapping[str, Any], method: Mapping[str, Any], own: Architecture | None
+) -> Architecture:
+    """The sizes of the target policy. section: the configuration's `model`; own: sizes of the one in target_path."""
+    if method["target"] == "large":
+        return embedded(section, method["target_width"], method["target_depth"])
+    return own or model
