@@ -143,7 +143,7 @@ def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatc
 def test_the_content_of_a_data_file_is_part_of_a_runs_identity(tmp_path):
     data = tmp_path / "mine.jsonl"
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    words = ("task=gsm8k", f"task.train_path={data}")
+    words = ("task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"task.train_path={data}")
     (before,) = make(*words).runs.values()
     assert before.config["data"] == {str(data): content_digest(data)}
     assert [run.id for run in make(*words).runs.values()] == [before.id]
@@ -156,14 +156,20 @@ def test_the_content_of_a_data_file_is_part_of_a_runs_identity(tmp_path):
 
 def test_a_frozen_run_verifies_with_its_data_and_a_worker_refuses_other_content(tmp_path):
     data = tmp_path / "mine.jsonl"
-    data.write_text("1\n")
-    planned = make("task=gsm8k", f"task.train_path={data}", f"multirun={tmp_path / 'multirun'}")
+    data.write_text('{"question": "1", "answer": "#### 1"}\n')
+    planned = make(
+        "task=gsm8k",
+        "model=qwen2_5_0_5b",
+        "experiment.name=adhoc",
+        f"task.train_path={data}",
+        f"multirun={tmp_path / 'multirun'}",
+    )
     freeze.freeze(planned)
     (run_id,) = planned.runs
     frozen = read_config(run_folder(planned.multirun, run_id))
     identity.verify(frozen, run_id)
     data_files.check(frozen)
-    data.write_text("2\n")
+    data.write_text('{"question": "2", "answer": "#### 2"}\n')
     with pytest.raises(ValueError, match="other content than when the run was planned"):
         data_files.check(frozen)
     data.unlink()
@@ -182,15 +188,21 @@ def test_words_that_name_no_file_are_no_data(tmp_path, monkeypatch):
 
 def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys):
     data, multirun = tmp_path / "mine.jsonl", tmp_path / "multirun"
-    data.write_text("1\n")
-    words = ["task=gsm8k", f"task.train_path={data}", f"multirun={multirun}"]
+    data.write_text('{"question": "1", "answer": "#### 1"}\n')
+    words = [
+        "task=gsm8k",
+        "model=qwen2_5_0_5b",
+        "experiment.name=adhoc",
+        f"task.train_path={data}",
+        f"multirun={multirun}",
+    ]
     planned = make(*words)
     freeze.freeze(planned)
     (run_id,) = planned.runs
     write_state(run_folder(multirun, run_id), State(run_id, RunState.DONE))
     main(["plan", *words])
     assert "changed since" not in capsys.readouterr().out
-    data.write_text("2\n")
+    data.write_text('{"question": "2", "answer": "#### 2"}\n')
     assert main(["plan", *words]) == 0
     said = f"adhoc: 1 done with other data: {data} changed since; with the new content all its runs are new"
     assert said in capsys.readouterr().out
@@ -199,7 +211,7 @@ def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys
 # ---------------------------------------------------------------- what a launch does
 
 
-WORDS = ("method=c0_grpo", "seed=0,1,2", "trainer.steps=4")
+WORDS = ("method=c0_grpo", "experiment.name=adhoc", "seed=0,1,2", "trainer.steps=4")
 
 
 @pytest.fixture
@@ -384,7 +396,13 @@ def test_a_changed_loss_is_caught_in_the_plan_in_the_launch_and_in_the_report(tm
         symlinks=True,
     )  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": ""}
-    words = ["method=ptrw,c0_grpo", "trainer.steps=3", "task.warm_start.steps=2", "verl.data.train_batch_size=4"]
+    words = [
+        "method=ptrw,c0_grpo",
+        "experiment.baseline=c0_grpo",
+        "trainer.steps=3",
+        "task.warm_start.steps=2",
+        "verl.data.train_batch_size=4",
+    ]
     words += ["verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "cluster.slots=2"]
 
     def call(*command):
