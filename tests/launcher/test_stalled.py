@@ -68,6 +68,7 @@ def test_a_process_that_was_stopped_is_not_stalled(watchdog):
 def test_the_file_has_the_stacks_of_all_threads_and_what_the_children_do(watchdog):
     watched, _, folder = watchdog
     with subprocess.Popen(["sleep", "600"]) as child:
+        until(lambda: "sleep 600; state S" in stall.describe(child.pid))
         assert child.pid in stall.children(os.getpid())
         watched.dump()
         child.kill()
