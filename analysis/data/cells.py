@@ -45,7 +45,8 @@ class Kept:
 @dataclass(frozen=True)
 class Pairs:
     """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]. lost: seeds without a pair, with the reason.
-    cells: those of each group that the values are means of."""
+    cells: those of each group that the values are means of. apart: the levels of each group on the factors that both
+    have, where the groups have seeds in common but no level; else None."""
 
     seeds: tuple[int, ...]
     a: tuple[float, ...]
@@ -53,6 +54,7 @@ class Pairs:
     lost: Mapping[int, str]
     notes: tuple[str, ...]
     cells: tuple[frozenset[Cell], frozenset[Cell]]
+    apart: tuple[tuple[Cell, ...], tuple[Cell, ...]] | None = None
 
 
 def keep_runs(runs: Iterable[Run], values: Mapping[str, Value]) -> Kept:
@@ -131,18 +133,24 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
         f"they lack a run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
     ]  # fmt: skip
     every = [next(iter(kept.seeds.values()), {}) for kept in (a, b)]  # the cells, which are the same in every seed
-    levels = [{_level(cell, shared) for cell in cells} for cells in every]
-    matched = sorted(levels[0] & levels[1], key=repr) if both else []
+    levels = [dict.fromkeys(_level(cell, shared) for cell in cells) for cells in every]
+    planned = list({**levels[0], **levels[1]})
+    matched = sorted(set(levels[0]) & set(levels[1]), key=repr) if both else []
     if both and not matched:
         lost |= dict.fromkeys(both, "no level of the shared factors in both groups")
-    elif len(matched) < len(levels[0] | levels[1]) and both:
-        notes.append(f"compared on {len(matched)} of {len(levels[0] | levels[1])} levels of the shared factors")
+    elif both and len(matched) < len(planned):
+        alone = [
+            (name, [level for level in own if level not in matched]) for name, own in zip(names, levels, strict=True)
+        ]
+        only = "; ".join(f"only {name} has {named(gone, planned)}" for name, gone in alone if gone)
+        notes.append(f"compared on {len(matched)} of {len(planned)} levels of the shared factors: {only}")
     seeds = tuple(both) if matched else ()
     left, right = ([by_level(kept.seeds[seed], shared) for seed in seeds] for kept in (a, b))
     means_a, means_b = (tuple(_mean([of[level] for level in matched]) for of in each) for each in (left, right))
     used = [frozenset(cell for cell in cells if _level(cell, shared) in matched) for cells in every]
     lost |= without
-    return Pairs(seeds, means_a, means_b, dict(sorted(lost.items())), tuple(notes), (used[0], used[1]))
+    apart = (tuple(levels[0]), tuple(levels[1])) if both and not matched else None
+    return Pairs(seeds, means_a, means_b, dict(sorted(lost.items())), tuple(notes), (used[0], used[1]), apart)
 
 
 def labels_of(kept: Kept) -> set[str]:

@@ -101,7 +101,7 @@ def read_sweep(folder: Path) -> Sweep:
     runs = []
     for entry in plan["runs"]:
         run_id = str(entry["id"])
-        cell: Cell = tuple(sorted((str(key), _level(level)) for key, level in (entry.get("factors") or {}).items()))
+        cell: Cell = tuple(sorted((str(key), level_of(level)) for key, level in (entry.get("factors") or {}).items()))
         if run_id not in seen:
             run = _read_run(multirun, run_id)
             # Runs with the same steps have one array of them, which tells that they are the same.
@@ -112,7 +112,8 @@ def read_sweep(folder: Path) -> Sweep:
     return Sweep(folder, plan, tuple(runs))
 
 
-def _level(level: Any) -> Any:
+def level_of(level: Any) -> Any:
+    """A level as a part of a cell, which must be hashable: lists and mappings as JSON."""
     return json.dumps(level, sort_keys=True) if isinstance(level, (list, dict)) else level
 
 

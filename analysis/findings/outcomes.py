@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum, auto
 
+from analysis.data.sweep import Cell
 from analysis.stats.t_test import Interval
 
 
@@ -34,6 +35,7 @@ class Reason(StrEnum):
     # Something is missing.
     NOT_RECORDED = auto()  # groups
     NO_COMMON_SEED = auto()
+    NO_COMMON_CELL = auto()  # groups, cells
     SAME_RUNS = auto()
     NO_PAIR = auto()
     NO_RIVAL = auto()
@@ -80,8 +82,8 @@ class Reason(StrEnum):
 class Ground:
     """A reason with its numbers; the comments on Reason name the fields of each.
 
-    groups, members (ids of hypotheses), seeds: those that it is about. n: how many. needed: how many seeds would do.
-    level: alpha at which it was asked.
+    groups, members (ids of hypotheses), seeds: those that it is about. cells: those of each group. n: how many. needed:
+    how many seeds would do. level: alpha at which it was asked.
     """
 
     reason: Reason
@@ -97,6 +99,7 @@ class Ground:
     members: tuple[str, ...] = ()
     outcome: Outcome | None = None
     detail: str = ""
+    cells: tuple[tuple[Cell, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,16 @@ class Gap:
     """A seed, or its cell of a grid, without a value, or with one that was carried forward."""
 
     seed: int
-    cell: tuple[tuple[str, object], ...]
+    cell: Cell
     why: str
 
 
 def no_interval(n: int, groups: tuple[str, ...] = ()) -> Ground:
     """Why n values, or differences of two groups, have no interval."""
     return Ground(Reason.NO_SPREAD if n > 1 else Reason.NEEDS_TWO_SEEDS, groups, n)
+
+
+def no_common_cell(groups: tuple[str, str], cells: tuple[tuple[Cell, ...], tuple[Cell, ...]]) -> Ground:
+    """Why two groups cannot be paired that have seeds in common: neither has a cell of the other. cells: those of each
+    group, on the factors that both have."""
+    return Ground(Reason.NO_COMMON_CELL, groups, cells=cells)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from analysis.data import cells, derived
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
+from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell
 from analysis.numbers import format_number
 from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
@@ -275,6 +275,8 @@ def versus(
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
         elif not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
+        elif pair.apart:
+            outcome, ground = Outcome.NOT_EVALUABLE, no_common_cell((baseline, group), pair.apart[::-1])
         elif reached and not any(k for k, _ in reached) and result.n:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:

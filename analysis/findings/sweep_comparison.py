@@ -13,9 +13,10 @@ import numpy as np
 import yaml
 
 from analysis.data.metric_log import Curves
-from analysis.data.sweep import Run, Sweep, leaves
-from analysis.findings.outcomes import Ground, Outcome, Reason
-from analysis.findings.study import Block, Measure, Study, range_of, time_to, versus
+from analysis.data.sweep import Cell, Run, Sweep, leaves
+from analysis.findings.common_cells import CommonCells, Configs, LeftOut, common_cells
+from analysis.findings.outcomes import Ground, Outcome, Reason, no_common_cell
+from analysis.findings.study import Block, Comparison, Measure, Study, range_of, time_to, versus
 from analysis.spec.settings import Settings
 from launcher import files
 from launcher.run.folder import read_config, run_folder
@@ -40,8 +41,9 @@ class Difference:
 class SweepComparison:
     """Sweeps `a` and `b` as one study whose groups are A/NAME and B/NAME, each pair of a name compared as B - A.
 
-    shared: ids of the runs that both have, which is more than an id that both have: one configuration may have been run
-    twice, by other code. paired: names of the groups of both; alone[side]: of one only.
+    The study has the runs of common cells only, and those of groups that one sweep has. shared: ids of the runs that
+    both have, which is more than an id that both have: one configuration may have been run twice, by other code.
+    paired: names of the groups of both; alone[side]: of one only. common[group]: the cells of each paired group.
     """
 
     a: Sweep
@@ -50,20 +52,45 @@ class SweepComparison:
     shared: tuple[str, ...]
     paired: tuple[str, ...]
     alone: Mapping[str, tuple[str, ...]]
+    common: Mapping[str, CommonCells]
     differences: tuple[Difference, ...]
+
+    def by_cell(self, group: str) -> dict[Cell, float]:
+        """The mean of B - A on the primary measure at each compared cell of a group, over the seeds of its comparison;
+        empty if it has one cell, or no difference."""
+        comparison = self.study.primary.comparison(f"B/{group}")
+        if comparison is None or comparison.result.mean_difference is None or len(self.common[group].cells) < 2:
+            return {}
+        at: dict[Cell, list[float]] = {}
+        for run in self.study.sweep.runs:
+            side, _, name = run.group.partition("/")
+            value = self.study.primary.values[run.id].value
+            if name == group and run.seed in comparison.seeds and value is not None:
+                at.setdefault(run.cell, []).append(value if side == "B" else -value)
+        n = len(comparison.seeds)
+        return {cell: sum(values) / n for cell, values in at.items() if len(values) == 2 * n}
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The cells that are not compared, of groups that have others which are."""
+        return tuple(out for cells in self.common.values() if cells.cells for out in cells.left_out)
 
 
 def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
-    """Compare two sweeps by the settings of the first. Seeds with the same run in both are not pairs: their difference
-    is zero by construction."""
-    joined = _join(a, b)
+    """Compare two sweeps by the settings of the first, cell by cell: only cells that both have. Seeds with the same run
+    in both are not pairs: their difference is zero by construction."""
     paired = tuple(group for group in a.groups if group in b.groups)
-    against = {f"B/{group}": f"A/{group}" for group in paired}
     of_a = {run.id: run.curves for run in a.runs}
     shared = tuple(sorted({run.id for run in b.runs if run.id in of_a and _alike(of_a[run.id], run.curves)}))
-    same = {
-        f"B/{group}": {run.seed: SAME for run in b.runs if run.group == group and run.id in shared} for group in paired
-    }
+    configs = _configs(a), _configs(b)
+    common = {group: common_cells(group, (a, b), configs, shared) for group in paired}
+    compared = (
+        _compared(a, {g: own.a for g, own in common.items()}),
+        _compared(b, {g: own.b for g, own in common.items()}),
+    )
+    joined = _join(*compared)
+    against = {f"B/{group}": f"A/{group}" for group in paired}
+    same = {f"B/{group}": {run.seed: SAME for run in common[group].b if run.id in shared} for group in paired}
     metrics = (*settings.metrics, *(target.metric for target in settings.time_to))
     ranges = {metric: range_of(joined, settings, metric) for metric in metrics}
     times = [time_to(joined, settings, ranges[target.metric], target) for target in settings.time_to]
@@ -78,12 +105,25 @@ def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
     ]
     measures = dict.fromkeys([*first, *others, *times])
     blocks = [versus(joined, settings, ranges[measure.metric], measure, against, same) for measure in measures]
-    study = Study(joined, settings, tuple(_named(block, same) for block in blocks), ranges)
+    study = Study(joined, settings, tuple(_named(block, common, same) for block in blocks), ranges)
     alone = {
         side: tuple(group for group in sweep.groups if group not in paired)
         for side, sweep in zip(SIDES, (a, b), strict=True)
     }
-    return SweepComparison(a, b, study, shared, paired, alone, tuple(_differences(a, b, paired)))
+    differences = tuple(_differences((a, b), common, configs))
+    return SweepComparison(a, b, study, shared, paired, alone, common, differences)
+
+
+def _configs(sweep: Sweep) -> Configs:
+    """The frozen configuration of each run."""
+    bases: dict[str, Any] = {}
+    return {run.id: _frozen(sweep.folder.parent, run.id, bases) for run in sweep.runs}
+
+
+def _compared(sweep: Sweep, kept: Mapping[str, Sequence[Run]]) -> Sweep:
+    """The sweep with these runs of the groups that both have, and with all runs of its other groups."""
+    others = {group: sweep.of(group) for group in sweep.groups if group not in kept}
+    return replace(sweep, runs=tuple(run for runs in ({**kept, **others}).values() for run in runs))
 
 
 def _alike(log: Curves, other: Curves) -> bool:
@@ -101,7 +141,7 @@ def _join(a: Sweep, b: Sweep) -> Sweep:
     groups: dict[str, Any] = {}
     runs: list[Run] = []
     for side, sweep in zip(SIDES, (a, b), strict=True):
-        groups |= {f"{side}/{group}": {"label": f"{sweep.label(group)}, {side}"} for group in sweep.groups}
+        groups |= {f"{side}/{group}": {"label": f"{sweep.label(group)} of {side}"} for group in sweep.groups}
         runs += [replace(run, id=f"{side}:{run.id}", group=f"{side}/{run.group}") for run in sweep.runs]
     budgets = [sweep.plan["steps"] for sweep in (a, b) if sweep.plan.get("steps")]
     plan = {
@@ -112,30 +152,41 @@ def _join(a: Sweep, b: Sweep) -> Sweep:
     return Sweep(a.folder, plan, tuple(runs))
 
 
-def _named(block: Block, same: Mapping[str, Mapping[int, str]]) -> Block:
-    """A comparison that has no pair but the same runs says so."""
-    ground = Ground(Reason.SAME_RUNS)
+def _named(block: Block, common: Mapping[str, CommonCells], same: Mapping[str, Mapping[int, str]]) -> Block:
+    """A comparison that has no cell, or no pair but the same runs, says so."""
+
+    def why(comparison: Comparison) -> Ground | None:
+        own = common[comparison.group.partition("/")[2]]
+        if not own.cells:
+            return no_common_cell((comparison.baseline, comparison.group), own.every)
+        return Ground(Reason.SAME_RUNS) if comparison.result.n == 0 and same[comparison.group] else None
+
     comparisons = tuple(
-        replace(c, outcome=Outcome.NOT_EVALUABLE, ground=ground) if c.result.n == 0 and same[c.group] else c
+        replace(c, outcome=Outcome.NOT_EVALUABLE, ground=ground) if (ground := why(c)) is not None else c
         for c in block.comparisons
     )
     return replace(block, comparisons=comparisons)
 
 
-def _differences(a: Sweep, b: Sweep, paired: Sequence[str]) -> Iterator[Difference]:
-    """The differences between the plans, then the code, then the frozen configurations of each pair of groups."""
+def _differences(
+    sweeps: tuple[Sweep, Sweep], common: Mapping[str, CommonCells], configs: tuple[Configs, Configs]
+) -> Iterator[Difference]:
+    """The differences between the plans, then the code, then the frozen configurations of each pair of groups: of the
+    runs that are compared, of all if none are."""
     plans = [
-        _flat({key: sweep.plan.get(key) for key in ("steps", "seeds", "baseline", "analysis")}) for sweep in (a, b)
+        _flat({key: sweep.plan.get(key) for key in ("steps", "seeds", "baseline", "analysis")}) for sweep in sweeps
     ]
     yield from _unequal(("plan",), *plans)
     commits = [
         {"commit": _joined(str(run.provenance["commit"])[:12] for run in sweep.runs if run.provenance.get("commit"))}
-        for sweep in (a, b)
+        for sweep in sweeps
     ]
     yield from _unequal(("code",), *commits)
     by_setting: dict[tuple[str, str, str], list[str]] = {}
-    for group in paired:
-        for difference in _unequal((group,), _settings(a, group), _settings(b, group)):
+    for group, own in common.items():
+        runs = (own.a, own.b) if own.cells else tuple(sweep.of(group) for sweep in sweeps)
+        settings = [_settings(each, known) for each, known in zip(runs, configs, strict=True)]
+        for difference in _unequal((group,), *settings):
             by_setting.setdefault((difference.key, difference.a, difference.b), []).append(group)
     for (key, left, right), groups in by_setting.items():
         yield Difference(tuple(groups), key, left, right)
@@ -147,14 +198,12 @@ def _unequal(where: tuple[str, ...], a: Mapping[str, str], b: Mapping[str, str])
             yield Difference(where, key, a.get(key, ""), b.get(key, ""))
 
 
-def _settings(sweep: Sweep, group: str) -> dict[str, str]:
-    """Every key of the group's frozen configurations, with the values of its runs."""
+def _settings(runs: Sequence[Run], configs: Configs) -> dict[str, str]:
+    """Every key of these runs' frozen configurations, with their values."""
     values: dict[str, list[str]] = {}
-    bases: dict[str, Any] = {}
-    for run in sweep.runs:
-        if run.group == group:
-            for key, value in _flat(_frozen(sweep.folder.parent, run.id, bases)).items():
-                values.setdefault(key, []).append(value)
+    for run in runs:
+        for key, value in _flat(configs[run.id]).items():
+            values.setdefault(key, []).append(value)
     return {key: _joined(each) for key, each in values.items()}
 
 

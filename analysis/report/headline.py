@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.data.mixed_code import mixed_code
-from analysis.data.sweep import Sweep
+from analysis.data.sweep import Run, Sweep
+from analysis.findings.collapse import collapse
+from analysis.findings.levels import at_cells
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -19,26 +21,44 @@ from analysis.spec.metric_catalog import capital, describe
 from analysis.stats import t_test
 from analysis.stats.resolution import floor, multiplied, seeds_needed
 from analysis.tables import wording
+from analysis.tables.levels import collapse_lines, collapses, level_lines
 from analysis.tables.wording import counted
 
 _FILES = 5  # named in the line on mixed code
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The question, its answer (`result`), how sure it is (`certainty`), what n seeds can decide (`limits`), the runs
-    that are missing (`gaps`), and which runs there are and what they took (`cost`).
+class HealthWarning:
+    """What is wrong with a run that ended as planned. warning: what the run reported, or that it collapsed; seen: how
+    often, or what is gone."""
 
-    warnings: (method, seed, name, details) of what runs reported.
-    """
+    group: str
+    seed: int
+    factors: str
+    warning: str
+    seen: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The question, its answer (`result`), each method at each level (`levels`), the runs that collapsed (`collapsed`),
+    how sure the answer is (`certainty`), what n seeds can decide (`limits`), the runs that are missing (`gaps`), and
+    which runs there are and what they took (`cost`)."""
 
     question: str
     result: str
+    levels: tuple[str, ...]
+    collapsed: tuple[str, ...]
     certainty: str
     limits: tuple[str, ...]
     gaps: tuple[str, ...]
-    warnings: tuple[tuple[str, str, str, str], ...]
+    warnings: tuple[HealthWarning, ...]
     cost: str
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """What stands between the result and how sure it is, to be read before any p."""
+        return (*self.levels, *self.collapsed, *self.limits)
 
 
 def answer(study: Study) -> Answer:
@@ -47,15 +67,29 @@ def answer(study: Study) -> Answer:
     runs = {run.id: run for run in sweep.runs}.values()
     states = Counter(run.state if run.done or run.state != "done" else "unreadable" for run in runs)
     gaps = tuple(f"{gap_of(run, why, sweep.label(run.group))} ({run.folder})" for run, why in lacking(study))
-    warnings = []
-    for run in runs:
-        reported = run.summary.get("warnings")
-        for name, detail in sorted(reported.items()) if isinstance(reported, dict) else ():
-            if detail:
-                warnings.append((sweep.label(run.group), str(run.seed), str(name), _detail(detail)))
     cost = f"{_extent(study, states)} {_cost(study)}".rstrip()
-    limits = (*_mixed_code(sweep), *_limits(study))
-    return Answer(_question(study), *_result(study), limits, gaps, tuple(warnings), cost)
+    result, certainty = _result(study)
+    return Answer(
+        question=_question(study),
+        result=result,
+        levels=tuple(level_lines(study)),
+        collapsed=tuple(collapse_lines(study)),
+        certainty=certainty,
+        limits=(*_mixed_code(sweep), *_limits(study)),
+        gaps=gaps,
+        warnings=tuple(warning for run in runs for warning in _warnings(run)),
+        cost=cost,
+    )
+
+
+def _warnings(run: Run) -> Iterator[HealthWarning]:
+    place = (run.group, run.seed, wording.factors(run.cell))
+    if gone := collapse(run):
+        yield HealthWarning(*place, "collapsed", collapses(gone))
+    reported = run.summary.get("warnings")
+    for name, detail in sorted(reported.items()) if isinstance(reported, dict) else ():
+        if detail:
+            yield HealthWarning(*place, str(name), _detail(detail))
 
 
 def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
@@ -119,21 +153,49 @@ def _result(study: Study) -> tuple[str, str]:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."
     leader = _leader(study, usable)
     base = sweep.label(leader.baseline)
-    first = _difference(study, leader)
-    if block.measure.better is None:
-        text = f"{sweep.label(leader.group)} has the highest {block.measure.title}: {first}."
-    elif block.measure.sign * leader.difference > 0:
-        text = f"{sweep.label(leader.group)} did best on the {block.measure.title}: {first}."
-    else:
-        text = f"No {'method' if len(usable) == len(block.comparisons) else 'compared method'} did better than {base} "
-        text += f"on the {block.measure.title}; closest is {sweep.label(leader.group)}: {first}."
+    text = _statement(study, leader, len(usable))
     reached, theirs = leader.reached or (None, None)
     means = _mean(sweep.label(leader.group), leader.a, reached), _mean(base, leader.b, theirs)
-    text += f" Means over these seeds: {', '.join(means)}."
+    text += f" Means over these seeds{_and_levels(study, leader)}: {', '.join(means)}."
     text += "".join(f" {capital(note)}." for note in leader.notes)
     others = [f"{sweep.label(c.group)}, {_outcome(study, c)}" for c in block.comparisons if c not in usable]
     text += f" Not compared: {'; '.join(others)}." if others else ""
     return text, _certainty(study, leader, usable)
+
+
+def _statement(study: Study, leader: Comparison, compared: int) -> str:
+    """The largest difference of those compared: a finding if the test has decided it, else only the largest."""
+    block, label = study.primary, study.sweep.label(leader.group)
+    measure, base, first = block.measure, study.sweep.label(leader.baseline), _difference(study, leader)
+    gain = measure.sign * leader.difference
+    if measure.better is not None and gain <= 0:
+        which = "method" if compared == len(block.comparisons) else "compared method"
+        text = f"No {which} is better than {base} in the {measure.title}; the closest is {label}: {first}."
+    elif leader.outcome in (Outcome.HIGHER, Outcome.LOWER):
+        how = "better" if measure.better else ("higher" if gain > 0 else "lower")
+        among = f", with the largest difference among {compared}" if compared > 1 else ""
+        text = f"{label} is {how} than {base} in the {measure.title}{among}: {first}."
+    elif compared > 1:
+        text = f"The largest difference in the {measure.title}, chosen among {compared}, is that of {label}, and it is "
+        text += f"not decided: {first}."
+    else:
+        text = f"Whether {label} changes the {measure.title} is not decided: {first}."
+    if compared > 1 and leader.result.interval is not None:
+        interval = t_test.t_interval(t_test.difference(leader.a, leader.b), study.settings.alpha / compared)
+        shown = format_estimate(leader.difference, interval, signed=True)
+        text += f" Its t interval that allows for the choice among {compared} (Bonferroni): {shown}."
+    return text
+
+
+def _and_levels(study: Study, comparison: Comparison) -> str:
+    """What the means of a comparison are over, beside seeds."""
+    varied = {
+        name: None
+        for group in (comparison.group, comparison.baseline)
+        for at in at_cells(study, group)
+        for name, _ in at.cell
+    }
+    return f" and over the levels of {', '.join(varied)}" if varied else ""
 
 
 def _incomparable(study: Study) -> str:

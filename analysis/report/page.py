@@ -17,7 +17,7 @@ from analysis.findings.study import AXES, Study
 from analysis.numbers import format_level
 from analysis.report.content import Report
 from analysis.report.response_examples import examples
-from analysis.tables.table import Table, table
+from analysis.tables.table import Entry, Table, table
 
 _HERE = Path(__file__).parent
 
@@ -104,9 +104,13 @@ def _contents(report: Report, tables: Mapping[str, Table], relations: bool) -> l
 
 
 def _health(report: Report) -> Table:
-    named = {label: group for group, label in report.study.sweep.labels.items()}
-    entries = [(named[row[0]], row, {"seed": row[1]}) for row in report.answer.warnings]
-    return table("health", "Health", ("method", "seed", "warning", "seen"), entries)
+    has_factors = any(warning.factors for warning in report.answer.warnings)
+    entries: list[Entry] = []
+    for one in report.answer.warnings:
+        place = (report.study.sweep.label(one.group), str(one.seed), *([one.factors] if has_factors else []))
+        entries.append((one.group, (*place, one.warning, one.seen), {"seed": one.seed}))
+    columns = ("method", "seed", *(["factors"] if has_factors else []), "warning", "seen")
+    return table("health", "Health", columns, entries)
 
 
 def data_of(study: Study, drawn: Sequence[Figure]) -> str:

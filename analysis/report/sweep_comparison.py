@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from analysis.data.sweep import BadPlan, Sweep, read_sweep
+from analysis.data.cells import named
+from analysis.data.sweep import BadPlan, Cell, Sweep, read_sweep
 from analysis.figures.canvas import Figure
 from analysis.figures.figures import differences
+from analysis.findings.common_cells import LeftOutBecause
 from analysis.findings.sweep_comparison import SweepComparison, compare_sweeps
 from analysis.numbers import format_estimate, format_level
 from analysis.report.content import command_of
@@ -23,9 +26,16 @@ from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import settings
 from analysis.tables import wording
 from analysis.tables.comparison import better, comparison_cells
+from analysis.tables.levels import collapse_lines
 from analysis.tables.table import Entry, Table, ends, share, table
 
 FORMAT = 1
+_WHY = {
+    LeftOutBecause.ONLY_A: "only in A",
+    LeftOutBecause.ONLY_B: "only in B",
+    LeftOutBecause.SAME_RUNS: "the same runs in both",
+}
+_CELLS = 6  # of a method, whose differences are listed one by one
 _MOST = 200  # letters of a setting on the page; the CSV has all
 
 
@@ -83,10 +93,12 @@ def comparison(found: SweepComparison) -> Table:
             }  # fmt: skip
             entries.append((compared.group, row, record))
     notes = (
-        "Difference: B minus A over the seeds that both have, with its "
-        f"{format_level(found.study.settings.alpha)} t interval. A seed of which both have the same run is no pair.",
-        "Everything is measured on the steps that all runs of both sweeps have in common, by the settings of A.",
+        "A, B and the difference are of the cells that both have. Difference: B minus A over the seeds that both "
+        f"have, with its {format_level(found.study.settings.alpha)} t interval. A seed of which both have the same run "
+        "is no pair.",
+        "Everything is measured on the steps that all compared runs have in common, by the settings of A.",
         "Adjusted p: over the methods of one measure; measures are not adjusted for one another.",
+        *_left_out(found),
     )
     columns = ("measure", "method", "seeds", "A", "B", "difference", "better in", "p paired t", "p sign-flip",
                "p adjusted", "verdict")  # fmt: skip
@@ -123,6 +135,8 @@ def _says(found: SweepComparison) -> list[str]:
         )  # fmt: skip
         outcome = wording.outcome(compared, block.measure, found.study.sweep, found.study.settings.alpha)
         lines.append(f"{name}: {shown}{unit}{count}; {outcome}." if shown else f"{name}: {outcome}.")
+        if by_cell := found.by_cell(compared.group.partition("/")[2]):
+            lines.append(f"{name} by cell: {_by_cell(by_cell, block.measure.sign)}.")
     ends = [max((float(run.curves.steps[-1]) for run in sweep.runs if run.curves.steps.size), default=0.0)
             for sweep in (found.a, found.b)]  # fmt: skip
     if lines and ends[0] != ends[1]:
@@ -130,22 +144,41 @@ def _says(found: SweepComparison) -> list[str]:
             f"Measured on the steps that all runs have: those of A go to step {ends[0]:g}, those of B to step "
             f"{ends[1]:g}. The values are not those of each sweep's own report."
         )
-    return lines + averaged(found.study) if lines else []
+    return [*lines, *_left_out(found), *averaged(found.study), *collapse_lines(found.study)] if lines else []
+
+
+def _by_cell(differences: Mapping[Cell, float], sign: float) -> str:
+    """Each cell's difference; of many cells the two with which B gains and loses most."""
+    cells = sorted(differences, key=lambda cell: -sign * differences[cell])
+    shown = [f"{format_estimate(differences[cell], None, signed=True)} at {wording.factors(cell)}" for cell in cells]
+    if len(shown) <= _CELLS:
+        return ", ".join(shown)
+    return f"from {shown[0]} to {shown[-1]}, of {len(shown)} cells"
+
+
+def _left_out(found: SweepComparison) -> list[str]:
+    """A sentence for each reason for which cells are not compared: with the cells, and the methods that they are of."""
+    groups: dict[tuple[LeftOutBecause, str], list[str]] = {}
+    for out in found.left_out:
+        groups.setdefault((out.why, named(out.cells, out.planned)), []).append(found.a.label(out.group))
+    return [f"Not compared, {_WHY[why]}: {cells} ({', '.join(labels)})." for (why, cells), labels in groups.items()]
 
 
 def _described(found: SweepComparison, side: str, sweep: Sweep) -> dict[str, Any]:
     runs = len({run.id for run in sweep.runs})
     lost = [(run, why) for run, why in lacking(found.study) if run.group.startswith(f"{side}/")]
+    compared = {run.id for run in found.study.sweep.runs}
+    lost += [(run, run.problem) for run in sweep.runs if run.problem and f"{side}:{run.id}" not in compared]
     return {
         "side": side,
         "name": str(sweep.plan.get("experiment") or sweep.folder.name),
         "folder": sweep.folder.name,
         "plan": hashlib.sha256(orjson.dumps(dict(sweep.plan), option=orjson.OPT_SORT_KEYS)).hexdigest()[:12],
         "runs": runs,
-        "usable": runs - len({run.id for run, _ in lost}),
+        "usable": runs - len({run.id.removeprefix(f"{side}:") for run, _ in lost}),
         "seeds": ", ".join(str(seed) for seed in sorted({run.seed for run in sweep.runs})),
         "command": command_of(sweep.plan),
-        "gaps": [gap_of(run, why, sweep.label(run.group.partition("/")[2])) for run, why in lost],
+        "gaps": [gap_of(run, why, sweep.label(run.group.removeprefix(f"{side}/"))) for run, why in lost],
     }
 
 
@@ -179,6 +212,7 @@ def _json(found: SweepComparison, tables: list[Table]) -> bytes:
         "shared_runs": list(found.shared),
         "paired_groups": list(found.paired),
         "only_in": plain(found.alone),
+        "left_out": plain(found.left_out),
         "tables": {table.name: plain(table.records) for table in tables},
     }
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

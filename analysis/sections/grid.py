@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
+from analysis.findings.levels import arranged, factor_order
 from analysis.findings.study import Study
 from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.factorial import Effect, Fit
@@ -109,11 +110,11 @@ def _cut(study: Study, *groups: str | None) -> bool:
 
 def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
     """The states of the runs of these cells that have no result, with their counts."""
-    order = _labels(study)
+    order = factor_order(study.sweep)
     lacking = [
         run.state if run.problem else "no value"
         for run in study.sweep.runs
-        if run.group == group and _arranged(run.cell, order) in gone and study.primary.values[run.id].value is None
+        if run.group == group and arranged(run.cell, order) in gone and study.primary.values[run.id].value is None
     ]
     return ", ".join(f"{lacking.count(state)} {state}" for state in dict.fromkeys(lacking))
 
@@ -121,24 +122,14 @@ def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
 def _kept(study: Study, group: str) -> cells.Kept:
     """The cells of a group that every seed has, with their factors in the plan's order."""
     runs = study.sweep.of(group)
-    order = _labels(study)
-    return cells.keep({(run.seed, _arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
-
-
-def _labels(study: Study) -> list[str]:
-    declared = study.sweep.plan.get("factors") or {}
-    known = [str(factor["label"]) for factor in declared.values() if isinstance(factor, Mapping) and "label" in factor]
-    return list(dict.fromkeys([*known, *(label for run in study.sweep.runs for label, _ in run.cell)]))
-
-
-def _arranged(cell: Cell, order: Sequence[str]) -> Cell:
-    return tuple(sorted(cell, key=lambda item: order.index(item[0])))
+    order = factor_order(study.sweep)
+    return cells.keep({(run.seed, arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
 
 
 def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
     """Cells in the order of the plan's runs."""
-    order = _labels(study)
-    planned = dict.fromkeys(_arranged(run.cell, order) for run in study.sweep.runs)
+    order = factor_order(study.sweep)
+    planned = dict.fromkeys(arranged(run.cell, order) for run in study.sweep.runs)
     return [cell for cell in planned if cell in some]
 
 
@@ -167,14 +158,14 @@ def cell_results(study: Study) -> list[CellResult]:
     """Every cell of every group that has factors, the baseline included."""
     sweep, settings = study.sweep, study.settings
     test = "signflip" if study.primary.measure.summary == "time_to" else settings.test
-    order, baseline = _labels(study), sweep.baseline
+    order, baseline = factor_order(study.sweep), sweep.baseline
     base = _kept(study, baseline) if baseline is not None else None
     results: list[CellResult] = []
     for group in sweep.groups:
         by_cell: dict[Cell, list[Run]] = {}
         for run in sweep.runs:
             if run.group == group:
-                by_cell.setdefault(_arranged(run.cell, order), []).append(run)
+                by_cell.setdefault(arranged(run.cell, order), []).append(run)
         if factorial.levels_of(by_cell):
             against = base if group != baseline else None
             cut = _cut(study, group, baseline)

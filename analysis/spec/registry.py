@@ -9,6 +9,7 @@ module itself does not import numpy, so that checking a plan stays fast.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -83,9 +84,12 @@ def summary(
     name: str, title: str, *, of_many: bool = False, every_step: bool = False
 ) -> Callable[[_Function], _Function]:
     """Register a function of a Curve under a name that hypotheses may use. It raises
-    analysis.stats.curve_summaries.NotEvaluable, with the reason, where a curve has no such number."""
+    analysis.stats.curve_summaries.NotEvaluable, with the reason, where a curve has no such number. Raises BadPlan if
+    another function has the name."""
 
     def register(function: _Function) -> _Function:
+        if name in _summaries:
+            _refuse_another(f"summary {name}", _summaries[name].function, function)
         _summaries[name] = Summary(name, title, function, of_many, every_step)
         return function
 
@@ -93,13 +97,27 @@ def summary(
 
 
 def figure(kind: str) -> Callable[[_Function], _Function]:
-    """Register a drawing, (Study, Picture) -> Sketch or None, as {KIND: [METRIC, ...]} under analysis.figures."""
+    """Register a drawing, (Study, Picture) -> Sketch or None, as {KIND: [METRIC, ...]} under analysis.figures. Raises
+    BadPlan if another function has the name."""
 
     def register(function: _Function) -> _Function:
+        if kind in _figures:
+            _refuse_another(f"kind of figure {kind}", _figures[kind], function)
         _figures[kind] = function
         return function
 
     return register
+
+
+def _refuse_another(what: str, first: Callable[..., Any], second: Callable[..., Any]) -> None:
+    """Raise BadPlan, naming both places, unless it is the same function, whose module was loaded again."""
+    if _place(first) != _place(second):
+        raise BadPlan(f"{what}: registered twice, by {_place(first)} and {_place(second)}. Fix: rename one of them")
+
+
+def _place(function: Callable[..., Any]) -> str:
+    code = inspect.unwrap(function).__code__
+    return f"{function.__module__}.{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def summary_of(name: str) -> Summary | None:

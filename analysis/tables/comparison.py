@@ -15,6 +15,7 @@ from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 from analysis.tables import wording
+from analysis.tables.levels import level_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 
 _COLUMNS = (
@@ -50,6 +51,8 @@ def main(study: Study) -> Table:
             f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
             "may be better."
         )
+    if lines := level_lines(study):
+        notes.append(f"The first measure by level: {' '.join(lines)}")
     return replace(compared, notes=(*notes, *wording.added_seeds(study.sweep), *compared.notes))
 
 

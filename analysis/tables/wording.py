@@ -17,11 +17,13 @@ from analysis.stats import t_test
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide
 
 _MOST_SEEDS_NAMED = 10
+_MOST_CELLS_NAMED = 6
 _NO_SPREAD = "are equal: without spread there is no interval"
 #: What a ground says. {groups}, {both}: labels, joined by commas or by "and"; {between}: of two groups, else "".
 _GROUNDS = {
     Reason.NOT_RECORDED: "not recorded by {both}",
     Reason.NO_COMMON_SEED: "no common seed: see the unpaired comparison",
+    Reason.NO_COMMON_CELL: "no cell is in both: {having}",
     Reason.SAME_RUNS: "the same runs",
     Reason.NO_PAIR: "no seed has both",
     Reason.NO_RIVAL: "there is no other group to compare with",
@@ -62,6 +64,12 @@ _GROUNDS = {
 def factors(cell: Cell) -> str:
     """A cell of a grid: gamma = 0.8, rho = 0.3."""
     return ", ".join(f"{label} = {level}" for label, level in cell)
+
+
+def cells_in_words(cells: Sequence[Cell]) -> str:
+    """Some cells of a grid, of many the first ones."""
+    named, more = cells[:_MOST_CELLS_NAMED], len(cells) - _MOST_CELLS_NAMED
+    return " or ".join(map(factors, named)) + (f" or {more} more" if more > 0 else "")
 
 
 def gap(lost: Gap) -> str:
@@ -197,6 +205,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
     if ground.reason is Reason.EXCESS_SPREAD and h is not None:
         excess = format_estimate(ground.value, ground.interval, signed=True)
         return f"mean distance to the median, {labels[0]} minus {h.high or 1:g} times {labels[1]}: {excess}"
+    having = [f"{label} has {cells_in_words(own)}" for label, own in zip(labels, ground.cells, strict=False)]
     least = h is not None and h.ways != ("higher",)
     return _GROUNDS[ground.reason].format(
         groups=", ".join(labels), both=" and ".join(labels), between=f"{' and '.join(labels)}: " if labels else "",
@@ -204,7 +213,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
         few="one seed gives no interval" if ground.n else "no seed has a value",
         seeds=", ".join(map(str, ground.seeds)),
         value=ground.value, p=equals(ground.p, alpha), alpha=ground.level, level=format_level(ground.level),
-        outcome=ground.outcome, detail=ground.detail, claimed=_claimed(h) if h else "",
+        outcome=ground.outcome, detail=ground.detail, having="; ".join(having), claimed=_claimed(h) if h else "",
         past="below" if least else "above", best="lowest" if least else "highest",
     )  # fmt: skip
 

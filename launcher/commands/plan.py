@@ -111,7 +111,8 @@ def document(
 
     device_hours, wall_seconds (on `slots`; both null if a cluster's queue decides) and storage_bytes (null: unknown)
     are those of the runs that are not done, estimated from step_times. `undecidable` names the hypotheses for which an
-    experiment has too few seeds, whatever its runs show; `other_code` its runs of other code, by difference.
+    experiment has too few seeds, whatever its runs show; `undecidable_primary` says so of its primary question;
+    `other_code` names its runs of other code, by difference.
     """
     counts = Counter(states.values())
     total = cost.of(list(planned.runs))
@@ -133,6 +134,7 @@ def document(
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
                 "undecidable": hypotheses.undecidable(experiment),
+                "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
                 "other_data": other_data(planned, experiment),
                 "groups": {group: _group(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
@@ -185,8 +187,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     if walls:
         columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
     tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
-    warning = hypotheses.warning(experiment)
-    if warning:
+    for warning in hypotheses.warnings(experiment):
         print(warning)
 
 

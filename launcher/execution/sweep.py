@@ -140,7 +140,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         return catalog.title(entries[run_id].model_dump())
 
     try:
-        for warning in filter(None, map(hypotheses.warning, plan.experiments)):
+        for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
         freeze.freeze(plan)
         index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]

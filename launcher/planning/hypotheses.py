@@ -1,4 +1,4 @@
-"""The hypotheses of a plan: whether its seeds can decide them, before anything runs."""
+"""The primary question and the hypotheses of a plan: whether its seeds can decide them, before anything runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from analysis.spec import precheck
-from analysis.spec.settings import settings
+from analysis.spec.settings import Settings, settings
 from launcher.planning.plan import Experiment
 from launcher.text import counted
+
+_WORDS = " ".join(f"analysis.{key}={value}" for key, value in precheck.FEWEST_SEEDS.items())
+_FEWEST = f"{_WORDS}, which assumes normal differences"
 
 
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
@@ -16,13 +19,53 @@ def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
     return list(map(asdict, _undecidable(experiment, {})))
 
 
+def undecidable_primary(experiment: Experiment) -> dict[str, Any] | None:
+    """The comparisons of the primary measure that the runs cannot decide, whatever they show: groups, seeds, needed,
+    smallest_p, comparisons."""
+    lost = _undecidable_primary(experiment, {})
+    return None if lost is None else asdict(lost)
+
+
 def _undecidable(experiment: Experiment, otherwise: dict[str, str]) -> tuple[precheck.Undecidable, ...]:
+    return precheck.undecidable(_asked(experiment, otherwise), experiment.seeds_of())
+
+
+def _undecidable_primary(experiment: Experiment, otherwise: dict[str, str]) -> precheck.UndecidablePrimary | None:
+    return precheck.undecidable_primary(_asked(experiment, otherwise), experiment.seeds_of(), experiment.baseline)
+
+
+def _asked(experiment: Experiment, otherwise: dict[str, str]) -> Settings:
     section = {**experiment.analysis, **otherwise}
-    asked = settings(section, groups=experiment.groups, baseline=experiment.baseline)
-    return precheck.undecidable(asked, experiment.seeds_of())
+    return settings(section, groups=experiment.groups, baseline=experiment.baseline)
 
 
-def warning(experiment: Experiment) -> str | None:
+def warnings(experiment: Experiment) -> list[str]:
+    """A line if the seeds cannot decide the primary question, and one if they cannot decide hypotheses; each with what
+    would make them decidable."""
+    return [line for line in (_primary_warning(experiment), _warning(experiment)) if line is not None]
+
+
+def _primary_warning(experiment: Experiment) -> str | None:
+    lost = _undecidable_primary(experiment, {})
+    if lost is None:
+        return None
+    asked = _asked(experiment, {})
+    whole = len(lost.groups) == lost.comparisons
+    about = "" if whole else f" for {', '.join(lost.groups)}"
+    text = (
+        f"{experiment.name}: {counted(lost.seeds, 'seed')} cannot decide the primary question ({asked.summary} of "
+        f"{asked.metric}){about}: {lost.needed} are needed"
+    )
+    if _undecidable_primary(experiment, precheck.FEWEST_SEEDS) is None:
+        text += f", or {_FEWEST}"
+    if lost.smallest_p is None:
+        return text
+    adjusted = f", adjusted for {lost.comparisons} comparisons," if lost.comparisons > 1 else ""
+    least = f"The smallest p that {counted(lost.seeds, 'seed')} can give{adjusted} is {lost.smallest_p:g}"
+    return f"{text}. {least}; alpha = {asked.alpha:g}"
+
+
+def _warning(experiment: Experiment) -> str | None:
     """One line that names the undecidable hypotheses, and what would make them decidable."""
     lost = _undecidable(experiment, {})
     if not lost:
@@ -32,8 +75,7 @@ def warning(experiment: Experiment) -> str | None:
     text = f"{experiment.name}: {counted(fewest, 'seed')} cannot decide {names}: {most} are needed"
     left = _undecidable(experiment, precheck.FEWEST_SEEDS)
     if len(left) < len(lost):
-        words = " ".join(f"analysis.{key}={value}" for key, value in precheck.FEWEST_SEEDS.items())
-        text += f", or {words}, which assumes normal differences"
+        text += f", or {_FEWEST}"
         if left:
             names = ", ".join(one.id for one in left)
             text += f"; {names} would then need {max(one.needed for one in left)}"

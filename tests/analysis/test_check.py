@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
+from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
-from analysis.spec.precheck import undecidable
+from analysis.spec.precheck import undecidable, undecidable_primary
 from analysis.spec.settings import settings
 from analysis.stats import dispersion
 from tests.analysis.conftest import Lines, MakeSweep
@@ -69,3 +70,30 @@ def test_only_seeds_that_both_groups_have_count() -> None:
     (one,) = undecidable(found, {"A": [0, 1, 2], "B": [2, 3, 4]})
     assert (one.seeds, one.needed) == (1, 2)
     assert not undecidable(found, {"A": [0, 1, 2], "B": [1, 2, 3]})
+
+
+@pytest.mark.parametrize("summary", ["final", "time_to"])
+@pytest.mark.parametrize("seeds", [1, 2, 5, 6, 7])
+def test_the_primary_question_is_foreseen_as_its_report_will_find_it(
+    make_sweep: MakeSweep, seeds: int, summary: str
+) -> None:
+    def scattered(group: str, seed: int, cell: Any) -> Lines:
+        """As `lines`, but no two groups have differences that are equal in all seeds, which no t test can judge."""
+        extra = NOISE[seed] if group == "C" else 0.0
+        return [{**line, METRIC: line[METRIC] + extra} for line in lines(group, seed, cell)]
+
+    sweep = read_sweep(make_sweep(("A", "B", "C"), seeds=tuple(range(seeds)), steps=60, lines=scattered))
+    primary = {"metric": METRIC, "summary": summary, "direction": "higher"}
+    for family, test in product(("max_t", "holm", "bh"), ("paired_t", "signflip", "wilcoxon")):
+        asked = {"primary": primary, "time_to": [{"at": 50}], "window": 1, "test": test, "family": family}
+        block = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline)).primary
+        own = {group: list(range(seeds)) for group in FAR}
+        foreseen = undecidable_primary(settings(asked, groups=sweep.groups, baseline=sweep.baseline), own, "A")
+        open_ones = {c.group for c in block.comparisons if c.outcome in (Outcome.INCONCLUSIVE, Outcome.NOT_EVALUABLE)}
+        assert open_ones == set(foreseen.groups if foreseen else ()), (family, test)
+        if foreseen and foreseen.smallest_p is not None and seeds > 1:
+            assert foreseen.smallest_p == min(c.adjusted for c in block.comparisons if c.adjusted is not None)
+
+
+def test_without_a_baseline_there_is_no_question_of_seeds() -> None:
+    assert undecidable_primary(settings({}, groups=("A", "B")), {"A": [0], "B": [0]}, None) is None

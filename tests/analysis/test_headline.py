@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
+from analysis.findings.outcomes import Outcome
 from analysis.findings.ratios import of_comparison
 from analysis.findings.study import Study, study
 from analysis.report.headline import Answer, answer
 from analysis.report.missing import missing
 from analysis.spec.settings import settings
+from analysis.stats import t_test
 from analysis.tables.comparison import main as main_table
 from launcher import files
 from launcher.run.folder import run_folder
@@ -79,11 +81,12 @@ def test_the_means_are_those_that_the_difference_is_of(make_sweep: MakeSweep) ->
 def test_what_is_not_compared_is_said_to_be_so(make_sweep: MakeSweep) -> None:
     heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}, "C": {0: 9.0, 1: 9.1}}
     folder = make_sweep(("A", "B", "C"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
-    assert said(folder).result.startswith("C did best") and "Not compared" not in said(folder).result
+    begin = "The largest difference in the final value of a/up, chosen among 2, is that of C, and it is not decided: +"
+    assert said(folder).result.startswith(begin) and "Not compared" not in said(folder).result
     for seed in (0, 1):
         shutil.rmtree(run_folder(folder.parent, f"C-{seed}"))
     result = said(folder).result
-    assert result.startswith("No compared method did better than A on the final value")
+    assert result.startswith("No compared method is better than A in the final value of a/up; the closest is B: ")
     assert result.endswith(" Not compared: C, not evaluable: no seed has both.")
 
 
@@ -147,7 +150,11 @@ def test_which_way_is_better_is_declared_or_said_to_be_assumed(make_sweep: MakeS
     found = said(make_sweep(("A", "B"), (0, 1), steps=20, analysis=asked, lines=level(heights)))
     assumed = [line for line in found.limits if line.startswith("The report assumes that a higher a/up is better")]
     assert len(assumed) == (direction is None)
-    assert found.result.startswith("B did best" if direction == "lower" else "No method did better than A")
+    assert found.result.startswith(
+        "Whether B changes the final value of a/up is not decided"
+        if direction == "lower"
+        else "No method is better than A"
+    )
 
 
 def test_one_run_is_spoken_of_as_one(make_sweep: MakeSweep) -> None:
@@ -181,3 +188,24 @@ def test_a_best_value_below_the_final_one_is_explained(make_sweep: MakeSweep, ri
     asked = {**ASKED, "metrics": [UP]}
     notes = " ".join(main_table(studied(make_sweep(("A", "B"), steps=30, analysis=asked, lines=lines))).notes)
     assert ("Best value: the best mean over 20 steps. The final value is a mean over fewer" in notes) == rising
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_the_best_method_is_named_only_when_the_test_has_decided(make_sweep: MakeSweep, decided: bool) -> None:
+    luck = np.array([0.1, -0.2, 0.3, -0.1, 0.2, 0.4])
+    heights = {"A": dict(enumerate(0 * luck)), "B": dict(enumerate(luck)), "C": dict(enumerate(luck[::-1] / 2))}
+    heights["C"] = {seed: value + decided for seed, value in heights["C"].items()}
+    found = studied(make_sweep(("A", "B", "C"), range(6), steps=20, analysis=ASKED, lines=level(heights)))
+    result = answer(found).result
+    leader = "C" if decided else "B"
+    assert result.startswith(
+        "C is better than A in the final value of a/up, with the largest difference among 2: +"
+        if decided
+        else "The largest difference in the final value of a/up, chosen among 2, is that of B, and it is not decided: +"
+    )
+    comparison = found.primary.comparison(leader)
+    assert comparison is not None and (comparison.outcome is Outcome.HIGHER) == decided
+    low, high = t_test.t_interval(np.subtract(comparison.a, comparison.b), 0.025) or (0.0, 0.0)
+    assert "allows for the choice among 2 (Bonferroni): +" in result
+    shown = result.split("(Bonferroni): ")[1].split("].")[0].split(" [")[1].split(", ")
+    assert (float(shown[0]), float(shown[1])) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))

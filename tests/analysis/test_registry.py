@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,26 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch:
     install(tmp_path, monkeypatch, "broken", "import does_not_exist")
     with pytest.raises(BadPlan, match=r"broken: its entry point broken = broken .* No module named 'does_not_exist'"):
         registry.load()
+
+
+@pytest.mark.parametrize(
+    ("module", "what", "ours"),
+    [
+        (MODULE.replace('"swing"', '"final"'), "summary final", "analysis.spec.summaries.final ("),
+        (MODULE.replace('"ends"', '"scatter"'), "kind of figure scatter", "analysis.figures.scatter."),
+    ],
+)
+def test_a_name_that_is_registered_twice_is_refused_with_both_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, what: str, ours: str
+) -> None:
+    name = f"second_{what.split()[-1]}"
+    install(tmp_path, monkeypatch, name, module)
+    with pytest.raises(BadPlan) as refused:
+        registry.load()
+    said = str(refused.value)
+    assert f"{what}: registered twice, by {ours}" in said and said.endswith("Fix: rename one of them")
+    assert re.search(rf" and {name}\.\w+ \({re.escape(str(tmp_path))}/{name}\.py:\d+\)", said)
+
+
+def test_a_module_that_is_loaded_again_may_register_its_names_again() -> None:
+    importlib.reload(importlib.import_module("analysis.spec.summaries"))

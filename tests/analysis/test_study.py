@@ -183,7 +183,16 @@ def test_shared_factor_is_matched_level_by_level() -> None:
 
     pairs = cells.pair(arm({"x": 1.0, "y": 5.0}), arm({"x": 0.5}), ("a", "b"))
     assert (pairs.a, pairs.b) == ((1.0,), (0.5,))
-    assert pairs.notes == ("compared on 1 of 2 levels of the shared factors",)
+    assert pairs.notes == ("compared on 1 of 2 levels of the shared factors: only a has task = y",)
+
+
+def test_groups_without_a_common_level_say_which_levels_they_have(make_sweep: MakeSweep) -> None:
+    levels = {"C0": [{"task": "x"}], "C1": [{"task": "y"}]}
+    found = studied(make_sweep(("C0", "C1"), steps=20, cells=levels))
+    (comparison,) = found.primary.comparisons
+    assert comparison.ground is not None and comparison.ground.reason is Reason.NO_COMMON_CELL
+    said = outcome(comparison, found.primary.measure, found.sweep, 0.05)
+    assert said == "no cell is in both: C0 (GRPO) has task = x; C1 (BNTO minimal) has task = y"
 
 
 def test_seed_with_half_its_cells_is_left_out() -> None:

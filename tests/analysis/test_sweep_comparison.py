@@ -65,7 +65,7 @@ def test_groups_are_paired_by_name_and_seed_with_the_usual_statistics(
     out = a.parent / "compare-first-second"
     printed = capsys.readouterr().out
     assert printed.rstrip().endswith(f"Report: {out / 'index.html'}")
-    assert "C0 (GRPO): the same runs." in printed and "better than C1 (BNTO minimal), A" in printed
+    assert "C0 (GRPO): the same runs." in printed and "better than C1 (BNTO minimal) of A" in printed
     document = json.loads((out / "report.json").read_text())
     rows = {(r["group"], r["metric"], r["summary"]): r for r in document["tables"]["comparison"]}
     found = rows["C1", REWARD, "final"]
@@ -193,13 +193,12 @@ def test_sweeps_of_unequal_length_are_said_to_be_cut(
 
 
 @pytest.mark.usefixtures("without_pdfs")
-def test_a_method_that_is_averaged_over_models_on_one_side_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_that_is_averaged_over_models_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"C0": [{"model": "small"}, {"model": "large"}]}
     a, b = (
-        sweeps_in(tmp_path / name)(("C0",), seeds=(0, 1), steps=20, cells=cells, name=name)
-        for name, cells in (("first", None), ("second", sizes))
+        sweeps_in(tmp_path / name)(("C0",), seeds=(0, 1), steps=steps, cells=sizes, name=name)
+        for name, steps in (("first", 20), ("second", 30))
     )
     assert main(["report", "--compare", str(a), str(b)]) == 0
-    assert "Averaged within each seed first: C0 (GRPO), B over the levels of model." in capsys.readouterr().out
+    said = "Averaged within each seed first: C0 (GRPO) of A, C0 (GRPO) of B over the levels of model."
+    assert said in capsys.readouterr().out

@@ -129,21 +129,30 @@ def test_hypotheses_that_do_not_fit_are_refused_before_anything_runs(arguments, 
 def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
     arguments = ("experiment=bnto_main", "scale=tiny", "hypothesis=bnto_gate")
     (five,) = make(*arguments, "experiment.seeds=[0,1,2,3,4]").experiments
-    assert hypotheses.warning(five) == (
+    assert hypotheses.warnings(five) == [
+        "bnto_main: 5 seeds cannot decide the primary question (auc of analysis/reward_sum_mean): 6 are needed, or "
+        "analysis.test=paired_t analysis.family=holm, which assumes normal differences. The smallest p that 5 seeds "
+        "can give, adjusted for 3 comparisons, is 0.0625; alpha = 0.05",
         "bnto_main: 5 seeds cannot decide C3_entropy, C3_wH: 6 are needed, or analysis.test=paired_t "
-        "analysis.family=holm, which assumes normal differences"
-    )
+        "analysis.family=holm, which assumes normal differences",
+    ]
     (timed,) = make("experiment=bnto_main", "scale=tiny", "experiment.seeds=[0,1,2,3,4]").experiments
-    said = hypotheses.warning(timed)
-    assert said is not None and said.endswith("assumes normal differences; H2_time would then need 7")
+    assert hypotheses.warnings(timed)[1].endswith("assumes normal differences; H2_time would then need 7")
     (six,) = make(*arguments, "experiment.seeds=[0,1,2,3,4,5]").experiments
-    assert hypotheses.warning(six) is None and hypotheses.undecidable(six) == []
+    assert hypotheses.warnings(six) == [] == hypotheses.undecidable(six) and not hypotheses.undecidable_primary(six)
     one = [*arguments, "seed=0", "analysis.test=paired_t", "analysis.family=holm"]
     assert main(["plan", *one]) == 0
-    assert "bnto_main: 1 seed cannot decide C3_entropy, C3_wH: 2 are needed\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "bnto_main: 1 seed cannot decide the primary question (auc of analysis/reward_sum_mean): 2 are needed\n" in (
+        printed
+    )
+    assert "bnto_main: 1 seed cannot decide C3_entropy, C3_wH: 2 are needed\n" in printed
     assert main(["plan", *one, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["experiments"]["bnto_main"]["undecidable"]
-    assert said == [{"id": name, "seeds": 1, "needed": 2} for name in ("C3_entropy", "C3_wH")]
+    planned = json.loads(capsys.readouterr().out)["experiments"]["bnto_main"]
+    assert planned["undecidable"] == [{"id": name, "seeds": 1, "needed": 2} for name in ("C3_entropy", "C3_wH")]
+    assert planned["undecidable_primary"] == {
+        "groups": ["C1", "C2", "C3"], "seeds": 1, "needed": 2, "smallest_p": None, "comparisons": 3
+    }  # fmt: skip
 
 
 def test_files_that_do_not_go_together_are_refused(conf):

@@ -197,7 +197,7 @@ def test_an_edited_configuration_or_base_is_another_run(tmp_path: Path) -> None:
     base.unlink()
     assert reproduce.check_identity(folder).wrong == (f"{base} is gone",)
     folder.rename(folder.with_name("0" * 16))
-    assert "is called" in reproduce.check_identity(folder.with_name("0" * 16)).wrong[-1]
+    assert "the folder is named" in reproduce.check_identity(folder.with_name("0" * 16)).wrong[-1]
 
 
 def lines(folder: Path, *records: dict[str, Any]) -> Path:

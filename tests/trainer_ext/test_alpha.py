@@ -401,7 +401,7 @@ def broken(row, value):
         ((torch.zeros(4, 3).half(), torch.zeros(4, 3).half()), {}, ["float16", ".float()"]),
         ((torch.zeros(4, 3),) * 2, {"method": "kl"}, ["method='kl'", "kl_symmetry"]),
         ((torch.zeros(4, 3),) * 2, {"solver": "secant"}, ["solver='secant'", "newton"]),
-        ((torch.zeros(4, 3),) * 2, {"solver": "bisection", "iterations": 0}, ["iterations=0", "one"]),
+        ((torch.zeros(4, 3),) * 2, {"solver": "bisection", "iterations": 0}, ["iterations=0", "at least 1"]),
         ((torch.zeros(4, 3),) * 2, {"method": "fixed"}, ["value=None", "[0, 1]"]),
         ((torch.zeros(4, 3),) * 2, {"method": "fixed", "value": 1.5}, ["value=1.5", "[0, 1]"]),
         ((torch.zeros(4, 3),) * 2, {"value": 0.5}, ["value=0.5", "kl_symmetry"]),

@@ -1,0 +1,82 @@
+"""Each method at each level of its factors, and the runs that collapsed, as lines for the beginning of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analysis.findings.collapse import ENTROPY_SHARE, Collapse, collapse
+from analysis.findings.levels import AtCell, at_cells
+from analysis.findings.study import Study
+from analysis.numbers import format_number
+from analysis.tables.table import share
+from analysis.tables.wording import counted, factors
+
+_MOST_LEVELS = 6  # of one factor that are listed one by one; of more, and of several factors, the best and the worst
+_MOST_NAMED = 6  # places of collapsed runs that are named
+_COLLAPSES = {
+    Collapse.NEVER_REWARDED: "reward 0 at every step",
+    Collapse.REWARD_GONE: "reward 0 at the end",
+    Collapse.REWARDS_ALIKE: "the same reward for all responses at the end, below the first mean reward",
+    Collapse.ENTROPY_GONE: f"entropy below {ENTROPY_SHARE:.0%} of its first value at the end",
+}
+_BY_LUCK = "The best of several cells is best partly by luck: test it with new seeds."
+
+
+def level_lines(study: Study) -> list[str]:
+    """A line for each method that has several cells: each level of a single factor, or the best and the worst cell."""
+    lines, chosen = [], False
+    for group in study.sweep.groups:
+        every = at_cells(study, group)
+        if not every:
+            continue
+        label, names = study.sweep.label(group), {name for at in every for name, _ in at.cell}
+        if len(names) == 1 and len(every) <= _MOST_LEVELS:
+            lines.append(f"{label}: {', '.join(map(_at, every))}.")
+            continue
+        usable = [at for at in every if at.mean is not None]
+        if not usable:
+            lines.append(f"{label}: no result in {counted(len(every), 'cell')}.")
+            continue
+        sign, chosen = study.primary.measure.sign, True
+        best, worst = "best", "worst"
+        if study.primary.measure.better is None:
+            best, worst = "highest", "lowest"
+        ordered = sorted(usable, key=lambda at: sign * (at.mean or 0.0))
+        cells = f"{share(len(usable), len(every))} cells{' with a result' if len(usable) < len(every) else ''}"
+        lines.append(f"{label}, {cells}: {best} {_at(ordered[-1])}, {worst} {_at(ordered[0])}.")
+    return [*lines, _BY_LUCK] if chosen else lines
+
+
+def _at(at: AtCell) -> str:
+    if at.mean is None:
+        return f"no result at {factors(at.cell)}"
+    remarks = [f"{at.seeds} of {at.planned} seeds"] if at.seeds < at.planned else []
+    if at.collapsed:
+        remarks.append("collapsed" if at.collapsed == at.planned else f"{at.collapsed} of {at.planned} runs collapsed")
+    shown = f"{format_number(at.mean, 3)} at {factors(at.cell)}"
+    return f"{shown} ({', '.join(remarks)})" if remarks else shown
+
+
+def collapse_lines(study: Study) -> list[str]:
+    """A line that names the methods and cells with collapsed runs, and what is gone; none if no run collapsed."""
+    places: dict[str, list[int]] = {}
+    gone: dict[Collapse, None] = {}
+    for run in study.sweep.runs:
+        name = study.sweep.label(run.group) + (f" at {factors(run.cell)}" if run.cell else "")
+        count = places.setdefault(name, [0, 0])
+        count[1] += 1
+        if what := collapse(run):
+            count[0] += 1
+            gone |= dict.fromkeys(what)
+    if not gone:
+        return []
+    named = [f"{name} ({some} of {counted(of, 'run')})" for name, (some, of) in places.items() if some]
+    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return [
+        f"Collapsed: {', '.join(named[:_MOST_NAMED])}{more}: {collapses(gone)}. Collapsed runs count in every mean."
+    ]
+
+
+def collapses(gone: Iterable[Collapse]) -> str:
+    """What is gone at the end of a run."""
+    return "; ".join(_COLLAPSES[what] for what in gone)
