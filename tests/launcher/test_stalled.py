@@ -122,5 +122,5 @@ def test_a_stalled_run_is_ended_with_its_stacks_and_resumed_by_rule(sweeps):
             continue
         assert (state["attempt"], state["ends"]) == (2, {"stalled": 2}) and "stacks.txt" in state["cause"]
         assert len(stacks) == 2 and all("steps.py" in text for text in stacks)
-        assert f"{run_id} stalled: " in output and "it is resumed" in output
+        assert f"{run_id} stalled: " in output
     until(lambda: not sweeps.alive())
