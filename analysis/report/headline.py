@@ -12,7 +12,7 @@ import numpy as np
 from analysis.data.mixed_code import mixed_code
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
-from analysis.findings.levels import at_cells
+from analysis.findings.levels import varied
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -189,13 +189,10 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
 
 def _and_levels(study: Study, comparison: Comparison) -> str:
     """What the means of a comparison are over, beside seeds."""
-    varied = {
-        name: None
-        for group in (comparison.group, comparison.baseline)
-        for at in at_cells(study, group)
-        for name, _ in at.cell
-    }
-    return f" and over the levels of {', '.join(varied)}" if varied else ""
+    factors = dict.fromkeys(
+        label for group in (comparison.group, comparison.baseline) for label in varied(study.sweep, group)
+    )
+    return f" and over the levels of {', '.join(factors)}" if factors else ""
 
 
 def _incomparable(study: Study) -> str:
@@ -301,10 +298,7 @@ def averaged(study: Study) -> list[str]:
     """A sentence on groups that are averaged within each seed, and over what; empty if there are none."""
     over: dict[tuple[str, ...], list[str]] = {}
     for group in study.sweep.groups:
-        levels: dict[str, set[str]] = {}
-        for factor, level in (item for run in study.sweep.runs if run.group == group for item in run.cell):
-            levels.setdefault(factor, set()).add(repr(level))
-        if factors := tuple(factor for factor, known in levels.items() if len(known) > 1):
+        if factors := varied(study.sweep, group):
             over.setdefault(factors, []).append(study.sweep.label(group))
     named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items())
     return [f"Averaged within each seed first: {named}."] if named else []

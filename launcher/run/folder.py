@@ -4,6 +4,7 @@
     multirun/runs/<id>/state.json        replaced atomically
     multirun/runs/<id>/metrics.jsonl     one line for each step
     multirun/runs/<id>/responses.jsonl   one line for each response of an evaluation
+    multirun/runs/<id>/evaluations/      the rewards of each evaluation (evaluations.py)
     multirun/runs/<id>/summary.json      written just before `done`
     multirun/runs/<id>/checkpoints/      complete ones only
 

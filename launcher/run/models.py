@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from launcher.run.code import Code
+from launcher.run.evaluations import EvaluationRow
 from launcher.run.launch_record import Launch
 from launcher.run.records import Claim, Record, State
 from launcher.run.stop_request import StopRequest
@@ -110,4 +111,5 @@ MODELS: Mapping[str, type[Any]] = {
     "metrics": MetricLine,
     "histograms": HistogramLine,
     "responses": ResponseLine,
+    "evaluations": EvaluationRow,
 }

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from launcher import files
 from launcher.config import identity
-from launcher.run import stop_request
+from launcher.run import evaluations, stop_request
 from launcher.run.claim import Heartbeat
+from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
     attempt_folder,
     cache_folder,
@@ -29,6 +30,19 @@ from launcher.run.folder import (
 )
 from launcher.run.lifecycle import FailureKind
 from launcher.tracking import Tracker
+
+
+class Answer(Protocol):
+    """What is kept of each response of an evaluation (trainer_ext.evaluation.Answer)."""
+
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def split(self) -> str: ...
+    @property
+    def sample(self) -> int | None: ...
+    @property
+    def reward(self) -> float: ...
 
 
 class Attempt:
@@ -75,6 +89,13 @@ class Attempt:
         record = {"step": step, "attempt": self.attempt, "id": identity.content_hash(prompt), "prompt": prompt,
                   "response": response, "reward": reward, "answer": answer}  # fmt: skip
         self._responses.append(record)
+
+    def evaluation(self, step: int, answers: Sequence[Answer]) -> None:
+        """Keep the reward of each response of the step's evaluation."""
+        self._heartbeat.confirm()
+        ids = {prompt: identity.content_hash(prompt) for prompt in {answer.prompt for answer in answers}}
+        rows = (EvaluationRow(ids[one.prompt], one.split, one.sample, one.reward) for one in answers)
+        evaluations.write(self.folder, step, rows)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """The newest complete checkpoint as (step, path), or None."""
@@ -196,7 +217,8 @@ def prepare(folder: Path, attempt: int) -> None:
     """Cut the logs at the newest checkpoint, before an attempt resumes from it.
 
     Lines after the checkpoint's step (without a checkpoint, all lines) and torn lines are moved to
-    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line for each step. The logs are replaced
+    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line for each step. Evaluations after it
+    are moved to attempts/<attempt>/evaluations/. The logs are replaced
     atomically, after the moved lines were written. They are replaced even if no line moves: an earlier owner that was
     stopped, and does not know yet that it lost the run, then writes into the old file. Unfinished files are deleted.
     The caller holds the folder's lock and its claim.
@@ -207,6 +229,7 @@ def prepare(folder: Path, attempt: int) -> None:
     moved.mkdir(parents=True, exist_ok=True)
     for path in _logs(folder):
         _supersede(path, resumed_from, moved / "superseded.jsonl")
+    evaluations.supersede(folder, resumed_from, moved / "evaluations")
     for unfinished in folder.glob(f"{files.ASIDE}*"):
         unfinished.unlink()
     for unfinished in checkpoints_folder(folder).glob(f"{files.ASIDE}*"):
