@@ -9,5 +9,6 @@ Its modules:
     derived      metrics that are computed from recorded ones
     cells        from runs to one number for each seed and cell
     run_values   the summaries of every run
+    mixed_code   whether the runs were made by the same code
     cache        parsed logs as Arrow files, so that the next report reads them faster
 """

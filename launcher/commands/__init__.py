@@ -9,13 +9,16 @@ Its modules:
 
     plan         show the runs that an experiment would execute
     status       show the states of runs, their metrics, remaining time and failures
+    runs         list runs
     logs         show why a run failed, and the end of its output
     cancel       stop runs for good
     retry        run failed, diverged and cancelled runs again
+    rerun        archive runs and run them anew
     show         print a run's frozen configuration
     reproduce    print the commands that repeat a run, or repeat it
     export       write a run's trained model as a folder that transformers loads
     sync         send finished runs to W&B
     gc           find and delete files that are no longer needed
     completion   print a script for the completion of a shell
+    selection    the names and filters that several commands share
 """

@@ -11,5 +11,7 @@ Its modules:
     claim           which process owns the run
     stop_request    the request to a running attempt to stop
     launch_record   files that all runs of one launch share
+    code            the record of the code and data that made a run, and how records differ
+    archive         moving a run's folder aside
     catalog         the experiments and runs that a user's names refer to
 """

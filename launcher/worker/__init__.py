@@ -9,5 +9,7 @@ Its modules:
     export       writes a run's trained model as a folder that transformers loads
     process      starts a worker as a process
     warm         imports slow modules once for all workers of a machine
+    stall        notices that an attempt makes no step, and writes the stacks of its processes
+    loaded       the modules that this process has loaded, with their content
     provenance   commit, uncommitted changes, packages, machine, devices, command
 """

@@ -57,7 +57,17 @@ class Watchdog:
         self._last_step: float | None = None
         self._last_beat = time.monotonic()
         self.grace_s = GRACE_S
+        self._set_timer()
         faulthandler.register(signal.SIGUSR1, self._file)  # forked children inherit it
+
+    def _set_timer(self) -> float:
+        """Set the timer anew, as every beat does: it fires only if no beat comes. Returns the limit in seconds."""
+        limit = limit_of(tuple(self._durations), self._given)
+        self.grace_s = min(GRACE_S, limit)
+        # Not before the heartbeat itself could have ended the attempt.
+        patience = limit + self.grace_s + 2 * HEARTBEAT_S
+        faulthandler.dump_traceback_later(patience, exit=True, file=self._file)
+        return limit
 
     def stepped(self) -> None:
         """A step was logged."""
@@ -75,10 +85,7 @@ class Watchdog:
             self._counted, self._idle = self._steps, 0.0
         else:
             self._idle += min(passed, 2 * HEARTBEAT_S)
-        limit = limit_of(tuple(self._durations), self._given)
-        self.grace_s = min(GRACE_S, limit)
-        # Every beat sets the timer anew, so it fires only if no beat comes.
-        faulthandler.dump_traceback_later(limit + self.grace_s, exit=True, file=self._file)
+        limit = self._set_timer()
         if self._idle < limit:
             return None
         after = f"after {self._steps} steps of this attempt" if self._steps else "before the first step of this attempt"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,7 @@ from launcher.__main__ import main
 from launcher.run import launch_record
 from launcher.run.folder import find_state, read_state, run_folder
 from launcher.run.lifecycle import RunState
+from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 
 
@@ -140,15 +143,17 @@ def test_status_names_the_jobs_and_says_queued(multirun, capsys):
 
 
 @pytest.mark.processes
-def test_rerun_archives_a_done_run_and_runs_it_anew(sweeps, capfd):
+@pytest.mark.train
+def test_rerun_archives_a_done_run_and_runs_it_anew(sweeps):
     words = ("method=c0_grpo", "seed=0,1", "trainer.steps=2", "task.warm_start.steps=1", "cluster.slots=2")
     code, output = sweeps.run(*words)
     assert code == 0, output
     first, second = sorted(sweeps.states())
     before = sweeps.states()
     # The command of the plan trains with verl; a step that fails there has still been archived and begun anew.
-    main(["rerun", "adhoc", "--seed", "0", "accept_code=true", "--json", "--multirun", str(sweeps.multirun)])
-    document = json.loads(capfd.readouterr().out)
+    words = ["rerun", "adhoc", "--seed", "0", "accept_code=true", "--json", "--multirun", str(sweeps.multirun)]
+    done = subprocess.run([sys.executable, "-m", "launcher", *words], cwd=ROOT, capture_output=True, text=True)
+    document = json.loads(done.stdout)
     (again,) = document["rerun"]
     other = second if again == first else first
     assert sweeps.states()[other] == before[other]

@@ -84,7 +84,7 @@ def test_an_exit_without_a_word_has_its_cause(code, killed, kind):
     assert lifecycle.of_exit(code, killed)[0] == kind
 
 
-UNLIMITED = ("preempted", "lost", "node_failure", "revoked", "time_out")
+UNLIMITED = ("preempted", "lost", "node_failure", "revoked", "time_out", "stalled")
 
 
 @given(
@@ -117,6 +117,8 @@ def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
         ("lost", {"lost": 0}, "failed"),
         ("preempted", {}, "preempted"),
         ("time_out", {}, "preempted"),
+        ("stalled", {"stalled": 1}, "preempted"),
+        ("stalled", {"stalled": 0}, "failed"),
         ("cancelled", {"cancelled": None}, "cancelled"),
         ("disk_full", {}, "preempted"),
     ],

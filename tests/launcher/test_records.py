@@ -31,6 +31,7 @@ STATES = st.builds(
     error=st.none() | st.dictionaries(TEXTS, TEXTS, max_size=2),
     failure_kind=st.none() | st.sampled_from(FailureKind),
     failure_counts=st.dictionaries(st.sampled_from([str(kind) for kind in FailureKind]), st.integers(0, 9)),
+    code=st.dictionaries(TEXTS, TEXTS, max_size=2),
 )
 VALUES = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=False) | TEXTS | st.just([]) | st.just({})
 
@@ -38,7 +39,7 @@ VALUES = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=Fa
 @given(STATES)
 def test_what_is_written_is_read_without_pydantic_and_pydantic_agrees(state):
     written = json.loads(json.dumps(to_json(state)))
-    fast = State(**{name: exact(written[key]) for name, key, exact in _fields(State)})
+    fast = State(**{name: exact(written[key]) for name, key, exact in _fields(State) if key in written})
     assert fast == state == TypeAdapter(State).validate_json(json.dumps(written), strict=True)
     assert asdict(fast) == asdict(state) and type(fast.state) is RunState
 
@@ -48,7 +49,8 @@ def test_no_value_is_accepted_that_pydantic_refuses(state, key, value):
     changed = {**to_json(state), key: value}
     try:
         for _, name, exact in _fields(State):
-            exact(changed[name])
+            if name in changed:
+                exact(changed[name])
     except (_Inexact, ValueError):
         return
     TypeAdapter(State).validate_json(json.dumps(changed), strict=True)
