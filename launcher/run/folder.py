@@ -75,6 +75,11 @@ def attempt_folder(folder: Path, attempt: int) -> Path:
     return folder / "attempts" / str(attempt)
 
 
+def stacks_path(folder: Path, attempt: int) -> Path:
+    """What the processes of a stalled attempt were doing. It is empty or absent for any other attempt."""
+    return attempt_folder(folder, attempt) / "stacks.txt"
+
+
 def checkpoints_folder(folder: Path) -> Path:
     """Complete checkpoints, as step_000040."""
     return folder / "checkpoints"

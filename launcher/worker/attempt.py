@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,6 +55,8 @@ class Attempt:
         self.stop_kind = FailureKind.PREEMPTED
         self.stop_message: str | None = None
         self.tracker: Tracker | None = None
+        self.on_step: Callable[[], None] | None = None
+        self.on_first_step: Callable[[], None] | None = None
         # Not a threading.Event: a second signal during the first one's `set` would wait for it forever.
         self._stop = False
         self._explained = False
@@ -64,6 +66,11 @@ class Attempt:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one step's metrics. Raises ClaimLost if another process has claimed the run."""
         self._heartbeat.confirm()
+        if self.on_first_step is not None:
+            first, self.on_first_step = self.on_first_step, None
+            first()
+        if self.on_step is not None:
+            self.on_step()
         self._metrics.append({"step": step, "attempt": self.attempt, "time": time.time(), **metrics})
         if self.tracker is not None:
             self.tracker.log(step, metrics)

@@ -68,7 +68,10 @@ def test_every_record_is_read_and_a_state_is_written_with_the_same_bytes(golden)
 def test_commands_print_the_same(golden, capsys):
     for name, code in (("status", 1), ("logs", 0)):
         assert main([name, "golden", "--json", "--multirun", str(golden)]) == code
-        assert capsys.readouterr().out == expected(golden, f"{name}.json")
+        printed = json.loads(capsys.readouterr().out)
+        if name == "status":  # which has told nothing of these then
+            assert (printed["golden"].pop("other_code"), printed["golden"].pop("jobs")) == ([], {})
+        assert json.dumps(printed, indent=1) + "\n" == expected(golden, f"{name}.json")
 
 
 @pytest.mark.processes
