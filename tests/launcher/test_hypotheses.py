@@ -132,7 +132,7 @@ def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
     assert hypotheses.warnings(five) == [
         "bnto_main: 5 seeds cannot decide the primary question (auc of analysis/reward_sum_mean): 6 are needed, or "
         "analysis.test=paired_t analysis.family=holm, which assumes normal differences. The smallest p that 5 seeds "
-        "can give, adjusted for 3 comparisons, is 0.0625; alpha = 0.05",
+        "can give, adjusted for 4 comparisons, is 0.0625; alpha = 0.05",
         "bnto_main: 5 seeds cannot decide C3_entropy, C3_wH: 6 are needed, or analysis.test=paired_t "
         "analysis.family=holm, which assumes normal differences",
     ]
@@ -151,7 +151,7 @@ def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
     planned = json.loads(capsys.readouterr().out)["experiments"]["bnto_main"]
     assert planned["undecidable"] == [{"id": name, "seeds": 1, "needed": 2} for name in ("C3_entropy", "C3_wH")]
     assert planned["undecidable_primary"] == {
-        "groups": ["C1", "C2", "C3"], "seeds": 1, "needed": 2, "smallest_p": None, "comparisons": 3
+        "groups": ["C0_KL", "C1", "C2", "C3"], "seeds": 1, "needed": 2, "smallest_p": None, "comparisons": 4
     }  # fmt: skip
 
 

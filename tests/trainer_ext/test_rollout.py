@@ -165,7 +165,7 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path):
 
 @pytest.mark.parametrize("choice", ["expert", "reward_tilted", "best_of_n", "high_reward"])
 def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
-    taught = ["task.warm_start.steps=60", "method.target_steps=60"]  # with less its samples have too few rewards
+    taught = ["task.warm_start.steps=150", "method.target_steps=60"]  # with less its samples have too few rewards
     config = configuration("method=q_star", f"method/target={choice}", *taught)
     trainer = InProcess(config, cache)
     start = trainer.actor.model_config.local_path
