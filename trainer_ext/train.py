@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,7 +53,12 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began = time.monotonic()
-    trainer, settings = backends.create(config, run.cache), config["trainer"]
+    with closing(backends.create(config, run.cache)) as trainer:
+        return _train(config["trainer"], run, trainer, began)
+
+
+def _train(settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float) -> dict[str, Any]:
+    """settings: the section `trainer`; began: the clock when the attempt began."""
     health = Health()
     done, train_seconds, wall_before = 0, 0.0, 0.0
     newest = run.latest_checkpoint()

@@ -38,12 +38,12 @@ class FromGeometric:
     """q_alpha, tempered, with alpha solved at each position; remembers what it saw of the positions that count.
 
     rule: a choice of the part `alpha`; its reference is the third of the log-probabilities. temperature: draws are from
-    q^(1/T), normalised. Newton starts at the token before's alpha.
+    q^(1/T), normalised. Newton starts at the token before's alpha. seen: a row for each position that counts.
     """
 
     rule: registry.Choice
     temperature: float
-    _seen: list[Tensor] = field(default_factory=list)
+    seen: list[Tensor] = field(default_factory=list)
     _last: Tensor | None = None
 
     def __call__(self, log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
@@ -59,21 +59,21 @@ class FromGeometric:
             log_q = (log_q / self.temperature).log_softmax(dim=-1)
         ess = [effective_sample_size(p, log_q) for p in (theta, target)]
         columns = [solution.alpha, *ess, solution.passes, solution.residual.abs(), solution.degenerate]
-        self._seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
+        self.seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
         return log_q
 
     def keep(self, which: Tensor) -> None:
         """Of the positions of the last call count only `which`, (positions,) bool."""
-        self._seen[-1] = self._seen[-1][which]
+        self.seen[-1] = self.seen[-1][which]
 
     @property
     def alphas(self) -> Tensor:
         """alpha of every position seen, (positions,)."""
-        return torch.cat(self._seen)[:, 0]
+        return torch.cat(self.seen)[:, 0]
 
     def metrics(self) -> dict[str, float]:
         """The qstar/* values of the positions seen (docs/metrics.md)."""
-        alphas, theta, target, passes, residual, degenerate = torch.cat(self._seen).unbind(dim=1)
+        alphas, theta, target, passes, residual, degenerate = torch.cat(self.seen).unbind(dim=1)
         ratio = theta / target
         return {
             "qstar/alpha_mean": float(alphas.mean()),

@@ -35,6 +35,24 @@ class Drawn:
     alphas: Tensor | None
 
 
+def models_read(method: Mapping[str, Any]) -> list[str]:
+    """The models that read every token while sampling, the policy first."""
+    names = ["policy"]
+    if method["sampler"] in ("target", "geometric"):
+        names.append("target")
+    if method["alpha"] == "snr_max":
+        names.append("reference")
+    return names
+
+
+def proposal_of(method: Mapping[str, Any]) -> Proposal:
+    """What the method's sampler draws tokens from; it takes the log-probabilities of `models_read`."""
+    sampler = registry.sampler.of(method)
+    if sampler.name == "geometric":
+        return FromGeometric(registry.alpha.of(method), **sampler.settings)
+    return from_target if sampler.name == "target" else from_policy
+
+
 class Rollout:
     """Draws responses from the policy, the target, or a distribution between them; also evaluates the policy."""
 
@@ -57,7 +75,7 @@ class Rollout:
     def draw(self, step: int) -> Drawn:
         """The responses of a step; with the same models, the same responses every time."""
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
-        request, proposal = self._request(rows, int(self._verl.actor_rollout_ref.rollout.n)), self._proposal()
+        request, proposal = self._request(rows, int(self._verl.actor_rollout_ref.rollout.n)), proposal_of(self._method)
         drafting = registry.drafting.of(self._method)()
         # a run that trains nothing also measures plain sampling, for the speed-up
         compared = drafting is not None and self._method["loss"] == "none"
@@ -86,7 +104,7 @@ class Rollout:
     def _plain_seconds(self, step: int, request: Request) -> float:
         """Seconds per token of sampling without drafts."""
         began = time.perf_counter()
-        samples = sample(self.models, request, self._keys("plain", step, request), self._proposal())
+        samples = sample(self.models, request, self._keys("plain", step, request), proposal_of(self._method))
         return (time.perf_counter() - began) / int(samples.batch.mask.sum())
 
     def evaluate(self, step: int, count: int) -> tuple[float, list[Answer]]:
@@ -122,18 +140,7 @@ class Rollout:
     @property
     def models(self) -> list[Any]:
         """The models that read every token while sampling."""
-        names = ["policy"]
-        if self._method["sampler"] in ("target", "geometric"):
-            names.append("target")
-        if self._method["alpha"] == "snr_max":
-            names.append("reference")
-        return [self._modules[name] for name in names]
-
-    def _proposal(self) -> Proposal:
-        sampler = registry.sampler.of(self._method)
-        if sampler.name == "geometric":
-            return FromGeometric(registry.alpha.of(self._method), **sampler.settings)
-        return from_target if sampler.name == "target" else from_policy
+        return [self._modules[name] for name in models_read(self._method)]
 
     def _request(self, rows: list[Prompt], n: int) -> Request:
         return Request.of([row.tokens for row in rows], n, self._tokenizer, self._verl, self._device)
