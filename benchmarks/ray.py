@@ -66,8 +66,11 @@ def ours(multirun: str) -> float:
     scheduler = RayCluster(order, shapes, "benchmarks.ray:nothing")
     try:
         scheduler.wait(120.0)
-        with contextlib.redirect_stdout(io.StringIO()), progress.display(len(ids)) as display:
-            reconciler = Reconciler(planned.multirun, scheduler, display, lambda _: ("", 0), launch)
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            progress.display(len(ids), planned.multirun, list, True) as display,
+        ):
+            reconciler = Reconciler(planned.multirun, scheduler, display, lambda _: "", launch)
             reconciler.run(ids[:first], Interruption())
             began = time.perf_counter()
             outcome = reconciler.run(ids[first:], Interruption())

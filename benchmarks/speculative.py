@@ -52,8 +52,8 @@ def policies(cache: Path) -> tuple[Any, Any, Prompts, Any]:
     config = configuration("method=q_speculative", "task=sorting")
     start = initial_model.start(config, cache)
     tokenizer = AutoTokenizer.from_pretrained(start)
-    path = tasks.prepare(config["task"], cache)
-    prompts = Prompts(path, tokenizer, int(config["verl"].data.max_prompt_length), seed=0)
+    data = tasks.prepare(config["task"], config["trainer"]["split"], cache)
+    prompts = Prompts(data, tokenizer, int(config["verl"].data.max_prompt_length), seed=0)
     return load_module(start), load_module(target_model.start(config, cache, start)), prompts, tokenizer
 
 

@@ -18,7 +18,21 @@ from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAG
 from launcher.secrets import mask
 from launcher.text import nearest, shown
 
-COMMANDS = ("plan", "status", "logs", "cancel", "retry", "show", "export", "reproduce", "sync", "gc", "completion")
+COMMANDS = (
+    "plan",
+    "status",
+    "runs",
+    "logs",
+    "cancel",
+    "retry",
+    "rerun",
+    "show",
+    "export",
+    "reproduce",
+    "sync",
+    "gc",
+    "completion",
+)
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 
@@ -60,7 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from argcomplete import autocomplete
 
         autocomplete(build_parser())  # prints the completions, and ends the process
-    given = build_parser([name] if name in COMMANDS else COMMANDS).parse_args(words)
+    parser = build_parser([name] if name in COMMANDS else COMMANDS)
+    given, more = parser.parse_known_args(words)
+    # argparse takes positional arguments once: those after an option, `cancel NAME --group C1 sigma=0.2`, are left.
+    if more and (not hasattr(given, "names") or any(word.startswith("-") for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more:
+        given.names += more
     try:
         code: int = given.run_command(given)
         sys.stdout.flush()

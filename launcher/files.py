@@ -5,11 +5,13 @@ Only the standard library is imported at the top, so that every reader (analysis
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,19 @@ def mark_used(path: Path) -> bool:
         except FileNotFoundError:
             return False
     return True
+
+
+def content_digest(path: Path) -> str:
+    """The first 16 hex digits of the sha256 of a file's content. It is read again only if its size, time or inode
+    changed."""
+    status = path.stat()
+    return _content_digest(path.resolve(), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=4096)
+def _content_digest(path: Path, *_stamp: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def load_yaml(path: Path) -> Any:

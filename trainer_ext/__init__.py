@@ -2,13 +2,14 @@
 
 Its rooms, the highest rank first. A module imports only from its own room and from rooms below it (docs/code.md):
 
-    train       one run, from its configuration to its summary
-    backends    one folder for each way to run verl
-    methods     the parts of methods, as pure functions of tensors
-    sampling    optimal sampling: alpha, the geometric family, speculative sampling
-    tasks       prompts, demonstrations and rewards
-    artifacts   files that runs share, such as models; the first run that needs one builds it
-    metrics     the analysis metrics of a step
-    health      checks of each step's metrics: divergence and warnings
-    registry    the choices of each part of a method, registered by decorator
+    train        one run, from its configuration to its summary
+    backends     one folder for each way to run verl
+    methods      the parts of methods, as pure functions of tensors
+    sampling     optimal sampling: alpha, the geometric family, speculative sampling
+    evaluation   what the policy's responses to fixed prompts say: metrics, and the best evaluation
+    tasks        prompts and their splits, demonstrations and rewards
+    artifacts    files that runs share, such as models; the first run that needs one builds it
+    metrics      the analysis metrics of a step
+    health       checks of each step's metrics: divergence and warnings
+    registry     the choices of each part of a method, registered by decorator
 """

@@ -5,6 +5,8 @@ Notation: p = exp(logp) of the sampled token, A advantages, M mask, all (B, T); 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -60,11 +62,15 @@ def explained_variance(returns: Tensor, values: Tensor, mask: Tensor) -> dict[st
 
 
 def histograms(
-    logp: Tensor, advantages: Tensor, mask: Tensor, alphas: Tensor | None = None, bins: int = 64
+    logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    positions: Mapping[str, Tensor] | None = None,
+    bins: int = 64,
 ) -> dict[str, tuple[list[float], list[int]]]:
     """Histograms of -p logp and of the covariance's products: name -> (bins + 1 edges, bins counts).
 
-    alphas: (positions,) of a geometric sampler, whose histogram over [0, 1] joins them.
+    positions: more values by name, (positions,) each; the histogram of `alpha` is over [0, 1].
     """
     valid = mask.bool()
     lp, adv = logp.detach()[valid].double().cpu(), advantages.detach()[valid].double().cpu()
@@ -72,7 +78,8 @@ def histograms(
     for name, x in (("entropy", -lp.exp() * lp), ("covariance", (adv - adv.mean()) * (lp - lp.mean()))):
         counts, edges = torch.histogram(x, bins)
         result[name] = (edges.tolist(), [int(c) for c in counts])
-    if alphas is not None:
-        counts, edges = torch.histogram(alphas.double().cpu(), bins, range=(0.0, 1.0))
-        result["alpha"] = (edges.tolist(), [int(c) for c in counts])
+    for name, x in (positions or {}).items():
+        between = (0.0, 1.0) if name == "alpha" else None
+        counts, edges = torch.histogram(x.double().cpu(), bins, range=between)
+        result[name] = (edges.tolist(), [int(c) for c in counts])
     return result

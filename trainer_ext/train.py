@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -11,9 +11,11 @@ from typing import Any, Protocol
 
 import torch
 
-from trainer_ext import backends
+from trainer_ext import artifacts, backends, evaluation
 from trainer_ext.backends import in_process  # noqa: F401  (so that the server of warm workers has it in memory)
+from trainer_ext.evaluation import Answer, Best
 from trainer_ext.health import Health, not_finite
+from trainer_ext.tasks import TEST
 
 
 class Run(Protocol):
@@ -23,6 +25,7 @@ class Run(Protocol):
     def cache(self) -> Path: ...
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
     def histogram(self, step: int, name: str, edges: list[float], counts: list[int]) -> None: ...
+    def evaluation(self, step: int, answers: Sequence[Answer]) -> None: ...
     def response(self, step: int, prompt: str, response: str, reward: float, answer: str) -> None: ...
     def latest_checkpoint(self) -> tuple[int, Path] | None: ...
     def checkpoint(self, step: int) -> AbstractContextManager[Path]: ...
@@ -48,33 +51,44 @@ class Preempted(Exception):
 def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Train as `config` says (seed, method, model, task, trainer, and verl's tree merged), from the newest checkpoint.
 
-    Returns the summary: steps, samples, tokens, parameters (of the policy), train_seconds (of all attempts), warnings.
+    Returns the summary: steps, samples, tokens, parameters (of the policy), train_seconds, wall_seconds and
+    shared_seconds (of all attempts), warnings, and of a run with evaluations the best one (evaluation.Best).
     Raises Diverged and Preempted; every other error is the caller's to record.
     """
+    if "split" not in config["trainer"]:
+        raise ValueError(
+            "trainer.split is missing: an older version planned this run, and trained on every prompt of the task. "
+            "Launch its experiment again to plan it anew"
+        )
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
-    began = time.monotonic()
+    began, shared_began = time.monotonic(), artifacts.seconds()
     with closing(backends.create(config, run.cache)) as trainer:
-        return _train(config["trainer"], run, trainer, began)
+        return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began)
 
 
-def _train(settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float) -> dict[str, Any]:
-    """settings: the section `trainer`; began: the clock when the attempt began."""
-    health = Health()
-    done, train_seconds, wall_before = 0, 0.0, 0.0
+def _train(
+    settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float, shared: float
+) -> dict[str, Any]:
+    """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
+    health, best = Health(), None
+    done, train_seconds, wall_before, shared_before = 0, 0.0, 0.0, 0.0
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
         state = trainer.load(folder)
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
+        shared_before = state["shared_seconds"]
         health = Health(**state["health"])
+        best = Best(**state["best"]) if state["best"] else None
 
     def wall() -> float:
-        return wall_before + time.monotonic() - began
+        return wall_before + time.monotonic() - began - shared
 
     def save(step: int) -> None:
         with run.checkpoint(step) as draft:
             seconds = {"train_seconds": train_seconds, "wall_seconds": wall()}
-            trainer.save(draft, {**seconds, "health": asdict(health)})
+            seconds["shared_seconds"] = shared_before + shared
+            trainer.save(draft, {**seconds, "health": asdict(health), "best": asdict(best) if best else None})
 
     for step in range(done + 1, settings["steps"] + 1):
         started = time.monotonic()
@@ -82,6 +96,10 @@ def _train(settings: Mapping[str, Any], run: Run, trainer: backends.Backend, beg
             metrics = trainer.step(step)
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
+        if trainer.answers:
+            metrics |= evaluation.metrics(trainer.answers, settings["eval_solved"])
+            best = evaluation.better(best, step, metrics)
+            metrics["eval/selected_reward_mean"] = best.reward_mean
         train_seconds += time.monotonic() - started
         bad = not_finite(metrics)
         if bad is not None:
@@ -94,13 +112,17 @@ def _train(settings: Mapping[str, Any], run: Run, trainer: backends.Backend, beg
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
                 "cost/device_seconds": wall() * trainer.devices,
+                "cost/shared_seconds": shared_before + shared,
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )
-        if step % settings["hist_every"] == 0:
+        if step % _snapshot_every(settings["hist_every"], settings["steps"]) == 0:
             for name, (edges, counts) in trainer.histograms().items():
                 run.histogram(step, name, edges, counts)
-        for answer in trainer.answers[: settings.get("eval_responses", 0)]:  # absent from runs of an older version
+        if trainer.answers:
+            run.evaluation(step, trainer.answers)
+        shown = [answer for answer in trainer.answers if (answer.split, answer.sample) == (TEST, 0)]
+        for answer in shown[: settings["eval_responses"]]:
             run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
         stopping = run.stop_requested() and step < settings["steps"]
         if stopping or step % settings["checkpoint_every"] == 0 or step == settings["steps"]:
@@ -114,5 +136,12 @@ def _train(settings: Mapping[str, Any], run: Run, trainer: backends.Backend, beg
         "parameters": trainer.parameters,
         "train_seconds": train_seconds,
         "wall_seconds": wall(),
+        "shared_seconds": shared_before + shared,
         "warnings": health.warnings,
+        **({"best": asdict(best)} if best else {}),
     }
+
+
+def _snapshot_every(share: float, steps: int) -> int:
+    """Steps between histograms for a share of the run's length: with at most an eighth, a run has eight or more."""
+    return max(1, int(share * steps))

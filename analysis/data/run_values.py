@@ -14,7 +14,7 @@ from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable
 
 Array = NDArray[np.float64]
-CLOCK = "samples/total"  # the metric behind the axis `samples`
+CLOCKS = {"samples": "samples/total", "seconds": "cost/wall_seconds"}  # the metric behind each axis but `steps`
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache
@@ -39,7 +39,8 @@ class CommonRange:
 
     curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
     for the steps they do not have. absent: groups of which no run has the metric though some ended well. clocks[run
-    id]: where times are not in steps, (steps, what passed by then). known: the summaries taken so far.
+    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. known: the summaries taken
+    so far.
     """
 
     metric: str
@@ -50,6 +51,7 @@ class CommonRange:
     carried: frozenset[str]
     absent: frozenset[str]
     clocks: Mapping[str, tuple[Array, Array]] | None = None
+    clock: str | None = None
     known: dict[tuple[object, ...], Value] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, run_id: str, steps: Array) -> Array:
@@ -57,7 +59,7 @@ class CommonRange:
         if self.clocks is None:
             return steps
         if run_id not in self.clocks:
-            raise NotEvaluable(f"{CLOCK} is not recorded")
+            raise NotEvaluable(f"{self.clock} is not recorded")
         return np.interp(steps, *self.clocks[run_id])
 
     @property
@@ -124,8 +126,9 @@ def common_range(
     ended = {run.group for run in runs if run.problem is None}
     # A group whose runs all failed before the metric could begin is not absent: it is not known.
     absent = frozenset(ended - {run.group for run in runs if metric in run.curves.values})
-    clocks = None if axis == "steps" else _measured(runs, CLOCK, "carry", every=True)[0]
-    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks)
+    clock = CLOCKS.get(axis)
+    clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
+    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock)
 
 
 def _measured(

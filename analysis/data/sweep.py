@@ -28,7 +28,7 @@ class Run:
     """One planned run of one group, with the content of its folder.
 
     problem: why it has no full result, or None. created, finished: when it was planned and when it ended, in unix
-    seconds, None if unknown.
+    seconds, None if unknown. code: the ids of the records of code of its attempts (launcher.run.code).
     """
 
     id: str
@@ -44,6 +44,7 @@ class Run:
     problem: str | None
     created: float | None = None
     finished: float | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -153,8 +154,10 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     state, attempt = "missing", 0
     problem: str | None = None
     created = finished = None
+    code: tuple[str, ...] = ()
     try:
         record = read_state(folder)
+        code = record.code_ids()
         state, attempt, created, finished = record.state, record.attempt, record.created, record.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"
@@ -178,7 +181,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         provenance = read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
-    return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished)
+    return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code)
 
 
 def _why(state: State) -> str:

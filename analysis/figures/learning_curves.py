@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.data.run_values import CLOCK
+from analysis.data.run_values import CLOCKS
 from analysis.figures.canvas import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
 from analysis.figures.rendering import DPI
 from analysis.figures.series import Array, Series, band, series
@@ -98,7 +98,7 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
     _frame(axes, shown, study, _y_label(about[:1]))
     canvas.set_figheight(3.7 + 0.2 * legend(canvas, "upper", entries))
     texts = [
-        f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds. The band is one standard deviation to "
+        f"{capital(about[0].axis)} against {passing(study)}: mean over seeds. The band is one standard deviation to "
         f"either side, {about[1].label}, mean over seeds: a spread within a step, not an interval of the mean.",
         *_missing(about, both, False),
         *caveats(picture.metrics),
@@ -112,13 +112,17 @@ def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None
     low, high = min(float(np.nanmin(values)) for values in shown), max(float(np.nanmax(values)) for values in shown)
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)
-    axes.set_xlabel("step" if study.settings.axis == "steps" else describe(CLOCK).label)
+    axes.set_xlabel("step" if study.settings.axis == "steps" else passing(study))
     axes.set_ylabel(label)
     axes.margins(x=0.01)
 
 
-def _passing(study: Study) -> str:
-    return "steps" if study.settings.axis == "steps" else describe(CLOCK).label
+def passing(study: Study) -> str:
+    """What the x axis of a study's curves counts."""
+    if study.settings.axis == "steps":
+        return "steps"
+    clock = describe(CLOCKS[study.settings.axis])
+    return clock.label if clock.label.startswith(clock.unit) else clock.axis  # responses generated; wall time (s)
 
 
 def _entry(s: Series) -> str:
@@ -199,7 +203,7 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     lone = [s.label for s in whole if len(s.whole) == 1]
     interval = f"its {format_level(study.settings.alpha)} t interval, " if len(lone) < len(whole) else ""
     texts = [
-        f"{capital(about[0].axis)} against {_passing(study)}: mean over seeds (thick), {interval}each seed behind it "
+        f"{capital(about[0].axis)} against {passing(study)}: mean over seeds (thick), {interval}each seed behind it "
         "(thin)."
     ]
     if lone:

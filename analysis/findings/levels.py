@@ -33,14 +33,13 @@ def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
         runs.setdefault(arranged(run.cell, order), []).append(run)
     if len(runs) < 2:
         return ()
-    levels = {label: {level for cell in runs for name, level in cell if name == label} for label in order}
-    made = []
+    names, made = varied(study.sweep, group), []
     for cell, members in runs.items():
         values = [value for run in members if (value := study.primary.values[run.id].value) is not None]
         made.append(
             AtCell(
                 group=group,
-                cell=tuple(item for item in cell if len(levels[item[0]]) > 1),
+                cell=tuple(item for item in cell if item[0] in names),
                 seeds=len(values),
                 planned=len(members),
                 mean=float(np.mean(values)) if values else None,
@@ -48,6 +47,14 @@ def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
             )
         )
     return tuple(made)
+
+
+def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
+    """The labels of the factors of which a group has several levels."""
+    levels: dict[str, set[str]] = {}
+    for label, level in (item for run in sweep.of(group) for item in run.cell):
+        levels.setdefault(label, set()).add(repr(level))
+    return tuple(label for label, known in levels.items() if len(known) > 1)
 
 
 def factor_order(sweep: Sweep) -> list[str]:

@@ -22,7 +22,7 @@ from analysis.stats.compare import FamilyResult, PairedResult
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.resolution import EXACT_UP_TO, floor, multiplied, seeds_needed
 
-AXES = {"steps": "steps", "samples": "responses"}  # what times are counted in
+AXES = {"steps": "steps", "samples": "responses", "seconds": "seconds"}  # what times are counted in
 
 
 @dataclass(frozen=True)

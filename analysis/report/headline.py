@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.data.sweep import Run
+from analysis.data.mixed_code import mixed_code
+from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
-from analysis.findings.levels import at_cells
+from analysis.findings.levels import varied
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -22,6 +23,8 @@ from analysis.stats.resolution import floor, multiplied, seeds_needed
 from analysis.tables import wording
 from analysis.tables.levels import collapse_lines, collapses, level_lines
 from analysis.tables.wording import counted
+
+_FILES = 5  # named in the line on mixed code
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=_limits(study),
+        limits=(*_mixed_code(sweep), *_limits(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -87,6 +90,35 @@ def _warnings(run: Run) -> Iterator[HealthWarning]:
     for name, detail in sorted(reported.items()) if isinstance(reported, dict) else ():
         if detail:
             yield HealthWarning(*place, str(name), _detail(detail))
+
+
+def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
+    """One line if the runs were made by different code: what differs, and which seeds were made by which."""
+    mixed = mixed_code(sweep)
+    if mixed is None:
+        return ()
+    shown = ", ".join(mixed.names[:_FILES])
+    more = f" and {len(mixed.names) - _FILES} more" if len(mixed.names) > _FILES else ""
+    versions = []
+    for number, runs in enumerate(mixed.versions, 1):
+        by_method = {group: tuple(sorted({run.seed for run in runs if run.group == group})) for group in sweep.groups}
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for group, seeds in by_method.items():
+            by_seeds.setdefault(seeds, []).append(sweep.label(group))
+        listed = (
+            f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} of "
+            f"{'all methods' if 1 < len(labels) == len(sweep.groups) else ', '.join(labels)}"
+            for seeds, labels in by_seeds.items()
+            if seeds
+        )
+        versions.append(f"version {number}: {'; '.join(listed)}")
+    accepted = (
+        "the difference was accepted with accept_code=true" if mixed.accepted is not None else "nobody accepted it"
+    )
+    unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
+    differ = "differs" if len(mixed.names) == 1 else "differ"
+    said = ". ".join(map(capital, versions))
+    return (f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}",)
 
 
 def _detail(detail: object) -> str:
@@ -157,13 +189,10 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
 
 def _and_levels(study: Study, comparison: Comparison) -> str:
     """What the means of a comparison are over, beside seeds."""
-    varied = {
-        name: None
-        for group in (comparison.group, comparison.baseline)
-        for at in at_cells(study, group)
-        for name, _ in at.cell
-    }
-    return f" and over the levels of {', '.join(varied)}" if varied else ""
+    factors = dict.fromkeys(
+        label for group in (comparison.group, comparison.baseline) for label in varied(study.sweep, group)
+    )
+    return f" and over the levels of {', '.join(factors)}" if factors else ""
 
 
 def _incomparable(study: Study) -> str:
@@ -269,10 +298,7 @@ def averaged(study: Study) -> list[str]:
     """A sentence on groups that are averaged within each seed, and over what; empty if there are none."""
     over: dict[tuple[str, ...], list[str]] = {}
     for group in study.sweep.groups:
-        levels: dict[str, set[str]] = {}
-        for factor, level in (item for run in study.sweep.runs if run.group == group for item in run.cell):
-            levels.setdefault(factor, set()).add(repr(level))
-        if factors := tuple(factor for factor, known in levels.items() if len(known) > 1):
+        if factors := varied(study.sweep, group):
             over.setdefault(factors, []).append(study.sweep.label(group))
     named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items())
     return [f"Averaged within each seed first: {named}."] if named else []

@@ -115,7 +115,18 @@ _KNOWN = {
         Metric("speculative/kl_to_standard", "KL to standard sampling", "nats a token", "lower"),
         Metric("samples/total", "responses generated", "responses"),
         Metric("tokens/total", "tokens generated", "tokens"),
-        Metric("eval/reward_mean", "evaluation reward", "per response", "higher"),
+        Metric("samples/target", "responses that the target learnt from", "responses"),
+        Metric("eval/reward_mean", "reward on test prompts", "per response", "higher"),
+        Metric("eval/greedy_reward_mean", "reward of greedy responses to test prompts", "per response", "higher"),
+        Metric("eval/validation_reward_mean", "reward on validation prompts", "per response", "higher"),
+        Metric("eval/train_reward_mean", "reward on training prompts", "per response", "higher"),
+        Metric(
+            "eval/selected_reward_mean",
+            "reward on test prompts, chosen on validation prompts",
+            "per response",
+            "higher",
+        ),
+        Metric("cost/shared_seconds", "time to build models and data that runs share", "s"),
         Metric("cost/step_seconds", "time of a step", "s", "lower"),
         Metric("cost/sample_seconds", "time of sampling in a step", "s", "lower"),
         Metric("cost/wall_seconds", "wall time", "s", "lower"),
@@ -124,6 +135,8 @@ _KNOWN = {
         Metric("cost/flops_per_sample", "operations a response", "FLOP", "lower"),
     )
 }
+
+_PASS = "eval/pass@"
 
 _TOKENS = {
     metric.key: metric
@@ -136,6 +149,7 @@ _TOKENS = {
             "covariance", "covariance of each token", "nats", None,
             "the product of a token's advantage and log-probability, each less its mean",
         ),
+        Metric("ess_ratio", "ESS for the policy over ESS for the target at each position"),
     )
 }  # fmt: skip
 
@@ -147,6 +161,9 @@ def capital(text: str) -> str:
 
 def describe(key: str) -> Metric:
     """The metric of that key. A derived one has no better direction; an unknown one is shown under its key."""
+    if key.startswith(_PASS):
+        samples = key.removeprefix(_PASS)
+        return Metric(key, f"share of test prompts that one of {samples} responses solves", "", "higher")
     derived = None if key in _KNOWN else derived_metric.parse(key)
     if derived is None:
         return _KNOWN.get(key) or Metric(key, key)

@@ -44,7 +44,7 @@ class Settings(Section):
     declared: Annotated[dict[str, Declared] | None, AfterValidator(check_references)] = Field(
         {}, alias="hypotheses", description="a mapping such as {H1: {claim: ..., kind: range, ...}}"
     )
-    axis: Literal["steps", "samples"] = "steps"
+    axis: Literal["steps", "samples", "seconds"] = "steps"
     alpha: float = Field(0.05, gt=0, lt=1)
     test: Literal["paired_t", "signflip", "wilcoxon"] = "paired_t"
     family: Literal["max_t", "holm", "bh"] = "max_t"

@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.data.sweep import Run
 from analysis.findings import ratios
+from analysis.findings.levels import varied
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
 from analysis.findings.verdicts import Verdict
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -148,6 +149,7 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
         "label": study.sweep.label(estimate.group),
         "seeds": len(estimate.seeds),
         "seeds_planned": estimate.planned,
+        "averaged_over": ", ".join(varied(study.sweep, estimate.group)),
         "reached": reached,
         "runs": of,
         "mean": estimate.mean,

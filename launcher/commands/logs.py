@@ -1,7 +1,8 @@
 """python -m launcher logs: why a run failed, and the end of its attempt's output.
 
-For an experiment: the failed runs, the newest first, as many as fit on a screen, with the end of each traceback once.
-Exit codes: 0 fine, 2 no such run or experiment. `--follow` ends when the run has ended, and with Ctrl-C.
+For an experiment, or several runs: the failed ones, the newest first, as many as fit on a screen, with the end of each
+traceback once. `--follow` ends when the run has ended, and with Ctrl-C. Exit codes: 0 fine, 2 no such run or
+experiment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files, text
-from launcher.commands import completion
+from launcher.commands import selection
+from launcher.commands.selection import Selection
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
@@ -34,8 +36,7 @@ _END_LINES = 3
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, and which part of its output."""
-    names = "a run's id, its beginning, or an experiment"
-    completion.add(parser, "run", completion.experiments_and_runs, "RUN|EXPERIMENT", names)
+    selection.add(parser, nargs="+")
     parser.add_argument("--attempt", type=int, metavar="N", help="default: the last one")
     parser.add_argument("--stdout", action="store_true", help="standard output instead of standard error")
     parser.add_argument("--follow", "-f", action="store_true", help="continue to print what a running run writes")
@@ -46,12 +47,13 @@ def run(given: argparse.Namespace) -> int:
     """JSON: by run id name, state, attempt, attempts, kind, cause, error, log (its path), lines."""
     if given.lines < 0:
         raise Usage(f"-n = {given.lines}: must be 0 or more; give the number of lines")
-    named = catalog.named(given.multirun, given.run)
-    if named.experiment is not None:
+    chosen = selection.select(given)
+    ids = chosen.ids
+    if chosen.experiments or len(ids) != 1:
         if given.follow or given.attempt is not None:
-            raise Usage(f"--follow and --attempt need one run, but {given.run} is an experiment; give a run's id")
-        return _print_experiment(given.multirun, named.experiment, named.ids, given)
-    folder = run_folder(given.multirun, named.ids[0])
+            raise Usage(f"--follow and --attempt need one run, but {' '.join(given.names)} is not one; give a run's id")
+        return _print_failures(given.multirun, chosen, given)
+    folder = run_folder(given.multirun, ids[0])
     state = read_state(folder)
     attempt = _attempt(folder, state, given.attempt)
     title = catalog.titles(given.multirun).get(folder.name, "")
@@ -173,14 +175,14 @@ def _follow(folder: Path, title: str, attempt: int, stdout: bool) -> None:
             time.sleep(_EVERY_S)
 
 
-# ---------------------------------------------------------------- an experiment
+# ---------------------------------------------------------------- several runs
 
 
-def _print_experiment(multirun: Path, name: str, ids: Sequence[str], given: argparse.Namespace) -> int:
-    """Print the failed runs, the newest first."""
-    entries = catalog.entries(catalog.read_plan(multirun, name))
+def _print_failures(multirun: Path, chosen: Selection, given: argparse.Namespace) -> int:
+    """Print those of the selected runs that failed, the newest first."""
+    titles = {place.run_id: catalog.title(place.entry) if place.entry else "" for place in reversed(chosen.places)}
     failed: list[tuple[Path, State]] = []
-    for run_id in ids:
+    for run_id in chosen.ids:
         folder = run_folder(multirun, run_id)
         state = find_state(folder)
         if state is not None and catalog.true_state(folder, state.state) in (*RETRYABLE, RunState.LOST):
@@ -188,20 +190,19 @@ def _print_experiment(multirun: Path, name: str, ids: Sequence[str], given: argp
     failed.sort(key=lambda run: -(run[1].finished or 0.0))
     if given.json:
         documents = {
-            folder.name: _document(folder, catalog.title(entries[folder.name]), state, state.attempt, given)
-            for folder, state in failed
+            folder.name: _document(folder, titles[folder.name], state, state.attempt, given) for folder, state in failed
         }
         print(json.dumps(documents, indent=1))
         return EXIT_FINE
     if not failed:
-        print(f"{name}: no run has failed; give a run's id to see its output")
+        print(f"{' '.join(given.names)}: no run has failed; give a run's id to see its output")
         return EXIT_FINE
     screen = shutil.get_terminal_size().lines - 2
     used = shown = 0
     printed: set[tuple[str, ...]] = set()
     for folder, state in failed:
         end = tuple(_end(folder, state, given.stdout))
-        lines = [_heading(folder, catalog.title(entries[folder.name]), state, brief=True)]
+        lines = [_heading(folder, titles[folder.name], state, brief=True)]
         lines += [f"    {line}" for line in end if end not in printed]
         if shown and used + len(lines) > screen:
             break

@@ -8,22 +8,25 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launcher.commands import completion
-from launcher.errors import print_problems
+from launcher.config.identity import DATA
+from launcher.errors import Usage, print_problems
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog
-from launcher.run.folder import run_folder
+from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
 from launcher.status import tables
+from launcher.status.standing import UNFINISHED
 from launcher.text import byte_size, counted, duration
 
 if TYPE_CHECKING:
     from launcher.planning.cost import Estimate, History
     from launcher.planning.plan import Experiment, Plan
+    from launcher.status.other_code import OtherCode
 
 HELP = "print the runs that launch.py would execute with these overrides; writes nothing"
 
@@ -37,8 +40,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
+    from launcher.execution import code_changes
     from launcher.planning import planner
     from launcher.planning.cost import History
+    from launcher.planning.plan import CodeChoice
 
     try:
         planned = planner.make(ROOT, given.overrides)
@@ -46,15 +51,20 @@ def run(given: argparse.Namespace) -> int:
         print_problems(invalid)
         return EXIT_USAGE
     states = {run_id: catalog.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
+    changed = code_changes.find(planned)
+    if planned.code_choice == CodeChoice.RERUN:
+        states |= {run_id: NEW for others in changed.values() for other in others for run_id in other.runs}
     done = [run_id for run_id, state in states.items() if state == RunState.DONE]
     cost = _Cost(planned, states, History(planned.multirun, planned.runs, done))
-    whole = document(planned, states, cost)
+    whole = document(planned, states, cost, changed)
     if given.json:
         print(json.dumps(whole, indent=1))
     else:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name])
         _print_total(whole)
+        for line in _changes(planned, states, changed):
+            print(line)
     return EXIT_FINE
 
 
@@ -94,12 +104,15 @@ def _slots(planned: Plan) -> int | None:
     return len(slots(planned.cluster["slots"], devices, visible_devices()))
 
 
-def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str, Any]:
+def document(
+    planned: Plan, states: Mapping[str, str], cost: _Cost, changed: Mapping[str, Sequence[OtherCode]]
+) -> dict[str, Any]:
     """The JSON object.
 
     device_hours, wall_seconds (on `slots`; both null if a cluster's queue decides) and storage_bytes (null: unknown)
     are those of the runs that are not done, estimated from step_times. `undecidable` names the hypotheses for which an
-    experiment has too few seeds, whatever its runs show; `undecidable_primary` says so of its primary question.
+    experiment has too few seeds, whatever its runs show; `undecidable_primary` says so of its primary question;
+    `other_code` names its runs of other code, by difference.
     """
     counts = Counter(states.values())
     total = cost.of(list(planned.runs))
@@ -122,6 +135,8 @@ def document(planned: Plan, states: Mapping[str, str], cost: _Cost) -> dict[str,
                 "seeds": list(experiment.seeds),
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
+                "other_code": [other.document() for other in changed.get(experiment.name, ())],
+                "other_data": other_data(planned, experiment),
                 "groups": {group: _group(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
@@ -174,6 +189,42 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
     for warning in hypotheses.warnings(experiment):
         print(warning)
+
+
+def other_data(planned: Plan, experiment: Experiment) -> dict[str, list[str]]:
+    """The data files whose content differs between this plan and the last one of the experiment: by path, the done runs
+    of the last plan, which have the old content."""
+    try:
+        entries = catalog.entries(catalog.read_plan(planned.multirun, experiment.name))
+    except Usage:  # there is no plan yet, or it cannot be read
+        return {}
+    now = {path: digest for run in planned.runs.values() for path, digest in run.config.get(DATA, {}).items()}
+    former: dict[str, list[str]] = {}
+    for run_id in entries if now else ():
+        folder = run_folder(planned.multirun, run_id)
+        if run_id not in planned.runs and catalog.present_state(folder) == RunState.DONE:
+            for path, digest in read_config(folder).get(DATA, {}).items():
+                if now.get(path, digest) != digest:
+                    former.setdefault(path, []).append(run_id)
+    return former
+
+
+def _changes(planned: Plan, states: Mapping[str, str], changed: Mapping[str, Sequence[OtherCode]]) -> Iterator[str]:
+    """What has changed since the done runs: code, and what a launch does about it; data."""
+    from launcher.planning.plan import CodeChoice
+
+    for experiment in planned.experiments:
+        for path, runs in other_data(planned, experiment).items():
+            done = f"{len(runs)} done with other data: {path} changed since"
+            yield f"{experiment.name}: {done}; with the new content all its runs are new"
+        others = changed.get(experiment.name, ())
+        yield from (f"{experiment.name}: {other.sentence()}" for other in others)
+        if planned.code_choice == CodeChoice.RERUN and others:
+            yield f"rerun=changed: {counted(sum(len(other.runs) for other in others), 'run')} are archived and run anew"
+        elif planned.code_choice == CodeChoice.REFUSE and any(not other.accepted for other in others):
+            waiting = any(states[entry.id] in UNFINISHED for entry in experiment.entries)
+            refused = "A launch refuses to compare new runs with them" if waiting else "To add runs to them"
+            yield f"{refused}: choose rerun=changed (they are archived and run anew) or accept_code=true (recorded)"
 
 
 def _print_total(document: Mapping[str, Any]) -> None:

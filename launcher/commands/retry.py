@@ -15,11 +15,12 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.commands import completion
+from launcher.commands import selection
+from launcher.commands.selection import Selection
 from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 from launcher.run import catalog, claim, transitions
@@ -36,55 +37,80 @@ HELP = "run the failed, diverged or cancelled runs again, with the experiment's 
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments and runs, and the failure kind."""
-    completion.add_names(parser, "names", nargs="+")
+    """The experiments, runs and filters, and the failure kind."""
+    selection.add(parser, nargs="+")
     kinds = [str(kind) for kind in FailureKind]
     parser.add_argument("--kind", choices=kinds, metavar="KIND", help=f"only: {', '.join(kinds)}")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON, after the sweep, whose own output then goes to standard error: retried (ids), commands, exit_code."""
-    named = [catalog.named(given.multirun, name) for name in given.names]
-    ids = list(dict.fromkeys(run_id for match in named for run_id in match.ids))
-    commands = _commands(given.multirun, [match.experiment for match in named if match.experiment], ids)
-    chosen = [run_id for run_id in ids if _is_retryable(find_state(run_folder(given.multirun, run_id)), given.kind)]
-    retried: list[str] = []
+
+    def chosen(run_id: str) -> bool:
+        return _is_retryable(find_state(run_folder(given.multirun, run_id)), given.kind)
+
+    return run_again(given, "retry", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
+
+
+def run_again(
+    given: argparse.Namespace,
+    verb: str,
+    done: str,
+    is_chosen: Callable[[str], bool],
+    prepare: Callable[[str], bool],
+) -> int:
+    """Prepare the chosen ones of the selected runs, and run their experiments' commands; the exit code.
+
+    `prepare` makes a run planned again; whether it did. `rerun=changed` and `accept_code=true` among the names are
+    added to the commands. `verb` and `done` are words for what happens, `done` the key of the JSON object.
+    """
+    from launcher.planning.overrides import is_code_choice
+
+    more = [name for name in given.names if is_code_choice(name)]
+    selected = selection.select(given, known=more)
+    commands = [[*words, *more] for words in _commands(given.multirun, selected)]
+    chosen = [run_id for run_id in selected.ids if is_chosen(run_id)]
+    prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
-            plans = _plans(commands) if chosen else []
-            retried = _reset_planned(given.multirun, chosen, plans, given.kind)
-            print(f"{', '.join(given.names)}: {counted(len(retried), 'run')} to retry", flush=True)
-            code = EXIT_FINE if len(retried) == len(chosen) else EXIT_FAILED
-            if retried:
+            plans = _plans(commands, chosen, anew=verb == "rerun") if chosen else []
+            prepared = _prepare_planned(chosen, plans, prepare)
+            print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
+            code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
+            if prepared:
                 code = max(code, _sweep_all(commands, plans))
         except InvalidPlan as invalid:
             print_problems(
                 invalid,
-                f"{len(retried)} of the runs were reset to planned" if retried else "nothing was written or run",
+                f"{len(prepared)} of the runs were reset to planned" if prepared else "nothing was written or run",
             )
             code = EXIT_USAGE
     if given.json:
         spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
-        print(json.dumps({"retried": retried, "commands": spelled if retried else [], "exit_code": code}, indent=1))
+        print(json.dumps({done: prepared, "commands": spelled if prepared else [], "exit_code": code}, indent=1))
     return code
 
 
-def _plans(commands: Sequence[Sequence[str]]) -> list[Plan]:
-    """What the commands plan today. Raises InvalidPlan before any run is changed."""
+def _plans(commands: Sequence[Sequence[str]], chosen: Sequence[str], anew: bool) -> list[Plan]:
+    """What the commands plan today. Raises InvalidPlan before any run is changed, also for runs of other code."""
+    from launcher.execution import code_changes
     from launcher.planning import planner
 
-    return [planner.make(ROOT, words) for words in commands]
+    plans = [planner.make(ROOT, words) for words in commands]
+    for plan in plans:
+        code_changes.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
+    return plans
 
 
-def _reset_planned(multirun: Path, ids: Sequence[str], plans: Sequence[Plan], kind: str | None) -> list[str]:
-    """Reset the runs that the plans contain, and return their ids; print why the others stay as they are."""
+def _prepare_planned(ids: Sequence[str], plans: Sequence[Plan], prepare: Callable[[str], bool]) -> list[str]:
+    """Prepare the runs that the plans contain, and return their ids; print why the others stay as they are."""
     changed = []
     for run_id in ids:
         if not any(run_id in plan.runs for plan in plans):
             print(f"{run_id} stays as it is: conf/ has changed, and its experiment no longer plans it", file=sys.stderr)
             continue
         try:
-            if reset(multirun, run_id, kind):
+            if prepare(run_id):
                 changed.append(run_id)
         except claim.Locked as error:
             print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
@@ -111,11 +137,11 @@ def _sweep(words: Sequence[str], plan: Plan) -> int:
     return sweep.reconcile(ROOT, plan)
 
 
-def _commands(multirun: Path, experiments: Sequence[str], ids: Sequence[str]) -> list[list[str]]:
+def _commands(multirun: Path, selected: Selection) -> list[list[str]]:
     """The overrides of the named experiments' commands, and of a command for each run of no named experiment."""
     plans = {name: catalog.read_plan(multirun, name) for name in catalog.experiments(multirun)}
-    chosen = list(dict.fromkeys(experiments))
-    for run_id in ids:
+    chosen = list(selected.experiments)
+    for run_id in selected.ids:
         planning = [name for name, plan in plans.items() if run_id in catalog.entries(plan)]
         if not planning:
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")

@@ -31,6 +31,7 @@ _EVERY_S = 2.0
 # Lines of a screen besides those of the groups, and the assumed height if there is no screen.
 _OTHERS, _HEIGHT = 14, 44
 _MOST_CAUSES = 5
+_MOST_JOBS = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +118,7 @@ def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index,
 
 
 def _line(standing: Standing) -> str:
-    counts = ", ".join(f"{count} {state}" for state, count in standing.states.items())
+    counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
     left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
     size = f"{text.counted(standing.total, 'run')} of {text.counted(standing.steps, 'step')}"
     return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
@@ -174,6 +175,14 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
         lines.append(f"    {catalog.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
     if len(standing.failures) > _MOST_CAUSES:
         lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes; --json lists all of them")
+    jobs = [
+        f"{job} ({', '.join(f'{count} {tables.state_name(state)}' for state, count in states.items())})"
+        for job, states in standing.jobs.items()
+    ]
+    if jobs:
+        more = f" and {len(jobs) - _MOST_JOBS} more; --json lists all of them" if len(jobs) > _MOST_JOBS else ""
+        lines.append(f"jobs: {', '.join(jobs[:_MOST_JOBS])}{more}")
+    lines += [text.clean(other.sentence()) for other in standing.other_code]
     if any(standing.states.get(state) for state in ("failed", "diverged")):
         lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
     return lines

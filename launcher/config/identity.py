@@ -29,6 +29,8 @@ IGNORED = frozenset(
 )
 # The sections of a composed configuration that can change a result.
 SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
+# The content hashes of a run's data files, by path. A run without data files does not have this section.
+DATA = "data"
 
 
 def canonical(value: Any) -> Any:
@@ -55,7 +57,8 @@ def canonical_json(value: Any) -> str:
 
 
 def science(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a run's configuration that decides its result: the science sections without the ignored keys."""
+    """The part of a run's configuration that decides its result: the science sections without the ignored keys, and the
+    data."""
     part: dict[str, Any] = {}
     for section in SECTIONS:
         value = config.get(section)
@@ -63,6 +66,8 @@ def science(config: Mapping[str, Any]) -> dict[str, Any]:
             part[section] = {key: item for key, item in value.items() if f"{section}.{key}" not in IGNORED}
         else:
             part[section] = value
+    if config.get(DATA):
+        part[DATA] = config[DATA]
     return part
 
 

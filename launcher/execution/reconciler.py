@@ -12,8 +12,9 @@ from pathlib import Path
 from types import FrameType
 
 from launcher.execution.progress import Display
+from launcher.files import size_of
 from launcher.run import claim, lifecycle, stop_request, transitions
-from launcher.run.folder import latest_checkpoint, read_state, run_folder, write_state
+from launcher.run.folder import latest_checkpoint, read_state, run_folder, stacks_path, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
@@ -26,7 +27,7 @@ _POLL_S = 0.2
 _CHECK_EVERY_S = 1.0
 _STOPPING = "stopping: running runs save a checkpoint; press Ctrl-C again to kill them"
 # If several runs fail in a row for one of these kinds, the reason may concern the whole sweep.
-_COUNTED = frozenset({FailureKind.EXCEPTION, FailureKind.OUT_OF_MEMORY, FailureKind.LOST})
+_COUNTED = frozenset({FailureKind.EXCEPTION, FailureKind.OUT_OF_MEMORY, FailureKind.LOST, FailureKind.STALLED})
 
 
 @dataclass
@@ -69,7 +70,7 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
 
 
 class Reconciler:
-    """One launch of a list of runs. `describe` gives a run's title and number of steps by its id.
+    """One launch of a list of runs. `describe` gives a run's title by its id.
 
     `circuit_breaker`: after so many failures in a row with one message, no further run is submitted.
     """
@@ -79,7 +80,7 @@ class Reconciler:
         multirun: Path,
         scheduler: Scheduler,
         display: Display,
-        describe: Callable[[str], tuple[str, int]],
+        describe: Callable[[str], str],
         launch: Launch,
         circuit_breaker: int | None = None,
     ) -> None:
@@ -201,9 +202,9 @@ class Reconciler:
         else:
             self._scheduler.submit(folder, self._launch.token)
             self._running.add(run_id)
-            title, steps = self._describe(run_id)
+            title = self._describe(run_id)
             newest = latest_checkpoint(folder)
-            self._display.started(run_id, f"{title}, from step {newest[0]}" if newest else title, steps, folder)
+            self._display.started(run_id, f"{title}, from step {newest[0]}" if newest else title)
 
     def _wait_for(self, run_id: str, owner: Claim | None, ended: Ended | None = None) -> None:
         self._waiting[run_id] = ended
@@ -267,6 +268,8 @@ class Reconciler:
         """The state of a run whose worker died before it could write one."""
         killed, self._oom_kills = self._oom_kills, oom_kills()
         kind, message = lifecycle.of_exit(ended.exit_code, self._oom_kills > killed)
+        if size_of(stacks_path(folder, state.attempt)):
+            kind, message = FailureKind.STALLED, f"it hung; see {stacks_path(folder, state.attempt)}; {message}"
         if ended.failure_kind is not None:
             kind, message = ended.failure_kind, ended.message or message
         request = stop_request.find(folder, claim.read_claim(folder))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.execution import progress
+from launcher.execution import code_changes, progress
+from launcher.execution.code_changes import Decision
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import freeze, hypotheses
 from launcher.planning.plan import Plan
@@ -28,6 +29,8 @@ from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import SchedulerError
 from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.status import standing
+from launcher.status.index import Index
+from launcher.status.standing import Standing
 from launcher.text import counted
 from launcher.worker import worker
 
@@ -39,10 +42,11 @@ def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = N
     """Freeze a plan, run what is missing, wait, report; the exit code: 0, 1 with runs not done, 130 after Ctrl-C.
 
     The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. Raises
-    InvalidPlan, before it submits anything, when the cluster cannot run them or multirun cannot be written.
+    InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
+    runs would be compared with runs of other code.
     """
     _check_writable(plan.multirun)
-    outcome = launch(root, plan, freeze.missing(plan), train, plugin)
+    outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
     if outcome.detached:
         return EXIT_FINE
     states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
@@ -71,11 +75,25 @@ def _check_writable(multirun: Path) -> None:
     )
 
 
-def launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str = worker.TRAIN, plugin: Any = None) -> Outcome:
-    """Freeze a plan and execute those of its runs. The plan is frozen while the pool's server imports its modules."""
+def launch(
+    root: Path,
+    plan: Plan,
+    run_ids: Sequence[str],
+    train: str = worker.TRAIN,
+    plugin: Any = None,
+    decision: Decision | None = None,
+) -> Outcome:
+    """Freeze a plan and execute those of its runs. The plan is frozen while the pool's server imports its modules.
+
+    `decision`: which runs of other code are run anew, too, and which are accepted.
+    """
+    decision = decision or Decision()
+    wanted = {*run_ids, *decision.rerun}
+    run_ids = [run_id for run_id in plan.runs if run_id in wanted]
     try:
         if run_ids:
-            return _launch(root, plan, run_ids, train, plugin)
+            return _launch(root, plan, run_ids, train, plugin, decision)
+        code_changes.carry_out(plan, decision)
         freeze.freeze(plan)
         return Outcome()
     except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
@@ -91,17 +109,19 @@ def launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str = worker.T
     return Outcome(tripped=why)
 
 
-def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any) -> Outcome:
+def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, decision: Decision) -> Outcome:
     from launcher.worker import provenance
 
     began, clock = time.time(), time.monotonic()
     cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
         cluster.check(plan, run_ids)
+    code_changes.carry_out(plan, decision)
     command = plan.experiments[0].command
     collected = provenance.collect(root, command, plan.multirun)
     patch = launch_record.keep_patch(plan.multirun, collected.patch) if collected.patch else None
-    launched = Launch(collected.record, plan.tracking, plan.cluster.get("retry") or {}, patch)
+    retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
+    launched = Launch(collected.record, plan.tracking, retry, patch, stall_s)
     record = launch_record.write(plan.multirun, launched)
     if cluster is not None:
         # The imports of a pool's server take seconds; the plan is frozen meanwhile.
@@ -113,16 +133,26 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
     print(f"{names}: {counts} on {started.name}", flush=True)
+    if started.starting is not None:
+        print(started.starting, flush=True)
 
-    def describe(run_id: str) -> tuple[str, int]:
-        entry, run = entries[run_id], plan.runs[run_id]
-        return catalog.title(entry.model_dump()), int(run.config["trainer"]["steps"])
+    def describe(run_id: str) -> str:
+        return catalog.title(entries[run_id].model_dump())
 
     try:
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
         freeze.freeze(plan)
-        with progress.display(len(run_ids)) as display, interruptible(display.say) as interruption:
+        index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
+
+        def look() -> list[Standing]:
+            return [standing.stand(plan.multirun, document, index) for document in plans]
+
+        queued = started.workers is None
+        with (
+            progress.display(len(run_ids), plan.multirun, look, queued) as display,
+            interruptible(display.say) as interruption,
+        ):
             limit = plan.cluster.get("breaker")
             reconciler = Reconciler(plan.multirun, started.scheduler, display, describe, launched, limit)
             if started.detached is None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from launcher.errors import print_problems
 from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
+from launcher.run import catalog
 
 # Hydra's own default launcher; with it, the cluster of the plan is used.
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
@@ -69,6 +70,11 @@ def run_sweep(
     from launcher.files import BadRunFolder
     from launcher.planning import planner
 
+    if not _names_something(arguments):
+        print(_explanation(), file=sys.stderr, flush=True)
+        return EXIT_USAGE
+    if sys.stdout.isatty():
+        print("planning: every run is checked before anything is written", flush=True)
     try:
         planned = planner.make(ROOT, arguments, Composer(conf, planner.ROOT_CONFIG, more))
         return sweep.reconcile(ROOT, planned, plugin=plugin)
@@ -80,3 +86,20 @@ def run_sweep(
 
         print(mask(f"error: {error}"), file=sys.stderr, flush=True)
         return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
+
+
+def _names_something(arguments: Sequence[str]) -> bool:
+    """Whether the command line names an experiment or a method, or has a word that only the plan can refuse."""
+    from launcher.planning.overrides import is_override
+
+    groups = ("experiment", "method")
+    return any(not is_override(word) or word.lstrip("+~").partition("=")[0] in groups for word in arguments)
+
+
+def _explanation() -> str:
+    return f"""Nothing was run: the command names no experiment.
+  python launch.py -m experiment=NAME                    run an experiment, then write its report
+  python -m launcher plan experiment=NAME                show what would run, and what it would cost
+  python launch.py -m method=c0_grpo,ptrw seed=0,1       compare methods without an experiment's file
+Experiments: {", ".join(catalog.declared())}.
+The smallest one, for a first try: python launch.py -m experiment=quickstart"""

@@ -25,6 +25,7 @@ class _Retry(Section):
 
     preempted: _Times
     time_out: _Times
+    stalled: _Times
     lost: _Times
     out_of_memory: _Times
     exception: _Times
@@ -36,6 +37,7 @@ class _RetryOnNodes(_Retry):
 
 
 class _Cluster(Section):
+    stall_s: float | None = Field(gt=0, description="seconds above 0, or null")
     breaker: int | None = Field(ge=1, description="a number of failures, 1 or more, or null")
 
 

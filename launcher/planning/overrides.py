@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from analysis.spec.validation import closest
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics
 from launcher.planning import method_parts
+from launcher.planning.plan import CodeChoice
 from launcher.text import one_line
 
 COMMAND_LINE = "command line"
@@ -22,6 +23,11 @@ WHOLE = ("experiment", "analysis", "cluster", "tracking", "base", "multirun")
 # Hydra's flags that a value follows.
 _VALUED = ("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
+# What to do, in this command alone, with runs that were made by other code; each key has one value.
+CODE_CHOICES: Mapping[str, tuple[Any, CodeChoice]] = {
+    "rerun": ("changed", CodeChoice.RERUN),
+    "accept_code": (True, CodeChoice.ACCEPT),
+}
 
 
 @dataclass
@@ -39,6 +45,7 @@ class Arguments:
     values: dict[str, Any] = field(default_factory=dict)
     choice_factors: dict[str, list[str]] = field(default_factory=dict)
     value_factors: dict[str, list[Any]] = field(default_factory=dict)
+    code_choice: CodeChoice = CodeChoice.REFUSE
 
     @property
     def keys(self) -> set[str]:
@@ -65,6 +72,11 @@ def is_hydras(word: str) -> bool:
     """Whether an override, or its key, is Hydra's own."""
     key = word.lstrip("+~").partition("=")[0]
     return key == "hydra" or key.startswith(("hydra.", "hydra/"))
+
+
+def is_code_choice(word: str) -> bool:
+    """Whether an override holds for one command alone, and is not part of the command that the plan records."""
+    return word.partition("=")[0] in CODE_CHOICES
 
 
 def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
@@ -105,7 +117,9 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
     except HydraException as error:
         problems.add(COMMAND_LINE, key, None, one_line(str(error)), "list the values: key=a,b")
         return
-    if not levels:
+    if key in CODE_CHOICES:
+        _add_code_choice(parsed, key, levels, problems)
+    elif not levels:
         problems.add(COMMAND_LINE, override.input_line or key, None, "this sweep has no value", "list the values")
     elif key == "experiment" and levels == [None]:
         parsed.experiments = [None]
@@ -125,6 +139,19 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         problems.add(COMMAND_LINE, key, str(levels), rule, "give one value")
     else:
         parsed.value_factors[key] = levels
+
+
+def _add_code_choice(parsed: Arguments, key: str, levels: list[Any], problems: Diagnostics) -> None:
+    value, choice = CODE_CHOICES[key]
+    only = f"{key}={str(value).lower()}"
+    if levels != [value] or type(levels[0]) is not type(value):
+        given = ",".join(map(str, levels))
+        problems.add(COMMAND_LINE, key, given, f"the only value is {str(value).lower()}", f"write {only}, or remove it")
+    elif parsed.code_choice not in (CodeChoice.REFUSE, choice):
+        rule = "runs are either run anew or accepted"
+        problems.add(COMMAND_LINE, key, str(value).lower(), rule, "give rerun=changed or accept_code=true, not both")
+    else:
+        parsed.code_choice = choice
 
 
 def _add_choices(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
@@ -77,6 +78,14 @@ def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[
     return {group: list(own) for group, own in seeds.items()}
 
 
+class CodeChoice(StrEnum):
+    """What to do with runs that were made by other code: refuse to add runs, run them anew, or accept the code."""
+
+    REFUSE = "refuse"
+    RERUN = "rerun"
+    ACCEPT = "accept"
+
+
 @dataclass(frozen=True)
 class Plan:
     """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
@@ -89,3 +98,4 @@ class Plan:
     cluster: Mapping[str, Any]
     tracking: Mapping[str, Any]
     multirun: Path
+    code_choice: CodeChoice = CodeChoice.REFUSE

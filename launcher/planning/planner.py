@@ -23,7 +23,7 @@ from launcher.config import hydra_compose, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
 from launcher.planning import design, experiment_spec, method_parts, schema
 from launcher.planning.clusters import CLUSTERS
-from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS
+from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
@@ -53,7 +53,8 @@ class _Planner:
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
-        self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in arguments)])
+        lasting = [word for word in arguments if not is_code_choice(word)]
+        self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in lasting)])
 
     def plan(self) -> Plan:
         """The plan. Raises InvalidPlan."""
@@ -76,7 +77,12 @@ class _Planner:
         self._refuse_secrets(experiments, sections)
         self._problems.raise_any()
         return Plan(
-            tuple(experiments), self._runs, self._context.used_bases, **sections, multirun=self._root / multirun
+            tuple(experiments),
+            self._runs,
+            self._context.used_bases,
+            **sections,
+            multirun=self._root / multirun,
+            code_choice=self._arguments.code_choice,
         )
 
     def _refuse_secrets(self, experiments: Sequence[Experiment], sections: Mapping[str, Any]) -> None:

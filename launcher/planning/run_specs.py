@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from analysis.spec.validation import NO_SUCH_KEY, closest
-from launcher.config import hydra_compose, identity
+from launcher.config import data_files, hydra_compose, identity
 from launcher.planning import design, factors, method_parts
 from launcher.planning import overrides as command_line
 from launcher.planning.design import Cell, Choices
@@ -223,6 +223,8 @@ class _Builder:
                 where, at = self._origin(bad.key, variant, sources)
                 report(self._problems, where, bad, at)
             if not refused and all(sound):
+                if data := data_files.digests(config["task"]):
+                    config[identity.DATA] = data
                 digest = identity.identity(base.hash, config)
                 runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))
         return runs

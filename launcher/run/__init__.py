@@ -7,6 +7,7 @@ Its modules:
     models          the other records, and a table of all of them
     lifecycle       states, failure kinds, and the table of transitions
     transitions     every change of a run's state
+    evaluations     the reward of each response of each evaluation
     claim           which process owns the run
     stop_request    the request to a running attempt to stop
     launch_record   files that all runs of one launch share

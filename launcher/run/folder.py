@@ -4,6 +4,7 @@
     multirun/runs/<id>/state.json        replaced atomically
     multirun/runs/<id>/metrics.jsonl     one line for each step
     multirun/runs/<id>/responses.jsonl   one line for each response of an evaluation
+    multirun/runs/<id>/evaluations/      the rewards of each evaluation (evaluations.py)
     multirun/runs/<id>/summary.json      written just before `done`
     multirun/runs/<id>/checkpoints/      complete ones only
 
@@ -72,6 +73,11 @@ def responses_path(folder: Path) -> Path:
 def attempt_folder(folder: Path, attempt: int) -> Path:
     """Output of one attempt: stdout.log, stderr.log, superseded.jsonl."""
     return folder / "attempts" / str(attempt)
+
+
+def stacks_path(folder: Path, attempt: int) -> Path:
+    """What the processes of a stalled attempt were doing. It is empty or absent for any other attempt."""
+    return attempt_folder(folder, attempt) / "stacks.txt"
 
 
 def checkpoints_folder(folder: Path) -> Path:

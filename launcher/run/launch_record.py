@@ -3,20 +3,22 @@
 multirun/launches/<token>.json       one file for each launch, read by workers that start as processes
 multirun/launches/<token>.closed     no further run of this launch may start
 multirun/launches/<token>/           what a scheduler keeps: the code, lists of runs, logs
+multirun/launches/<token>/jobs.json  the scheduler's own id of each run's job, by run
 multirun/launches/<hash>.patch       the uncommitted changes of the tree, one file for all launches that had them
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.files import mark_used, write_atomic
-from launcher.run.records import Record, read_record, write_record
+from launcher.files import mark_used, write_atomic, write_json
+from launcher.run.records import LATER, Record, read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,14 @@ class Launch(Record):
     """launches/<token>.json: what all runs of one launch share. `token` names the launch, and its jobs.
 
     `record` is the provenance, `tracking` the plan's section, `retry` how often a run is resumed after each failure
-    kind, `patch` the name of a file in multirun/launches.
+    kind, `patch` the name of a file in multirun/launches, `stall_s` the cluster's.
     """
 
     record: Mapping[str, Any] = field(default_factory=dict)
     tracking: Mapping[str, Any] = field(default_factory=dict)
     retry: Mapping[str, int | None] = field(default_factory=dict)
     patch: str | None = None
+    stall_s: float | None = field(default=None, metadata=LATER)
     token: str = field(default_factory=lambda: secrets.token_hex(6))
 
 
@@ -65,3 +68,39 @@ def keep_patch(multirun: Path, patch: str) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, patch)
     return name
+
+
+def jobs_path(record: Path) -> Path:
+    """The ids of the jobs of the launch with this record."""
+    return record.with_suffix("") / "jobs.json"
+
+
+def add_jobs(record: Path, jobs: Mapping[str, str]) -> None:
+    """Record the scheduler's own ids of the jobs of runs, by run, beside those that were recorded before."""
+    path = jobs_path(record)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {**_jobs(path), **jobs})
+
+
+def _jobs(path: Path) -> dict[str, str]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class Jobs:
+    """The scheduler's own ids of jobs, read once for each launch."""
+
+    def __init__(self, multirun: Path) -> None:
+        self._folder = launches_folder(multirun)
+        self._read: dict[str, dict[str, str]] = {}
+
+    def of(self, launch_id: str | None, run_id: str) -> str | None:
+        """The id of a run's job in a launch, such as 12_3; None if the scheduler has no ids."""
+        if launch_id is None:
+            return None
+        if launch_id not in self._read:
+            self._read[launch_id] = _jobs(jobs_path(self._folder / f"{launch_id}.json"))
+        return self._read[launch_id].get(run_id)

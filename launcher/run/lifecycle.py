@@ -47,6 +47,7 @@ class FailureKind(StrEnum):
     DIVERGED = "diverged"
     PREEMPTED = "preempted"
     TIME_OUT = "time_out"
+    STALLED = "stalled"
     LOST = "lost"
     NODE_FAILURE = "node_failure"
     EXTERNALLY_CANCELLED = "revoked"
@@ -85,6 +86,7 @@ ENDINGS: Mapping[FailureKind, Ending] = {
     FailureKind.TIME_OUT: Ending(
         "the time limit expired; without a newer checkpoint the run fails", _PREEMPTED, _FAILED, None, _STOPPED
     ),
+    FailureKind.STALLED: Ending("it made no step for a long time (`cluster.stall_s`)", _PREEMPTED, _FAILED, None),
     FailureKind.EXTERNALLY_CANCELLED: Ending(
         "its job was cancelled with the scheduler's own command", _PREEMPTED, _FAILED, None, _STOPPED
     ),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from launcher.run.code import Code
+from launcher.run.evaluations import EvaluationRow
 from launcher.run.launch_record import Launch
 from launcher.run.records import Claim, Record, State
 from launcher.run.stop_request import StopRequest
@@ -14,6 +16,7 @@ from launcher.run.stop_request import StopRequest
 @dataclass(frozen=True)
 class FrozenConfig(Record):
     """config.yaml of a run, never rewritten. `verl` holds the differences to the tree of verl that `base` names.
+    `data` has the hash of the content of each data file, by path.
 
     Readers get the mapping as it is. A run that another tool made has fewer keys.
     """
@@ -28,6 +31,7 @@ class FrozenConfig(Record):
     task: Mapping[str, Any] = field(default_factory=dict)
     trainer: Mapping[str, Any] = field(default_factory=dict)
     verl: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,9 @@ MODELS: Mapping[str, type[Any]] = {
     "launch": Launch,
     "config": FrozenConfig,
     "provenance": Provenance,
+    "code": Code,
     "metrics": MetricLine,
     "histograms": HistogramLine,
     "responses": ResponseLine,
+    "evaluations": EvaluationRow,
 }

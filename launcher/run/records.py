@@ -26,6 +26,8 @@ PLAN_FORMAT = 1  # of the plan.json that names runs
 
 #: A field's name in the file, where it is not its name here.
 JSON_KEYS = {"launch_id": "job", "message": "cause", "failure_kind": "kind", "failure_counts": "ends"}
+#: Metadata of a field that a file has only if it says something: a file of an older version is written back as it was.
+LATER: Mapping[str, Any] = {"later": True}
 # Not a regular file, or not readable. Retrying will not help.
 UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -48,7 +50,7 @@ class State(Record):
 
     `launch_id` is the token of the launch that submitted the run. `failure_kind` and `message` say why the last attempt
     ended; `failure_counts` counts the attempts that ended so, by kind. `from_step` is the step after which the attempt
-    began.
+    began. `code` has the id of the record in multirun/code of each attempt whose steps count.
     """
 
     format: Literal[1] = field(default=FORMAT, kw_only=True)
@@ -66,6 +68,11 @@ class State(Record):
     failure_kind: FailureKind | None = None
     failure_counts: Mapping[str, int] = field(default_factory=dict)
     from_step: int | None = None
+    code: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
+
+    def code_ids(self) -> tuple[str, ...]:
+        """The ids of the records of code of the attempts, each once; none for a run of an older version."""
+        return tuple(dict.fromkeys(self.code.values()))
 
     def replace(self, **changes: Any) -> State:
         """The same state with some fields changed."""
@@ -89,7 +96,9 @@ class Claim(Record):
 
 def to_json(record: Any) -> dict[str, Any]:
     """A record as its file has it."""
-    return {JSON_KEYS.get(name, name): value for name, value in dataclasses.asdict(record).items()}
+    unset = {item.name for item in dataclasses.fields(record) if item.metadata == LATER}
+    values = dataclasses.asdict(record).items()
+    return {JSON_KEYS.get(name, name): value for name, value in values if value or name not in unset}
 
 
 def write_record(path: Path, record: Record) -> None:

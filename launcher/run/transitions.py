@@ -34,7 +34,12 @@ def started(state: State, owner: Claim, launch_id: str | None, from_step: int) -
     """A worker begins an attempt after that step."""
     check(Event.START, state.state, RunState.RUNNING)
     return _fresh(state, RunState.RUNNING, launch_id).replace(
-        attempt=owner.attempt, started=time.time(), host=owner.host, pid=owner.pid, from_step=from_step
+        attempt=owner.attempt,
+        started=time.time(),
+        host=owner.host,
+        pid=owner.pid,
+        from_step=from_step,
+        code=state.code if from_step else {},
     )
 
 

@@ -40,13 +40,15 @@ class Order:
 class StartedScheduler:
     """A started scheduler, its name for users, and its number of workers if that is fixed.
 
-    `detached`: called after all runs were submitted, instead of waiting for them; it returns a message for the user.
+    `starting`: what happens until its first run starts, for users. `detached`: called after all runs were submitted,
+    instead of waiting for them; it returns a message for the user.
     """
 
     scheduler: Scheduler
     name: str
     workers: int | None = None
     detached: Callable[[], str] | None = None
+    starting: str | None = None
 
 
 class Cluster(Protocol):

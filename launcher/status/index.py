@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from launcher import files
 from launcher.run.folder import metrics_path, read_state, runs_folder
 from launcher.run.lifecycle import RunState
 
-FORMAT = 2
+FORMAT = 3
 UNREADABLE = "unreadable"
 _STATES = frozenset((*RunState, UNREADABLE))
 _TAIL, _LONG_TAIL = 2**14, 2**18
@@ -33,7 +33,8 @@ class Row:
 
     `state` is a RunState, or UNREADABLE with the reason in `message`. `step` is the last step of the
     metric log (0 without one), `step_seconds` the measured time of a step (None with fewer than two lines), `metrics`
-    the last finite values by name: None where the log's last 256 KiB have none.
+    the last finite values by name: None where the log's last 256 KiB have none. `code` has the ids of the records of
+    its code, `launch_id` the token of the launch that submitted it.
     """
 
     key: tuple[int, int, int]
@@ -44,6 +45,8 @@ class Row:
     step: int
     step_seconds: float | None
     metrics: Mapping[str, float | None]
+    code: Sequence[str] = ()
+    launch_id: str | None = None
 
 
 _NAMES = tuple(field.name for field in fields(Row))
@@ -145,6 +148,8 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
         step=step,
         step_seconds=step_seconds,
         metrics=values,
+        code=list(state.code_ids()),
+        launch_id=state.launch_id,
     )
 
 

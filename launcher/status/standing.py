@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
+from launcher.run.launch_record import Jobs
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
 from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
+from launcher.status.other_code import OtherCode, of_codes
 from launcher.text import without_numbers
 
 # States that need a decision: these runs wait for `retry`. Cancelled ones do too, but that was a decision.
@@ -52,11 +54,24 @@ class Group:
 
 
 @dataclass(frozen=True)
+class RunningRun:
+    """A run that a worker executes: its last step, its number of steps, and the seconds that it still computes.
+
+    `work_seconds` is None while no step was measured.
+    """
+
+    step: int
+    steps: int
+    work_seconds: float | None
+
+
+@dataclass(frozen=True)
 class Standing:
     """An experiment.
 
     `work_seconds` is what its unfinished runs still compute, added up; None while no step was measured.
-    `remaining_seconds` is the wall time of that with as many runs at a time as now; None while none runs.
+    `remaining_seconds` is the wall time of that with as many runs at a time as now; None while none runs. `running` has
+    the running runs by id; `jobs`, by the scheduler's id of a job, how many of its runs are in each unfinished state.
     """
 
     experiment: str
@@ -68,6 +83,9 @@ class Standing:
     work_seconds: float | None
     remaining_seconds: float | None
     failures: Sequence[Failure]
+    other_code: Sequence[OtherCode] = ()
+    running: Mapping[str, RunningRun] = field(default_factory=dict)
+    jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
@@ -91,6 +109,8 @@ class Standing:
             "failures": [
                 {JSON_KEYS.get(name, name): value for name, value in vars(failure).items()} for failure in self.failures
             ],
+            "other_code": [other.document() for other in self.other_code],
+            "jobs": {job: dict(states) for job, states in self.jobs.items()},
         }
 
 
@@ -111,7 +131,11 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         for run_id in members:
             if states[run_id] in UNFINISHED:
                 left[run_id] = _left(rows.get(run_id), steps[run_id], group_pace)
-    running = [run_id for run_id in ids if states[run_id] == RunState.RUNNING]
+    running = {
+        run_id: RunningRun(rows[run_id].step, steps[run_id], left[run_id])
+        for run_id in ids
+        if states[run_id] == RunState.RUNNING
+    }
     work = _total(left.values())
     return Standing(
         experiment=plan["experiment"],
@@ -129,9 +153,32 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         },
         metric=metric,
         work_seconds=work,
-        remaining_seconds=_wall(work, [left[run_id] for run_id in running]),
+        remaining_seconds=_wall(work, [run.work_seconds for run in running.values()]),
+        running=running,
+        jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
+        other_code=of_codes(
+            multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
+        ),
     )
+
+
+def remaining_seconds(standings: Sequence[Standing]) -> float | None:
+    """The remaining wall time of experiments that run together; of a single one, its own."""
+    running = [run.work_seconds for standing in standings for run in standing.running.values()]
+    return _wall(_total(standing.work_seconds for standing in standings), running)
+
+
+def _jobs(multirun: Path, runs: Mapping[str, tuple[str, str | None]]) -> dict[str, dict[str, int]]:
+    """By the scheduler's id of a job or array, how many of its runs are in each unfinished state."""
+    recorded = Jobs(multirun)
+    counts: dict[str, Counter[str]] = {}
+    for run_id, (state, launch_id) in runs.items():
+        if state in (RunState.SUBMITTED, RunState.RUNNING):
+            job = recorded.of(launch_id, run_id)
+            if job is not None:
+                counts.setdefault(job.partition("_")[0], Counter())[state] += 1
+    return {job: dict(states) for job, states in sorted(counts.items())}
 
 
 def _state(multirun: Path, run_id: str, row: Row | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from launcher.run.lifecycle import NEW, RunState
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDE = 200
+#: What people call a run that waits in a scheduler's queue. Programs read `submitted`.
+QUEUED = "queued"
+
+
+def state_name(state: str) -> str:
+    """A state as people call it."""
+    return QUEUED if state == RunState.SUBMITTED else state
 
 
 def console() -> Console:
@@ -36,10 +43,24 @@ def counts_table(
 
     kinds = [kind for kind in (NEW, *RunState, UNREADABLE) if any(states.get(kind) for states in counts.values())]
     table = Table(box=None, pad_edge=False)
-    for heading in (first, "runs", *kinds, *more):
+    for heading in (first, "runs", *map(state_name, kinds), *more):
         table.add_column(heading, justify="left" if heading == first else "right")
     for name, states in counts.items():
         numbers = [str(sum(states.values())), *(str(states.get(kind, 0)) for kind in kinds)]
         texts = [column.get(name, "") for column in more.values()]
         table.add_row(*(Text(clean(cell)) for cell in (name, *numbers, *texts)))
     return table
+
+
+def lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of texts with one line a row, as wide as its content; a column of numbers stands on the right."""
+    cells = [[clean(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    numbers = [all(row[at].isdecimal() for row in cells if row[at]) for at in range(len(columns))]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numbers, strict=True)
+        ).rstrip()
+        for row in (list(columns), *cells)
+    ]

@@ -6,15 +6,16 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from launcher import files
 from launcher.config import identity
-from launcher.run import stop_request
+from launcher.run import evaluations, stop_request
 from launcher.run.claim import Heartbeat
+from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
     attempt_folder,
     cache_folder,
@@ -31,6 +32,19 @@ from launcher.run.lifecycle import FailureKind
 from launcher.tracking import Tracker
 
 
+class Answer(Protocol):
+    """What is kept of each response of an evaluation (trainer_ext.evaluation.Answer)."""
+
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def split(self) -> str: ...
+    @property
+    def sample(self) -> int | None: ...
+    @property
+    def reward(self) -> float: ...
+
+
 class Attempt:
     """The object that train(config, run) receives. It is for one thread; only `request_stop` may be called from any."""
 
@@ -41,6 +55,8 @@ class Attempt:
         self.stop_kind = FailureKind.PREEMPTED
         self.stop_message: str | None = None
         self.tracker: Tracker | None = None
+        self.on_step: Callable[[], None] | None = None
+        self.on_first_step: Callable[[], None] | None = None
         # Not a threading.Event: a second signal during the first one's `set` would wait for it forever.
         self._stop = False
         self._explained = False
@@ -50,6 +66,11 @@ class Attempt:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one step's metrics. Raises ClaimLost if another process has claimed the run."""
         self._heartbeat.confirm()
+        if self.on_first_step is not None:
+            first, self.on_first_step = self.on_first_step, None
+            first()
+        if self.on_step is not None:
+            self.on_step()
         self._metrics.append({"step": step, "attempt": self.attempt, "time": time.time(), **metrics})
         if self.tracker is not None:
             self.tracker.log(step, metrics)
@@ -68,6 +89,13 @@ class Attempt:
         record = {"step": step, "attempt": self.attempt, "id": identity.content_hash(prompt), "prompt": prompt,
                   "response": response, "reward": reward, "answer": answer}  # fmt: skip
         self._responses.append(record)
+
+    def evaluation(self, step: int, answers: Sequence[Answer]) -> None:
+        """Keep the reward of each response of the step's evaluation."""
+        self._heartbeat.confirm()
+        ids = {prompt: identity.content_hash(prompt) for prompt in {answer.prompt for answer in answers}}
+        rows = (EvaluationRow(ids[one.prompt], one.split, one.sample, one.reward) for one in answers)
+        evaluations.write(self.folder, step, rows)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """The newest complete checkpoint as (step, path), or None."""
@@ -189,7 +217,8 @@ def prepare(folder: Path, attempt: int) -> None:
     """Cut the logs at the newest checkpoint, before an attempt resumes from it.
 
     Lines after the checkpoint's step (without a checkpoint, all lines) and torn lines are moved to
-    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line for each step. The logs are replaced
+    attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line for each step. Evaluations after it
+    are moved to attempts/<attempt>/evaluations/. The logs are replaced
     atomically, after the moved lines were written. They are replaced even if no line moves: an earlier owner that was
     stopped, and does not know yet that it lost the run, then writes into the old file. Unfinished files are deleted.
     The caller holds the folder's lock and its claim.
@@ -200,6 +229,7 @@ def prepare(folder: Path, attempt: int) -> None:
     moved.mkdir(parents=True, exist_ok=True)
     for path in _logs(folder):
         _supersede(path, resumed_from, moved / "superseded.jsonl")
+    evaluations.supersede(folder, resumed_from, moved / "evaluations")
     for unfinished in folder.glob(f"{files.ASIDE}*"):
         unfinished.unlink()
     for unfinished in checkpoints_folder(folder).glob(f"{files.ASIDE}*"):

@@ -12,6 +12,8 @@ import os
 import signal
 import traceback
 
+from launcher.worker import loaded
+
 MODULES = "RLSWEEP_WARM"
 
 failure: str | None = None
@@ -25,6 +27,7 @@ if os.environ.get(MODULES):  # in the server alone
 for name in filter(None, os.environ.get(MODULES, "").split(",")):
     try:
         importlib.import_module(name)
+        loaded.note()  # before anybody edits the files
     except Exception:
         failure = traceback.format_exc()
 # A garbage collection would write to every page, and the forks would no longer share the memory.

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launcher import files, tracking
-from launcher.config import identity
+from launcher.config import data_files, identity
 from launcher.project import ROOT
-from launcher.run import claim, launch_record, lifecycle, stop_request, transitions
+from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions
 from launcher.run.folder import (
     attempt_folder,
     base_path,
@@ -37,7 +37,9 @@ from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
 from launcher.text import one_line
+from launcher.worker import loaded
 from launcher.worker.attempt import Attempt, prepare
+from launcher.worker.stall import Watchdog
 
 TRAIN = "trainer_ext.train:train"
 TRACEBACK_LINES = 50
@@ -96,16 +98,19 @@ def _run_claimed(
 ) -> int:
     heartbeat = claim.Heartbeat(folder, owner)
     attempt = Attempt(folder, state.attempt, heartbeat)
-    heartbeat.on_beat = attempt.check_stop_request
+    watchdog = Watchdog(folder, state.attempt, launch.stall_s)
+    attempt.on_step = watchdog.stepped
+    heartbeat.on_beat = _on_beat(attempt, watchdog, owner, launch)
     try:
         _watch(attempt, orphaned)
-        final = _attempt(folder, state, attempt, train, launch)
+        final = _attempt(folder, owner, state, attempt, train, launch)
         with suppress(OSError):  # the logs of a done run were synced before
             attempt.close()
         if attempt.tracker is not None:
             attempt.tracker.close(final.state)
     finally:
         heartbeat.stop()
+        watchdog.close()
     with claim.locked(folder):
         if not claim.owns(folder, owner):
             return WorkerExit.BUSY
@@ -116,6 +121,43 @@ def _run_claimed(
         finally:
             claim.release(folder, owner)
     return _EXITS[final.state]
+
+
+def _on_beat(attempt: Attempt, watchdog: Watchdog, owner: Claim, launch: Launch) -> Callable[[], None]:
+    """What the heartbeat's thread does: it looks for requests to stop, and ends a stalled attempt.
+
+    A stalled attempt is asked to stop after its stacks were written. If its thread hangs, it never does; then this one
+    writes the state, and ends the process.
+    """
+    asked: float | None = None
+
+    def on_beat() -> None:
+        nonlocal asked
+        attempt.check_stop_request()
+        stalled = watchdog.beat()
+        if stalled is None:
+            return
+        if asked is None:
+            asked = time.monotonic()
+            watchdog.dump()
+            attempt.request_stop(stalled, FailureKind.STALLED, explained=True)
+        elif time.monotonic() - asked > watchdog.grace_s:
+            _end_stalled(attempt.folder, owner, attempt.stop_kind, attempt.stop_message or stalled, launch)
+
+    return on_beat
+
+
+def _end_stalled(folder: Path, owner: Claim, kind: FailureKind, message: str, launch: Launch) -> None:
+    """Write the end of an attempt whose own thread hangs, and end this process."""
+    with claim.locked(folder):
+        state = read_state(folder)
+        if not claim.owns(folder, owner) or state.state != RunState.RUNNING:
+            return
+        write_state(
+            folder, transitions.ended(state, kind, message, launch.retry, transitions.progressed(folder, state))
+        )
+        claim.release(folder, owner)
+        os._exit(WorkerExit.CANCELLED if kind == FailureKind.CANCELLED else WorkerExit.PREEMPTED)
 
 
 def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
@@ -154,25 +196,43 @@ def _is_closed(folder: Path, launch_id: str) -> bool:
     return launch_record.closed(launches / f"{launch_id}.json").exists()
 
 
-def _attempt(folder: Path, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
+def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
     """Train, and return the state in which the attempt ended. Only ClaimLost is raised."""
+    config: Mapping[str, Any] = {}
+
+    def on_first_step() -> None:
+        nonlocal state
+        state = _with_code(folder, state, config)
+        with claim.locked(folder):
+            if claim.owns(folder, owner):
+                write_state(folder, state)
+
     try:
         _redirect(attempt_folder(folder, state.attempt))
         config = read_config(folder)
         identity.verify(config, folder.name)
+        data_files.check(config)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         function = resolve_train(train)
+        loaded.note()
+        attempt.on_first_step = on_first_step
         summary = function(whole_config(folder, config), attempt)
         attempt.check()
         attempt.sync()
+        state = _with_code(folder, state, config)
         files.write_json(folder / "summary.json", dict(summary))
+        return transitions.finished(state)
     except claim.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of other code are failures of the run too
-        _say(traceback.format_exc())
         return _failed(folder, state, error, attempt, launch)
-    return transitions.finished(state)
+
+
+def _with_code(folder: Path, state: State, config: Mapping[str, Any]) -> State:
+    """The state with the code that this attempt has loaded until now."""
+    code_id = code.keep(multirun_of(folder), loaded.record(config))
+    return state.replace(code={**state.code, str(state.attempt): code_id})
 
 
 def _failed(folder: Path, state: State, error: BaseException, attempt: Attempt, launch: Launch) -> State:
@@ -181,7 +241,9 @@ def _failed(folder: Path, state: State, error: BaseException, attempt: Attempt, 
     if kind == FailureKind.PREEMPTED:
         attempt.check_stop_request()
         message = attempt.stop_message or one_line(str(error))
+        _say(f"{one_line(str(error))}: {attempt.stop_kind}: {message}")  # it was asked to, so its stack says nothing
         return transitions.ended(state, attempt.stop_kind, message, launch.retry, progressed)
+    _say("".join(traceback.format_exception(error)).rstrip())
     text = "\n".join("".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:])
     record = {"type": type(error).__name__, "message": str(error), "traceback": text}
     return transitions.ended(state, kind, lifecycle.described(error), launch.retry, progressed, record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -69,6 +70,8 @@ def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep)
     above = page[: page.index('id="main"')]
     assert all(f"<li>{line}</li>" in above for line in (*levels, gone))
     assert f"The first measure by level: {' '.join(levels)}" in written.tables[0].notes
+    with (written.index.parent / "tables" / "main.csv").open(newline="") as file:
+        assert {row["averaged_over"] for row in csv.DictReader(file)} == {"lr"}
     paper = write_paper(written).read_text()
     assert all(line in paper for line in levels)
 

@@ -13,6 +13,7 @@ import pytest
 from analysis.data import cells
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
+from analysis.figures.learning_curves import passing
 from analysis.figures.series import series
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
 from analysis.findings.study import Study, study
@@ -298,7 +299,8 @@ def test_times_are_counted_in_samples(make_sweep: MakeSweep) -> None:
         assert other.values[run_id].value == pytest.approx(256 * value.value)
         assert other.values[run_id].reached == value.reached
     assert (one.budget, other.budget) == (120, 256 * 120)
-    assert other.measure.unit == "responses" and other.measure.title.startswith("responses until evaluation reward")
+    assert other.measure.unit == "responses"
+    assert other.measure.title.startswith("responses until reward on test prompts")
     assert one.measure.title.startswith("steps until")
     drawn = {s.group: s for s in series(samples, qstar.EVAL)}["ppo"]
     assert drawn.axis.tolist() == [2560.0 * i for i in range(1, 13)] and drawn.steps[-1] == 120
@@ -312,14 +314,27 @@ def thrifty(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
     return lines
 
 
-def test_samples_are_each_runs_own_and_the_budget_is_what_all_have(make_sweep: MakeSweep) -> None:
-    section = {"primary": {"metric": REWARD}, "time_to": [{"at": 0.8}], "axis": "samples", "window": 1}
-    found = studied(make_sweep(("C0", "C1"), steps=100, lines=thrifty, analysis=section))
+@pytest.mark.parametrize(
+    ("axis", "clock", "label"),
+    [("samples", "samples/total", "responses generated"), ("seconds", "cost/wall_seconds", "wall time (s)")],
+)
+def test_samples_and_seconds_are_each_runs_own_and_the_budget_is_what_all_have(
+    axis: str, clock: str, label: str, make_sweep: MakeSweep
+) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return [
+            {clock if key == "samples/total" else key: value for key, value in line.items()}
+            for line in thrifty(group, seed, cell)
+        ]
+
+    section = {"primary": {"metric": REWARD}, "time_to": [{"at": 0.8}], "axis": axis, "window": 1}
+    found = studied(make_sweep(("C0", "C1"), steps=100, lines=lines, analysis=section))
+    assert passing(found) == label
     block = block_of(found, REWARD, "time_to")
     assert block.budget == 5000
     assert (block.values["C0-0"].value, block.values["C0-0"].reached) == (5000, False)  # 8000 responses are too many
     assert (block.values["C1-0"].value, block.values["C1-0"].reached) == (pytest.approx(4000), True)
-    assert block.values["C1-2"].reason == "samples/total is not recorded"
+    assert block.values["C1-2"].reason == f"{clock} is not recorded"
     curves = {s.group: s for s in series(found, REWARD)}
     assert curves["C1"].axis[-1] == 5000 and curves["C0"].axis[-1] == 10000 and len(curves["C1"].whole) == 2
     (table,) = [table for table in tables(found) if table.name == "efficiency"]

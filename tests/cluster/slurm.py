@@ -100,7 +100,7 @@ class Lab:
         found = {}
         for line in listed:
             job, name, now, node = line.split("|")
-            if (match := re.fullmatch(r"rlsweep-([0-9a-f]+)-\d+", name)) and match.group(1) in tokens:
+            if (match := re.fullmatch(r"rlsweep-([0-9a-f]+)-\d+(-[0-9a-f]+)?", name)) and match.group(1) in tokens:
                 found[job] = (now, node)
         return found
 
@@ -123,7 +123,7 @@ def begun(multirun: Path, count: int, steps: int = 5) -> None:
 def run_on(lab: Lab, multirun: Path, job: str) -> str:
     """The run that a job of the multirun does."""
     name = lab.ask("squeue", "-h", "-r", "-t", "all", "-j", job, "-o", "%j").strip()
-    token, number = name.removeprefix("rlsweep-").split("-")
+    token, number = name.removeprefix("rlsweep-").split("-")[:2]
     runs = json.loads((multirun / "launches" / token / "arrays" / f"{number}.json").read_text())
     return str(runs[int(job.partition("_")[2] or 0)])
 

@@ -1,10 +1,15 @@
-"""A launcher over steps.py, as a process: python -m tests.launcher.drive MULTIRUN [overrides]."""
+"""A launcher over steps.py, as a process: python -m tests.launcher.drive MULTIRUN [overrides].
+
+The environment may name another folder than conf/: DRIVE_CONF.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
+from launcher.config.hydra_compose import Composer
 from launcher.execution import sweep
 from launcher.planning import freeze, planner
 
@@ -12,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    planned = planner.make(ROOT, [*sys.argv[2:], f"multirun={sys.argv[1]}"])
+    conf = os.environ.get("DRIVE_CONF")
+    composer = Composer(Path(conf), planner.ROOT_CONFIG) if conf else None
+    planned = planner.make(ROOT, [*sys.argv[2:], f"multirun={sys.argv[1]}"], composer)
     wanted = freeze.missing(planned)
     outcome = sweep.launch(ROOT, planned, wanted, "tests.launcher.steps:train")
     print(f"RAN {' '.join(sorted(outcome.ran))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -13,7 +14,8 @@ from launcher.run import claim, stop_request
 from launcher.run.lifecycle import FailureKind
 
 PACE = "STEPS_SECONDS"  # seconds a step
-# {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "grow" | "orphan" | "late"}: what happens at the third step
+# What happens at the third step:
+# {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "freeze" | "grow" | "orphan" | "late"}
 END = "STEPS_END"
 # A file: while it is there, runs wait before their sixth step, or until they are asked to stop.
 GATE = "STEPS_GATE"
@@ -55,6 +57,8 @@ def train(config: Any, run: Any) -> dict[str, Any]:
             os._exit(7 if end == "exit" else 0)
         while step == 3 and end == "hang":
             time.sleep(0.05)
+        if step == 3 and end == "freeze":
+            ctypes.PyDLL(None).sleep(600)  # it holds Python's lock
         if step == 3 and end == "grow":
             held = bytearray(400_000_000)
             while not run.stop_requested():

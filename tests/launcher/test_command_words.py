@@ -69,7 +69,7 @@ def snapshot(multirun):
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=ascii)
-@pytest.mark.parametrize("command", ["show", "logs", "status", "cancel", "retry", "reproduce", "sync"])
+@pytest.mark.parametrize("command", ["show", "logs", "status", "runs", "cancel", "retry", "rerun", "reproduce", "sync"])
 def test_a_word_that_is_no_name_is_refused_and_touches_nothing(multirun, capsys, command, word):
     before = snapshot(multirun)
     code = program.main([command, "--multirun", str(multirun), "--", word])
@@ -101,8 +101,8 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["stauts"], ["is not a command; did you mean status? the commands are: plan, status, logs"]),
-        (["frobnicate"], ["is not a command; the commands are: plan, status, logs"]),
+        (["stauts"], ["is not a command; did you mean status? the commands are: plan, status, runs, logs"]),
+        (["frobnicate"], ["is not a command; the commands are: plan, status, runs, logs"]),
         (["status", "studdy"], ["no such planned experiment", "did you mean study? existing: study, study of"]),
         (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? existing: study"]),
         (["show", "bb34"], ["no such run", "did you mean bb33? existing: aa11, aa22, bb33"]),

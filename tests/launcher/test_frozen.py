@@ -80,7 +80,7 @@ def edit(conf, path, old, new):
         ("method/bnto_minimal.yaml", "name: bnto_minimal", "name: bnto_minimal\nbeta_lr: 0.011"),
         ("task/expression.yaml", "train_prompts: 4096", "train_prompts: 4097"),
         ("model/tiny.yaml", "hidden_size: 64", "hidden_size: 72"),
-        ("trainer/in_process.yaml", "eval_prompts: 256", "eval_prompts: 128"),
+        ("trainer/in_process.yaml", "eval_prompts: 64", "eval_prompts: 128"),
         ("trainer/in_process.yaml", "bypass_mode: true}", "bypass_mode: false}"),
         ("config.yaml", "seed: 0\nmultirun", "seed: 1\nmultirun"),
     ],

@@ -20,7 +20,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.timeout(900)  # several launches of real training in one test
 ROOT = Path(__file__).parents[2]
 RUNS = ["-m", "method=c0_grpo", "seed=0,1", "task.warm_start.steps=5", "trainer.checkpoint_every=1"]
-CLOCKS = ("time", "cost/step_seconds", "cost/wall_seconds", "cost/sample_seconds", "cost/device_seconds")
+CLOCKS = ("time", *(f"cost/{name}_seconds" for name in ("step", "wall", "sample", "device", "shared")))
 
 
 def launch(multirun: Path, *arguments: str, steps: int = 3) -> subprocess.Popen[str]:

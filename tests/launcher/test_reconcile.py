@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,7 +103,7 @@ class InterruptedFile(io.RawIOBase):
 def test_an_interruption_in_the_middle_of_a_line_is_counted(monkeypatch):
     file = InterruptedFile()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(file)))
-    display = Display(1)
+    display = Display(1, Path(), lambda: (), False)
     with interruptible(display.say) as interruption:
         for _ in range(5):
             display.say("a line")

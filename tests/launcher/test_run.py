@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from launcher import files
-from launcher.run import claim, lifecycle, stop_request
+from launcher.files import BadRunFolder
+from launcher.run import claim, evaluations, lifecycle, stop_request
 from launcher.run.claim import Heartbeat
+from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
     attempt_folder,
     checkpoint_name,
@@ -36,6 +38,7 @@ from launcher.worker.attempt import Attempt
 from tests.launcher.conftest import mounted
 from tests.launcher.made import read_log
 from tests.waiting import until
+from trainer_ext.evaluation import Answer
 
 
 def line(step, **more):
@@ -131,6 +134,25 @@ def test_the_log_is_replaced_before_every_attempt(folder):
         attempt.prepare(folder, 2)
         late.write(line(2))
     assert steps(metrics_path(folder)) == [1]
+
+
+def test_an_evaluation_is_read_back_and_superseded_after_the_checkpoint(owned):
+    answers = [Answer("1+1=", "2", 1.0, "2", "test", None), Answer("1+1=", "3", 0.25, "2", "test", 0)]
+    for step in (2, 4):
+        owned.evaluation(step, answers)
+    owned.response(2, "1+1=", "3", 0.25, "2")
+    (response,) = read_log(responses_path(owned.folder)).records
+    assert evaluations.read(owned.folder, 4) == [
+        EvaluationRow(response["id"], "test", None, 1.0),
+        EvaluationRow(response["id"], "test", 0, 0.25),
+    ]
+    (checkpoints_folder(owned.folder) / checkpoint_name(2)).mkdir(parents=True)
+    attempt.prepare(owned.folder, 2)
+    assert evaluations.steps(owned.folder) == [2]
+    assert [path.name for path in (attempt_folder(owned.folder, 2) / "evaluations").iterdir()] == ["000004.parquet"]
+    (evaluations.evaluations_folder(owned.folder) / "000002.parquet").write_bytes(b"PAR1")
+    with pytest.raises(BadRunFolder, match=r"000002\.parquet: not an evaluation"):
+        evaluations.read(owned.folder, 2)
 
 
 def test_what_a_killed_process_left_half_written_goes(folder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.configuration import CONF, configuration
 from tests.sharing import shared_folder
+from trainer_ext.evaluation import Answer
 
 __all__ = ["CONF", "METHODS", "SHORT", "MemoryRun", "configuration", "quick_settings", "science"]
 
@@ -37,6 +38,7 @@ class MemoryRun:
         self.lines: list[dict[str, float]] = []
         self.histograms: list[tuple[int, str, list[float], list[int]]] = []
         self.responses: list[tuple[int, str, str, float, str]] = []
+        self.evaluations: dict[int, list[Answer]] = {}
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.lines.append({"step": step, **metrics})
@@ -46,6 +48,9 @@ class MemoryRun:
 
     def response(self, step: int, prompt: str, response: str, reward: float, answer: str) -> None:
         self.responses.append((step, prompt, response, reward, answer))
+
+    def evaluation(self, step: int, answers: Sequence[Answer]) -> None:
+        self.evaluations[step] = list(answers)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         found = sorted(self.folder.glob("step_*"))
@@ -82,6 +87,7 @@ CLOCKED = (
     "cost/sample_seconds",
     "cost/wall_seconds",
     "cost/device_seconds",
+    "cost/shared_seconds",
     "speculative/speedup",
 )
 

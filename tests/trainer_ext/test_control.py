@@ -19,6 +19,8 @@ from trainer_ext.methods.control import (
     DualController,
     DualSettings,
     DualStatistics,
+    KLController,
+    KLSettings,
     controller,
     kl_per_token,
     statistics,
@@ -46,7 +48,7 @@ def dual(method: str, total: int) -> DualController:
     if method not in METHODS:
         METHODS[method] = configuration(f"method={method}")["method"]
     made = controller(METHODS[method], total)
-    assert made is not None
+    assert isinstance(made, DualController)
     return made
 
 
@@ -245,3 +247,38 @@ def test_nothing_of_the_control_has_a_gradient():
         controller = DualController(dual_settings(weight=weight), total_steps=10)
         assert not controller.advantages(logp, reference, b.advantages.requires_grad_()).requires_grad
         assert not token_weight(logp, b.advantages, reference, weight).requires_grad
+
+
+@given(STEPS, st.integers(1, 7))
+def test_the_price_on_kl_alone_is_that_of_the_dual_controller(steps, cut):
+    s = dual_settings(beta_lr=0.5, target_kl=0.1)
+    dual, first, second = (
+        DualController(s, 40),
+        *(KLController(KLSettings(s.beta_lr, s.beta_init, s.target_kl)) for _ in range(2)),
+    )
+    expected = [values for _, values in fed(dual, steps)]
+    found = []
+    for number, step in enumerate(steps):
+        if number == cut:
+            second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        alone = first if number < cut else second
+        alone.update(DualStatistics(*step))
+        found.append(alone.metrics(DualStatistics(*step)))
+    keys = ("dual_game/beta", "dual_game/KL_per_token")
+    assert found == [{key: values[key] for key in keys} for values in expected]
+
+
+def test_the_price_on_kl_changes_the_advantage_by_its_gradient_alone():
+    alone = KLController(KLSettings(0.01, 0.5, 0.05))
+    logp, reference = torch.tensor([[-1.0, -1.0]], requires_grad=True), torch.tensor([[-1.5, -0.5]])
+    found = alone.advantages(logp, reference, torch.tensor([[1.0, -1.0]]))
+    assert found[0].tolist() == pytest.approx([1.0 - 0.5 * 0.5, -1.0 + 0.5 * 0.5]) and not found.requires_grad
+
+
+def test_grpo_at_the_same_kl_has_the_values_of_the_dual_control():
+    alone, dual_section = (configuration(f"method={name}")["method"] for name in ("c0_kl", "bnto_minimal"))
+    assert isinstance(controller(alone, 10), KLController)
+    keys = ("beta_lr", "beta_init", "target_kl")
+    assert {key: alone[key] for key in keys} == {key: dual_section[key] for key in keys}
+    plain = configuration("method=c0_grpo")["method"]
+    assert {key for key in alone if alone[key] != plain.get(key)} == {"name", "control", *keys}

@@ -6,10 +6,13 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.equations import chosen_of, mean
 from trainer_ext import metrics
+from trainer_ext.train import _snapshot_every
 
 QUANTILES = {f"analysis/{name}_{point}" for name in ("entropy", "covariance") for point in ("p50", "p90")}
 
@@ -72,3 +75,10 @@ def test_histograms_count_every_token_once(kind):
         assert sum(counts) == int(b.mask.sum())
         assert edges == pytest.approx([min(values) + k / 64 * (max(values) - min(values)) for k in range(65)])
         assert sum(counts[:32]) == sum(x < edges[32] for x in values)
+
+
+@given(st.floats(1e-6, 0.125), st.integers(1, 30_000))
+def test_every_run_has_at_least_eight_histograms_or_one_a_step(share, steps):
+    every = _snapshot_every(share, steps)
+    assert len(range(every, steps + 1, every)) >= min(8, steps)
+    assert every <= max(1, share * steps)

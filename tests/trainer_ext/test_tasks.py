@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from dataclasses import asdict
 
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainer_ext import tasks
+from trainer_ext import artifacts, tasks
 from trainer_ext.artifacts import build_once
 from trainer_ext.backends.in_process.initial_model import character_tokenizer
 from trainer_ext.health import Health, not_finite
@@ -29,6 +30,8 @@ from trainer_ext.tasks import expression, gsm8k, sorting
         ("10+7+0", 17, 0),
         ("", 17, 0),
         ("9+9-1 ", 17, 0),
+        ("9+9-1", "17~3", 1),
+        ("9+9-1", "17~1", 0),
     ],
 )
 def test_expression_rewards_form_and_value(text, number, reward):
@@ -56,6 +59,13 @@ def test_gsm8k_compares_the_last_number(text, reward):
     assert gsm8k.compute_score("gsm8k", text, "1234") == reward
 
 
+def test_every_number_and_digit_of_an_expression_has_a_solution():
+    asked = {row.prompt for row in expression.rows({"train_prompts": 20_000})}
+    assert len(asked) == 200
+    assert all(expression.compute_score("", expression.demonstration(tasks.Row(one, one), random.Random(0), 0.0), one)
+               for one in asked)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["expression", "sorting"])
 def test_demonstrations_are_right_unless_random(name):
     module, generator = tasks.get(name), random.Random(0)
@@ -69,11 +79,13 @@ def test_demonstrations_are_right_unless_random(name):
 
 
 def test_prepared_data_has_verls_columns_and_is_made_once(tmp_path):
-    path = tasks.prepare({"name": "expression", "train_prompts": 5}, tmp_path)
-    stamp = path.stat().st_mtime_ns
-    assert tasks.prepare({"name": "expression", "train_prompts": 5, "warm_start": {"steps": 1}}, tmp_path) == path
-    assert path.stat().st_mtime_ns == stamp
-    row = pq.read_table(path).to_pylist()[0]
+    section, shares = {"name": "expression", "train_prompts": 50}, {"validation": 0.2, "test": 0.3}
+    folder = tasks.prepare(section, shares, tmp_path)
+    stamp = folder.stat().st_mtime_ns
+    assert tasks.prepare({**section, "warm_start": {"steps": 1}}, shares, tmp_path) == folder
+    assert folder.stat().st_mtime_ns == stamp
+    assert tasks.prepare(section, {**shares, "test": 0.1}, tmp_path) != folder
+    row = pq.read_table(folder / "train.parquet").to_pylist()[0]
     assert set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
     assert row["prompt"][0]["role"] == "user"
 
@@ -82,9 +94,14 @@ def test_gsm8k_reads_a_local_file(tmp_path):
     lines = [{"question": "1 + 1?", "answer": "It is 2\n#### 2"}, {"question": "big?", "answer": "#### 1,000"}]
     path = tmp_path / "train.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    rows = gsm8k.rows({"train_path": str(path)})
-    assert [row.ground_truth for row in rows] == ["2", "1000"]
+    rows = gsm8k.rows({"train_path": str(path), "test_path": None})
+    assert [(row.ground_truth, row.split) for row in rows] == [("2", None), ("1000", None)]
     assert rows[0].prompt.startswith("1 + 1?")
+    (tmp_path / "test.jsonl").write_text(json.dumps(lines[1]))
+    section = {"name": "gsm8k", "train_path": str(path), "test_path": str(tmp_path / "test.jsonl")}
+    divided = tasks.rows_by_split(section, {"validation": 0.0, "test": 0.4})
+    assert [[row.ground_truth for row in divided[name]] for name in tasks.SPLITS] == [["2"], [], ["1000"]]
+    assert gsm8k.files(section) == [path, tmp_path / "test.jsonl"]
 
 
 tokenizer = character_tokenizer()
@@ -109,6 +126,22 @@ def test_an_interrupted_build_leaves_nothing(tmp_path):
     assert not (tmp_path / "a").exists()
     made = build_once(tmp_path / "a", lambda folder: (folder / "whole").write_text("x"))
     assert [p.name for p in made.iterdir()] == ["whole"]
+
+
+def test_the_time_to_build_is_counted_once_and_only_by_those_who_build(tmp_path):
+    def inner(folder):
+        time.sleep(0.05)
+
+    def outer(folder):
+        build_once(tmp_path / "inner", inner)
+        time.sleep(0.05)
+
+    began, before = time.monotonic(), artifacts.seconds()
+    build_once(tmp_path / "outer", outer)
+    built = artifacts.seconds() - before
+    assert 0.1 <= built <= time.monotonic() - began
+    build_once(tmp_path / "outer", outer)
+    assert artifacts.seconds() - before == built
 
 
 def test_health_counts_its_warnings_and_survives_a_checkpoint():

@@ -5,28 +5,20 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
-
-@dataclass(frozen=True)
-class Answer:
-    """A response of the policy to a prompt, its reward, and what it was checked against."""
-
-    prompt: str
-    response: str
-    reward: float
-    ground_truth: str
+from trainer_ext.evaluation import Answer
 
 
 class Backend(Protocol):
     """One run's training. A step's result depends on the configuration and the step's number alone.
 
     samples, tokens: drawn so far, restored by `load`; parameters: of the policy; devices: in use, a CPU counts as one;
-    peak_memory_bytes: held so far; answers: of the newest step's evaluation, to the same prompts every time, or none.
+    peak_memory_bytes: held so far; answers: of the newest step's evaluation, to the same prompts every time, or none:
+    trainer.eval_samples drawn ones and a greedy one to each of trainer.eval_prompts prompts of each split.
     """
 
     @property

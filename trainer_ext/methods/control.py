@@ -1,4 +1,4 @@
-"""BNTO: prices on weighted entropy (lambda) and on KL to the reference (beta), set by dual ascent.
+"""BNTO: prices on weighted entropy (lambda) and on KL to the reference (beta), set by dual ascent; or on KL alone.
 
 Pure: no files, no globals, no clock. Notation: p = exp(logp) of the sampled token, A advantages, M mask, all (B, T).
 """
@@ -41,6 +41,16 @@ class DualSettings:
     usage_mix: float
     patience: int
     lambda_scale: str
+
+
+@registry.control("kl")
+@dataclass(frozen=True)
+class KLSettings:
+    """Hyper-parameters of the price on KL, as in DualSettings; conf/method/control/kl.yaml holds their defaults."""
+
+    beta_lr: float
+    beta_init: float
+    target_kl: float
 
 
 registry.control.declare("none")
@@ -92,6 +102,47 @@ def statistics(
     )
 
 
+def _beta_after(beta: float, kl: float, settings: DualSettings | KLSettings) -> float:
+    """The price on KL after a step of dual ascent."""
+    return max(0.0, beta + settings.beta_lr * (kl - settings.target_kl))
+
+
+@dataclass
+class KLController:
+    """beta over a run, as a DualController sets it: GRPO that spends the same KL, for a comparison at the same KL."""
+
+    settings: KLSettings
+    _beta: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._beta = self.settings.beta_init
+
+    @property
+    def weight(self) -> str:
+        """The weight of the statistics' weighted entropy, on which this controller has no price."""
+        return "entropy"
+
+    def update(self, batch: DualStatistics) -> None:
+        """Dual ascent from the whole batch's KL; the price counts for this same step."""
+        self._beta = _beta_after(self._beta, batch.kl, self.settings)
+
+    def advantages(self, logp: Tensor, logp_ref: Tensor, advantages: Tensor) -> Tensor:
+        """A' = A - beta (logp - logp_ref), the score-function form of the gradient of KL; all (B, T), no gradient."""
+        return (advantages - self._beta * (logp - logp_ref)).detach()
+
+    def metrics(self, batch: DualStatistics) -> dict[str, float]:
+        """The step's dual_game/* values of KL."""
+        return {"dual_game/beta": self._beta, "dual_game/KL_per_token": batch.kl}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the controller as JSON values."""
+        return {"beta": self._beta}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of `state_dict`."""
+        self._beta = state["beta"]
+
+
 @dataclass
 class _State:
     lam: float = 0.0
@@ -121,6 +172,11 @@ class DualController:
         self._state.beta = self.settings.beta_init
 
     @property
+    def weight(self) -> str:
+        """The weight of the weighted entropy that the method's statistics have."""
+        return self.settings.weight
+
+    @property
     def coefficients(self) -> tuple[float, float]:
         """(lambda, beta) of the current step, the same on every rank."""
         return self._state.lam, self._state.beta
@@ -129,7 +185,7 @@ class DualController:
         """Dual ascent from the whole batch's statistics; they become this same step's coefficients."""
         state, s = self._state, self.settings
         state.step += 1
-        state.beta = max(0.0, state.beta + s.beta_lr * (batch.kl - s.target_kl))
+        state.beta = _beta_after(state.beta, batch.kl, s)
         if state.step <= min(100, max(1, math.ceil(0.1 * self.total_steps))):
             state.reward_std_max = max(state.reward_std_max, batch.reward_std)
         self._watch_reward(batch.reward_mean)
@@ -207,7 +263,12 @@ class DualController:
         self._state = _State(**state)
 
 
-def controller(method: Mapping[str, Any], total_steps: int) -> DualController | None:
-    """The method's dual controller; None without control. ValueError: a hyper-parameter is missing."""
+Controller = DualController | KLController
+
+
+def controller(method: Mapping[str, Any], total_steps: int) -> Controller | None:
+    """The method's controller; None without control. ValueError: a hyper-parameter is missing."""
     settings = registry.control.of(method)()
+    if isinstance(settings, KLSettings):
+        return KLController(settings)
     return None if settings is None else DualController(settings, total_steps)

@@ -63,7 +63,7 @@ class Method:
 
     section: Mapping[str, Any]
     algorithm: AlgoConfig
-    controller: control.DualController | None
+    controller: control.Controller | None
 
     @classmethod
     def read(cls, section: Mapping[str, Any], total_steps: int) -> Method:
@@ -88,7 +88,7 @@ class Method:
 
 
 def update(method: Method, scored: Scored, step: int) -> Update:
-    """The step's update; `step` counts from 1. A dual controller takes its own step with each update of the policy."""
+    """The step's update; `step` counts from 1. A controller takes its own step with each update of the policy."""
     mask, old = scored.mask, scored.old
     rewards = _at_last_token(scored.rewards.to(old.dtype), mask)
     plain, returns = advantage.advantages(method.algorithm, rewards, mask, scored.group, scored.values)
@@ -120,7 +120,7 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
     values |= reported
     advantages = plain * weights
     if method.controller is not None:
-        weight = method.controller.settings.weight
+        weight = method.controller.weight
         statistics = control.statistics(old, reference, advantages, mask, scored.rewards, weight)
         method.controller.update(statistics)
         values |= method.controller.metrics(statistics)

@@ -23,6 +23,9 @@ from trainer_ext.sampling.geometric import log_geometric_mean
 from trainer_ext.sampling.roots import Flags, Indices, Numbers, find_root, taylor
 
 METHODS = ("fixed", "entropy", "kl_symmetry", "ess_balance", "snr_max")
+#: The methods that solve an equation, whose residual says how well; and those that evaluate something several times.
+SOLVED = ("kl_symmetry", "ess_balance")
+SEARCHED = (*SOLVED, "snr_max")
 for _name in ("none", "entropy", "ess_balance", "snr_max"):
     registry.alpha.declare(_name)
 registry.alpha.declare("fixed", "value", prefix="alpha_")

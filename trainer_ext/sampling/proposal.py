@@ -34,6 +34,61 @@ def from_target(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
 
 
 @dataclass
+class FromTarget:
+    """pi_t for samples that are weighted by pi_theta / pi_t; remembers the effective sample sizes."""
+
+    seen: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
+        theta, target = log_probs[0], log_probs[1]
+        self.seen.append(effective_sample_size(theta, target).double()[alive])
+        return target
+
+    @property
+    def positions(self) -> dict[str, Tensor]:
+        """Values of every position seen, (positions,), by the name of their histogram."""
+        return {"ess_ratio": torch.cat(self.seen)}
+
+    def metrics(self) -> dict[str, float]:
+        """The qstar/* values of the positions seen (docs/metrics.md); a sample of pi_t counts whole for pi_t."""
+        theta = torch.cat(self.seen)
+        return _ess_metrics(theta, torch.ones_like(theta))
+
+
+def _ess_metrics(theta: Tensor, target: Tensor) -> dict[str, float]:
+    ratio = theta / target
+    return {
+        "qstar/ess_theta": float(theta.mean()),
+        "qstar/ess_t": float(target.mean()),
+        "qstar/ess_ratio": float(ratio.mean()),
+        "qstar/ess_ratio_std": float(ratio.std(unbiased=False)),
+    }
+
+
+def greedy_every(n: int) -> Proposal:
+    """pi_theta, but in the first of every n rows (the first of n responses to a prompt) the most likely token."""
+
+    def propose(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
+        log_p = log_probs[0].clone()
+        best = log_p[::n].argmax(dim=-1, keepdim=True)
+        log_p[::n] = torch.full_like(log_p[::n], -torch.inf).scatter(-1, best, 0.0)
+        return log_p
+
+    return propose
+
+
+def greedy_where(which: Tensor) -> Proposal:
+    """pi_theta, but in the rows where `which` (rows,) is true the most likely token."""
+
+    def propose(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
+        log_p = log_probs[0]
+        best = torch.full_like(log_p, -torch.inf).scatter(-1, log_p.argmax(dim=-1, keepdim=True), 0.0)
+        return torch.where(which[:, None], best, log_p)
+
+    return propose
+
+
+@dataclass
 class FromGeometric:
     """q_alpha, tempered, with alpha solved at each position; remembers what it saw of the positions that count.
 
@@ -67,23 +122,23 @@ class FromGeometric:
         self.seen[-1] = self.seen[-1][which]
 
     @property
-    def alphas(self) -> Tensor:
-        """alpha of every position seen, (positions,)."""
-        return torch.cat(self.seen)[:, 0]
+    def positions(self) -> dict[str, Tensor]:
+        """Values of every position seen, (positions,), by the name of their histogram."""
+        alphas, theta, target, *_ = torch.cat(self.seen).unbind(dim=1)
+        return {"alpha": alphas, "ess_ratio": theta / target}
 
     def metrics(self) -> dict[str, float]:
-        """The qstar/* values of the positions seen (docs/metrics.md)."""
+        """The qstar/* values of the positions seen (docs/metrics.md); those of a solver only where one ran."""
         alphas, theta, target, passes, residual, degenerate = torch.cat(self.seen).unbind(dim=1)
-        ratio = theta / target
-        return {
+        values = {
             "qstar/alpha_mean": float(alphas.mean()),
             "qstar/alpha_std": float(alphas.std(unbiased=False)),
             "qstar/alpha_median": float(alphas.median()),
-            "qstar/ess_theta": float(theta.mean()),
-            "qstar/ess_t": float(target.mean()),
-            "qstar/ess_ratio": float(ratio.mean()),
-            "qstar/ess_ratio_std": float(ratio.std(unbiased=False)),
-            "qstar/solver_passes": float(passes.mean()),
-            "qstar/solver_residual": float(residual.mean()),
+            **_ess_metrics(theta, target),
             "qstar/degenerate_fraction": float(degenerate.mean()),
         }
+        if self.rule.name in alpha.SEARCHED:
+            values["qstar/solver_passes"] = float(passes.mean())
+        if self.rule.name in alpha.SOLVED:
+            values["qstar/solver_residual"] = float(residual.mean())
+        return values

@@ -3,7 +3,7 @@
 A task is a module, here or of another installed package, with these functions; `task` is the section of conf/task:
 
     @task("mine")
-    rows(task) -> list[Row]
+    rows(task) -> list[Row]   # a row may say which split it is in: a task that has a test file brings its own
     compute_score(data_source, solution_str, ground_truth, extra_info=None) -> float    # verl's signature
     demonstration(row, generator, random_fraction) -> str   # if embedded models learn it before training
     preference(ground_truth, generator) -> (chosen, rejected)   # if it has pairs for DPO
@@ -17,7 +17,7 @@ import importlib
 import json
 import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -33,12 +33,21 @@ from trainer_ext.registry import Part
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
 
 
+#: The prompts to train on, those that a checkpoint is chosen by, and those that are reported.
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+SPLITS = (TRAIN, VALIDATION, TEST)
+
+
 @dataclass(frozen=True)
 class Row:
-    """One prompt (a user's message) and what its answer is checked against."""
+    """One prompt (a user's message) and what its answer is checked against.
+
+    split: one of SPLITS, or None: the prompt's content decides.
+    """
 
     prompt: str
     ground_truth: str
+    split: str | None = None
 
 
 def get(name: str) -> ModuleType:
@@ -53,31 +62,93 @@ def source(name: str) -> Path:
     return Path(get(name).__file__ or "")
 
 
-def prepare(section: Mapping[str, Any], cache: Path) -> Path:
-    """A task's training prompts as a Parquet file with verl's columns, made once and kept by content.
+def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[Row]]:
+    """Rows by split. Equal prompts are in one split, whatever their order; white space makes no difference.
 
-    section: the configuration's section `task`.
+    shares: of `validation` and `test` (trainer.split). A row without a split goes where the hash of its prompt falls,
+    so that further rows move no other. A split that the rows bring themselves gets no others; of a prompt that they put
+    into several, test counts before validation, and validation before train. Outside the training split each prompt
+    stands once, and the order is that of the hashes: the first N are a random choice of N, and always the same.
+    """
+    rows = list(rows)
+    brought = {row.split for row in rows}
+    bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
+    of_prompt: dict[str, str] = {}
+    for row in rows:
+        digest = _digest(row.prompt)
+        place = int(digest[:16], 16) / 2**64
+        by_hash = TEST if place < bounds[TEST] else VALIDATION if place < bounds[TEST] + bounds[VALIDATION] else TRAIN
+        of_prompt[digest] = max(row.split or by_hash, of_prompt.get(digest, TRAIN), key=SPLITS.index)
+    divided: dict[str, list[Row]] = {name: [] for name in SPLITS}
+    for row in rows:
+        divided[of_prompt[_digest(row.prompt)]].append(row)
+    return {name: own if name == TRAIN else distinct(own) for name, own in divided.items()}
+
+
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """The first row of each prompt, in the order of the prompts' hashes."""
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(_digest(row.prompt), row)
+    return [first[digest] for digest in sorted(first)]
+
+
+def in_order(prompts: Iterable[str]) -> list[str]:
+    """Prompts in the order of their hashes, which is as good as random and the same everywhere."""
+    return sorted(prompts, key=_digest)
+
+
+def _digest(prompt: str) -> str:
+    return hashlib.sha256(" ".join(prompt.split()).encode()).hexdigest()
+
+
+def rows_by_split(section: Mapping[str, Any], shares: Mapping[str, float]) -> dict[str, list[Row]]:
+    """A task's prompts, divided. section: the configuration's section `task`; shares: trainer.split.
+
+    ValueError: no prompt is left to train on.
+    """
+    divided = divide(get(section["name"]).rows(section), shares)
+    if not divided[TRAIN]:
+        raise ValueError(f"task.name={section['name']}: the task has no prompt to train on; give it more prompts")
+    return divided
+
+
+def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path) -> Path:
+    """The folder of a task's prompts, one Parquet file a split with verl's columns, made once and kept by content.
+
+    section: the configuration's section `task`; shares: trainer.split. The folder is named by the content.
     """
     name = section["name"]
-    module = get(name)
-    settings = {k: v for k, v in section.items() if k != "warm_start"}
-    files = [Path(__file__), source(name), *getattr(module, "files", lambda _: [])(section)]
+    settings = {k: v for k, v in section.items() if k != "warm_start"} | {"split": dict(shares)}
+    files = [Path(__file__), source(name), *getattr(get(name), "files", lambda _: [])(section)]
     sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
     def build(folder: Path) -> None:
-        table = pa.Table.from_pylist(
-            [
+        for split, rows in rows_by_split(section, shares).items():
+            lines = [
                 {
                     "data_source": name,
                     "prompt": [{"role": "user", "content": row.prompt}],
                     "ability": name,
                     "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
-                    "extra_info": {"index": index, "split": "train"},
+                    "extra_info": {"index": index, "split": split},
                 }
-                for index, row in enumerate(module.rows(section))
+                for index, row in enumerate(rows)
             ]
-        )
-        pq.write_table(table, folder / "train.parquet")
+            pq.write_table(pa.Table.from_pylist(lines, schema=_SCHEMA), folder / f"{split}.parquet")
 
-    return build_once(cache / "data" / key, build) / "train.parquet"
+    return build_once(cache / "data" / key, build)
+
+
+#: verl's columns; named, so that a split without a prompt has them too.
+_TEXT = pa.string()
+_SCHEMA = pa.schema(
+    {
+        "data_source": _TEXT,
+        "prompt": pa.list_(pa.struct({"role": _TEXT, "content": _TEXT})),
+        "ability": _TEXT,
+        "reward_model": pa.struct({"style": _TEXT, "ground_truth": _TEXT}),
+        "extra_info": pa.struct({"index": pa.int64(), "split": _TEXT}),
+    }
+)

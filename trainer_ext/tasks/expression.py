@@ -1,6 +1,8 @@
-"""A number from 5 to 24 -> three one-digit operands joined by + or - that give it.
+"""A number from 5 to 24 and a digit -> three other digits, joined by + or -, that give the number.
 
-Every number has many solutions, so the policy may keep its entropy or lose it without losing reward.
+17~3 asks for 17 without 3: 9+9-1, or 8+7+2. Most prompts have many solutions, so the policy may keep its entropy or
+lose it without losing reward. There are 200 prompts; a policy that learns numbers and digits apart solves those that it
+never saw.
 """
 
 from __future__ import annotations
@@ -8,11 +10,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from functools import cache
+from itertools import product
 from typing import Any
 
 from trainer_ext.tasks import Row, task
 
 _NUMBERS = range(5, 25)
+_DIGITS = "0123456789"
 _FORM = re.compile(r"(\d)([+-])(\d)([+-])(\d)")
 
 
@@ -24,35 +29,49 @@ def _value(text: str) -> int | None:
     return int(a) + int(first + b) + int(second + c)
 
 
-def _expressions() -> list[str]:
-    return [f"{a}{s}{b}{t}{c}" for a in range(10) for s in "+-" for b in range(10) for t in "+-" for c in range(10)]
+def _solves(text: str, asked: str) -> bool:
+    """Whether an expression is what a prompt asks for; without a digit, as in 17, every operand is allowed."""
+    number, _, digit = asked.partition("~")
+    return _value(text) == int(number) and (not digit or digit not in text)
 
 
-_ALL = _expressions()
-_SOLUTIONS = {n: [e for e in _ALL if _value(e) == n] for n in _NUMBERS}
+_ALL = ["".join(parts) for parts in product(_DIGITS, "+-", _DIGITS, "+-", _DIGITS)]
 
 
 @task("expression")
 def rows(task: Mapping[str, Any]) -> list[Row]:
-    """`task.train_prompts` numbers, drawn uniformly with a fixed seed."""
+    """`task.train_prompts` numbers with digits, drawn uniformly with a fixed seed."""
     generator = random.Random(0)
-    return [Row(f"{n}=", str(n)) for n in generator.choices(list(_NUMBERS), k=task["train_prompts"])]
+    asked = [f"{number}~{digit}" for number in _NUMBERS for digit in _DIGITS]
+    return [Row(text, text) for text in generator.choices(asked, k=task["train_prompts"])]
 
 
 def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
     """A solution, or with probability `random_fraction` any expression of the right form."""
     if generator.random() < random_fraction:
         return generator.choice(_ALL)
-    return generator.choice(_SOLUTIONS[int(row.ground_truth)])
+    return generator.choice(_solutions(row.ground_truth))
+
+
+@cache
+def _by_value() -> dict[int | None, list[str]]:
+    texts: dict[int | None, list[str]] = {}
+    for text in _ALL:
+        texts.setdefault(_value(text), []).append(text)
+    return texts
+
+
+@cache
+def _solutions(asked: str) -> list[str]:
+    return [text for text in _by_value()[int(asked.partition("~")[0])] if _solves(text, asked)]
 
 
 def preference(ground_truth: str, generator: random.Random) -> tuple[str, str]:
-    """A solution, and an expression of another value."""
-    number = int(ground_truth)
-    wrong = next(e for e in iter(lambda: generator.choice(_ALL), None) if _value(e) != number)
-    return generator.choice(_SOLUTIONS[number]), wrong
+    """A solution, and an expression that is none."""
+    wrong = next(text for text in iter(lambda: generator.choice(_ALL), None) if not _solves(text, ground_truth))
+    return generator.choice(_solutions(ground_truth)), wrong
 
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
-    """1.0 when the expression has the right form and value, else 0.0."""
-    return float(_value(solution_str) == int(ground_truth))
+    """1.0 when the expression has the right form, value and digits, else 0.0."""
+    return float(_solves(solution_str, ground_truth))

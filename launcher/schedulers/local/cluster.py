@@ -9,6 +9,7 @@ from launcher.planning.resources import shape
 from launcher.schedulers.local.limits import limits
 from launcher.schedulers.local.pool import Pool, slots, visible_devices
 from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.text import counted
 
 
 def check(plan: Plan, run_ids: Sequence[str]) -> None:
@@ -21,4 +22,5 @@ def start(order: Order) -> StartedScheduler:
     devices = max((shape(config).devices for config in configs), default=0)
     used = slots(order.plan.cluster.get("slots"), devices, visible_devices())[: len(order.run_ids)]
     pool = Pool(used, order.root, order.train, order.launch, limits(order.plan.cluster))
-    return StartedScheduler(pool, f"{len(used)} workers", len(used))
+    starting = "starting: one process loads torch and verl for all workers, which takes some seconds"
+    return StartedScheduler(pool, counted(len(used), "worker"), len(used), starting=starting)

@@ -2,8 +2,8 @@
 
     multirun/launches/<token>/arrays/<n>.json    the runs of array n in their order, written before sbatch
 
-An array's name has the launch's token and n. Therefore the run of a job in the queue is known even if the launcher that
-submitted it died before it could write down the job's id.
+An array's name has the launch's token and n; that of an array with a single run also has the run's id. Therefore the
+run of a job in the queue is known even if the launcher that submitted it died before it could write down the job's id.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from launcher.text import one_line
 PREFIX = "rlsweep-"
 #: What submitit raises if sbatch refuses.
 REFUSED = (FailedJobError, FailedSubmissionError, OSError)
-_NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)")
+_NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)(-[0-9a-f]+)?")
 # The launcher sets these itself; another value would break its arrays, logs or warnings.
 OURS = frozenset(
     {
@@ -124,7 +124,7 @@ class Arrays:
         number = len(list(lists.iterdir()))
         files.write_json(lists / f"{number}.json", [folder.name for folder in runs])
         executor = _executor(self._folder / "jobs")
-        name = f"{PREFIX}{self._record.stem}-{number}"
+        name = f"{PREFIX}{self._record.stem}-{number}" + (f"-{runs[0].name}" if len(runs) == 1 else "")
         executor.update_parameters(**given, job_name=name, array_parallelism=throttle)
         tasks = [Task(folder=str(folder.resolve()), record=str(self._record), **task) for folder in runs]
         with _outside():

@@ -205,6 +205,7 @@ class Slurm:
             share -= throttle
             for folder, job in zip(part, jobs, strict=True):
                 self._submitted[job] = _Submitted(folder, job, name, self._record.stem)
+            launch_record.add_jobs(self._record, {folder.name: job for folder, job in zip(part, jobs, strict=True)})
             done = set(part)
             self._collected = [folder for folder in self._collected if folder not in done]
             runs = runs[len(part) :]
@@ -246,6 +247,7 @@ class Slurm:
         Returns the runs whose jobs are ending: a later check shows whether SLURM runs them again.
         """
         unassigned, ending = {folder.name: folder for folder in self._collected}, set[str]()
+        adopted: dict[str, str] = {}
         idle = []
         for job in known.values():
             if job.over or job.stuck or job.id in self._submitted:
@@ -263,6 +265,7 @@ class Slurm:
             else:
                 folder = unassigned.pop(run_id)
                 self._submitted[job.id] = submitted
+                adopted[run_id] = job.id
                 task = self._task(self._shape_of[run_id])
                 self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
                 print(
@@ -271,6 +274,8 @@ class Slurm:
                     flush=True,
                 )
         _scancel(idle, "--state=PENDING")
+        if adopted:
+            launch_record.add_jobs(self._record, adopted)
         self._collected = list(unassigned.values())
         return ending - {run.folder.name for run in self._submitted.values()}
 

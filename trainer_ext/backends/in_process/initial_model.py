@@ -49,17 +49,19 @@ def start(config: Mapping[str, Any], cache: Path) -> str:
     warm = task.get("warm_start")
     if warm is None:
         raise ValueError(f"task.warm_start is missing: task {task['name']} cannot start an embedded model")
-    return embedded({k: model[k] for k in SHAPE}, task, warm, config["verl"], cache)
+    return embedded({k: model[k] for k in SHAPE}, config, warm, cache)
 
 
-def embedded(
-    shape: Mapping[str, int], task: Mapping[str, Any], warm: Mapping[str, Any], verl: DictConfig, cache: Path
-) -> str:
-    """The folder of a model of this shape, taught `warm` (steps, batch_size, lr, random_fraction, seed), made once."""
+def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[str, Any], cache: Path) -> str:
+    """The folder of a model of this shape, taught `warm` (steps, batch_size, lr, random_fraction, seed), made once.
+
+    It learns from demonstrations of the task's training prompts alone.
+    """
+    task, split = config["task"], dict(config["trainer"]["split"])
     sources = [tasks.source(task["name"]), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
-    digest.update(json.dumps([shape, {**task, "warm_start": dict(warm)}, versions], sort_keys=True).encode())
+    digest.update(json.dumps([shape, {**task, "warm_start": dict(warm)}, split, versions], sort_keys=True).encode())
 
     if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions rotate pairs of a head's dimensions
         raise ValueError(
@@ -69,9 +71,9 @@ def embedded(
 
     def build(folder: Path) -> None:
         _initialise(shape, warm["seed"], folder)
-        examples = demonstrations(task, character_tokenizer(), warm["random_fraction"])
+        examples = demonstrations(task, split, character_tokenizer(), warm["random_fraction"])
         size = {"steps": warm["steps"], "batch_size": warm["batch_size"]}
-        fine_tune(str(folder), folder, verl, examples, lr=warm["lr"], seed=warm["seed"], **size)
+        fine_tune(str(folder), folder, config["verl"], examples, lr=warm["lr"], seed=warm["seed"], **size)
 
     return str(build_once(cache / "models" / digest.hexdigest()[:16], build))
 
@@ -119,10 +121,12 @@ def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def demonstrations(task: Mapping[str, Any], tokenizer: Any, random_fraction: float) -> Examples:
-    """Random prompts of a task, each with a demonstration, as tokens."""
+def demonstrations(
+    task: Mapping[str, Any], split: Mapping[str, float], tokenizer: Any, random_fraction: float
+) -> Examples:
+    """Random training prompts of a task, each with a demonstration, as tokens."""
     module = tasks.get(task["name"])
-    rows = module.rows(task)
+    rows = tasks.rows_by_split(task, split)[tasks.TRAIN]
 
     def draw(generator: random.Random, count: int) -> list[tuple[list[int], list[int]]]:
         chosen = generator.choices(rows, k=count)

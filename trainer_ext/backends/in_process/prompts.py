@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import torch
 
+from trainer_ext import tasks
+
 
 class Prompt(NamedTuple):
     """A prompt's token ids, what its answer is checked against, and the text of its messages."""
@@ -19,32 +21,52 @@ class Prompt(NamedTuple):
 
 
 class Prompts:
-    """A task's prompts as tokens; the order of an epoch depends on the seed and the epoch alone."""
+    """A task's training prompts as tokens; the order of an epoch depends on the seed and the epoch alone.
 
-    def __init__(self, path: Path, tokenizer: Any, max_length: int, seed: int):
-        table = pq.read_table(path, columns=["prompt", "reward_model"]).to_pylist()
-        encoded: dict[str, list[int]] = {}
-        self._rows: list[Prompt] = []
-        for row in table:
-            messages = row["prompt"]
-            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            if text not in encoded:
-                encoded[text] = tokenizer.encode(text, add_special_tokens=False)
-            if len(encoded[text]) <= max_length:  # like verl's filter_overlong_prompts
-                content = "\n".join(message["content"] for message in messages)
-                self._rows.append(Prompt(encoded[text], row["reward_model"]["ground_truth"], content))
-        if not self._rows:
-            raise ValueError(f"{path}: no prompt has at most data.max_prompt_length={max_length} tokens; increase it")
+    Prompts of the other splits are read when an evaluation asks for them.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Any, max_length: int, seed: int):
+        """folder: of tasks.prepare. ValueError: no training prompt is short enough."""
+        self._folder, self._tokenizer, self._max_length = folder, tokenizer, max_length
+        self._encoded: dict[str, list[int]] = {}
+        self._rows = self._read(tasks.TRAIN)
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
+
+    def _read(self, split: str) -> list[Prompt]:
+        """The prompts of a split that are short enough, like verl's filter_overlong_prompts. ValueError: none is."""
+        path, rows = self._folder / f"{split}.parquet", []
+        for row in pq.read_table(path, columns=["prompt", "reward_model"]).to_pylist():
+            messages = row["prompt"]
+            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            if text not in self._encoded:
+                self._encoded[text] = self._tokenizer.encode(text, add_special_tokens=False)
+            if len(self._encoded[text]) <= self._max_length:
+                content = "\n".join(message["content"] for message in messages)
+                rows.append(Prompt(self._encoded[text], row["reward_model"]["ground_truth"], content))
+        if not rows and split != tasks.TRAIN and not pq.read_metadata(path).num_rows:
+            raise ValueError(
+                f"trainer.split.{split}: the task has no {split} prompt, which evaluations need; give the task more "
+                f"prompts, raise trainer.split.{split}, or set trainer.eval_every=0"
+            )
+        if not rows:
+            raise ValueError(
+                f"{path}: no prompt has at most data.max_prompt_length={self._max_length} tokens; increase it"
+            )
+        return rows
 
     def of_step(self, step: int, size: int) -> list[Prompt]:
         """The `size` prompts of a step, counted from 1. No prompt is repeated before all have been used."""
         return [self._at(index) for index in range((step - 1) * size, step * size)]
 
-    def first(self, size: int) -> list[Prompt]:
-        """The task's first prompts, at most `size`; they do not depend on the seed."""
-        return self._rows[:size]
+    def of_split(self, split: str, size: int) -> list[Prompt]:
+        """At most `size` different prompts of a split, the same in every run of the task.
+
+        ValueError: the split has no prompt, or none that is short enough.
+        """
+        rows = {row.text: row for row in (self._rows if split == tasks.TRAIN else self._read(split))}
+        return [rows[text] for text in tasks.in_order(rows)[:size]]
 
     def _at(self, index: int) -> Prompt:
         epoch, position = divmod(index, len(self._rows))

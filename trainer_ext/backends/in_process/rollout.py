@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,27 +12,30 @@ import torch
 from torch import Tensor
 
 from trainer_ext import registry, tasks
-from trainer_ext.backends import Answer
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts
 from trainer_ext.backends.in_process.sampler import Samples, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
+from trainer_ext.evaluation import Answer
 from trainer_ext.sampling import draws
-from trainer_ext.sampling.proposal import FromGeometric, Proposal, from_policy, from_target
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_every
+
+_ROWS = 512  # responses of an evaluation drawn at a time
 
 
 @dataclass(frozen=True)
 class Drawn:
     """B responses with their rewards (B,) and the metrics of drawing them.
 
-    trained: the batch to train on, whose mask is empty in rows that are left out; alphas: of a geometric sampler.
+    trained: the batch to train on, whose mask is empty in rows that are left out; positions: values of the tokens'
+    positions, (positions,), by the name of their histogram.
     """
 
     samples: Samples
     rewards: Tensor
     trained: Batch
     metrics: dict[str, float]
-    alphas: Tensor | None
+    positions: dict[str, Tensor]
 
 
 def models_read(method: Mapping[str, Any]) -> list[str]:
@@ -50,7 +53,10 @@ def proposal_of(method: Mapping[str, Any]) -> Proposal:
     sampler = registry.sampler.of(method)
     if sampler.name == "geometric":
         return FromGeometric(registry.alpha.of(method), **sampler.settings)
-    return from_target if sampler.name == "target" else from_policy
+    if sampler.name != "target":
+        return from_policy
+    # likelihood has no importance weights, and so no effective sample size
+    return from_target if method["loss"] == "sft" else FromTarget()
 
 
 class Rollout:
@@ -71,6 +77,7 @@ class Rollout:
         self._method, self._verl, self._modules = method, verl, modules
         self._task, self._score = task, tasks.get(task).compute_score
         self._tokenizer, self._prompts, self._seed, self._device = tokenizer, prompts, seed, device
+        self._asked: Sequence[tuple[str, Prompt]] = ()
 
     def draw(self, step: int) -> Drawn:
         """The responses of a step; with the same models, the same responses every time."""
@@ -89,17 +96,17 @@ class Rollout:
             samples, speculation = sample_speculatively(*models, request, keys, proposal, drafting)
         seconds = time.perf_counter() - began
         metrics = {"cost/sample_seconds": seconds, **(speculation.metrics if speculation else {})}
-        trained, alphas = samples.batch, None
-        if isinstance(proposal, FromGeometric):
+        trained, positions = samples.batch, {}
+        if isinstance(proposal, (FromGeometric, FromTarget)):
             metrics |= proposal.metrics()
-            alphas = proposal.alphas
+            positions = proposal.positions
         if plain_token is not None:
             metrics["speculative/speedup"] = plain_token * int(samples.batch.mask.sum()) / seconds
         if self._method["sampler"] == "rejection":
             accepted = self._accepted(samples, step)
             metrics["rejection/accepted_fraction"] = float(accepted.float().mean())
             trained = replace(samples.batch, mask=samples.batch.mask & accepted[:, None])
-        return Drawn(samples, self._rewards(rows, samples), trained, metrics, alphas)
+        return Drawn(samples, self._rewards(rows, samples), trained, metrics, positions)
 
     def _plain_seconds(self, step: int, request: Request) -> float:
         """Seconds per token of sampling without drafts."""
@@ -107,17 +114,30 @@ class Rollout:
         samples = sample(self.models, request, self._keys("plain", step, request), proposal_of(self._method))
         return (time.perf_counter() - began) / int(samples.batch.mask.sum())
 
-    def evaluate(self, step: int, count: int) -> tuple[float, list[Answer]]:
-        """The policy's own responses to the task's first `count` prompts, one each; their mean reward first."""
-        rows = self._prompts.first(count)
-        request = self._request(rows, 1)
-        samples = sample([self._modules["policy"]], request, self._keys("evaluate", step, request))
-        rewards = self._rewards(rows, samples)
-        answers = [
-            Answer(row.text, response, reward, row.ground_truth)
-            for row, response, reward in zip(rows, self._texts(samples), rewards.tolist(), strict=True)
-        ]
-        return float(rewards.double().mean()), answers
+    def prepare_evaluations(self, count: int) -> None:
+        """Choose at most `count` prompts of each split for all evaluations. ValueError: a split has no prompt."""
+        splits = (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)
+        self._asked = [(split, row) for split in splits for row in self._prompts.of_split(split, count)]
+
+    def evaluate(self, step: int, drawn: int) -> list[Answer]:
+        """The policy's own responses to the prompts of evaluations: to each a greedy one, and `drawn` others.
+
+        With the same policy the same answers every time; nothing that the training draws depends on them.
+        """
+        asked = self._asked
+        n, answers = 1 + drawn, []
+        width = max(1, _ROWS // n)
+        for first in range(0, len(asked), width):
+            part = asked[first : first + width]
+            rows = [row for _, row in part]
+            keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
+            samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
+            responses = zip(self._texts(samples), self._rewards(rows, samples).tolist(), strict=True)
+            for number, (response, reward) in enumerate(responses):
+                (split, row), index = part[number // n], number % n
+                sample_number = index - 1 if index else None
+                answers.append(Answer(row.text, response, reward, row.ground_truth, split, sample_number))
+        return answers
 
     def pairs(self, step: int) -> Batch:
         """The task's own pairs for the step's prompts, rows of chosen and rejected in turn.

@@ -49,6 +49,12 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str | None:
     return folder
 
 
+def samples(method: Mapping[str, Any]) -> int | None:
+    """How many responses of the starting model a method's target learns from; None: it learns from none."""
+    settings = registry.target.of(method).settings
+    return settings["prompts"] * settings["samples"] if {"prompts", "samples"} <= settings.keys() else None
+
+
 registry.target.declare("none")
 
 
@@ -61,8 +67,8 @@ def _expert(start: Start, path: str | None, steps: int, lr_ratio: float) -> str:
         raise ValueError(
             f"method.target=expert: task {task['name']} has no demonstrations; set method.target_path to a model"
         )
-    tokenizer = AutoTokenizer.from_pretrained(start.model)
-    return _tuned(start, steps, lr_ratio, lambda: initial_model.demonstrations(task, tokenizer, 0.0))
+    tokenizer, split = AutoTokenizer.from_pretrained(start.model), start.config["trainer"]["split"]
+    return _tuned(start, steps, lr_ratio, lambda: initial_model.demonstrations(task, split, tokenizer, 0.0))
 
 
 @registry.target("large", prefix="target_")
@@ -72,7 +78,7 @@ def _large(start: Start, width: int, depth: int, steps: int, lr: float) -> str:
         raise ValueError(f"method.target=large: model {model['name']} is not embedded; set method.target_path instead")
     shape = {key: (depth if key == "layers" else width) * model[key] for key in initial_model.SHAPE}
     warm = {"steps": steps, "batch_size": _BATCH, "lr": lr, "random_fraction": 0.0, "seed": 0}
-    return initial_model.embedded(shape, start.config["task"], warm, start.config["verl"], start.cache)
+    return initial_model.embedded(shape, start.config, warm, start.cache)
 
 
 @registry.target("best_of_n", prefix="target_")
@@ -110,7 +116,8 @@ def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
     method, task, verl = config["method"], config["task"], config["verl"]
     settings = {key: value for key, value in method.items() if key.startswith("target")}
     # The data's folder is named by its content, and so by the task's code and files.
-    settings |= {"model": _identity(model, cache), "data": tasks.prepare(task, cache).parent.name}
+    settings |= {"model": _identity(model, cache)}
+    settings["data"] = tasks.prepare(task, config["trainer"]["split"], cache).name
     settings["lr"] = float(verl.actor_rollout_ref.actor.optim.lr)
     settings["code"] = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     if method["target"] != "expert":  # what its samples depend on
@@ -141,7 +148,8 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
     tokenizer = AutoTokenizer.from_pretrained(model)
     module = load_module(model)
     task = start.config["task"]
-    prompts = Prompts(tasks.prepare(task, start.cache), tokenizer, int(verl.data.max_prompt_length), seed=0)
+    data = tasks.prepare(task, start.config["trainer"]["split"], start.cache)
+    prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed=0)
     rows = prompts.of_step(1, count)
     width = max(1, _ROWS // n)
     responses: list[list[int]] = []

@@ -14,13 +14,13 @@ from torch import Tensor
 from verl.utils.metric import Metric
 
 from trainer_ext import metrics, tasks
-from trainer_ext.backends import Answer
 from trainer_ext.backends.in_process import checkpoint, initial_model, platform, target_model
 from trainer_ext.backends.in_process.batch import Batch
 from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
+from trainer_ext.evaluation import Answer
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.update import Method, Scored, update
 
@@ -51,10 +51,13 @@ class InProcess:
         target = target_model.start(config, cache, model_path)
         if target is not None:
             modules["target"] = load_module(target)
-        path = tasks.prepare(config["task"], cache)
-        prompts = Prompts(path, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
+        self._target_samples = target_model.samples(section)
+        data = tasks.prepare(config["task"], self._trainer["split"], cache)
+        prompts = Prompts(data, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
         task = config["task"]["name"]
         self._rollout = Rollout(section, verl, task, self.actor.tokenizer, prompts, modules, self._seed, self._device)
+        if self._trainer["eval_every"]:
+            self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]))
         self.parameters = sum(p.numel() for p in self._policy.parameters())
         # parameters that multiply a token: in each model that reads it while sampling, and in the trained model
         self._read = sum(map(multiplied_parameters, self._rollout.models))
@@ -83,7 +86,7 @@ class InProcess:
         pairs = self._rollout.pairs(step) if self._method.reads_pairs_of_task else None
         scored = self._scored(drawn, pairs)
         updates = update(self._method, scored, step)
-        self._newest = (scored.old, updates.advantages, scored.mask, drawn.alphas)
+        self._newest = (scored.old, updates.advantages, scored.mask, drawn.positions)
         values = {**drawn.metrics, **updates.metrics}
         if updates.critic is not None:
             values |= self._update_critic(step, drawn.samples.batch, **updates.critic)
@@ -95,11 +98,13 @@ class InProcess:
         new_tokens = int(scored.mask.sum())
         self.tokens += new_tokens
         values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens)}
+        if self._target_samples is not None:
+            values["samples/target"] = float(self._target_samples)
         flops = 2 * self._read * new_tokens + 6 * self._trained * self._updated_tokens  # a critic is of about that size
         values["cost/flops_per_sample"] = flops / len(drawn.rewards)
         every = self._trainer["eval_every"]
         if every and (step % every == 0 or step == self._trainer["steps"]):
-            values["eval/reward_mean"], self.answers = self._rollout.evaluate(step, self._trainer["eval_prompts"])
+            self.answers = self._rollout.evaluate(step, int(self._trainer["eval_samples"]))
         return values
 
     def _scored(self, drawn: Drawn, pairs: Batch | None) -> Scored:
@@ -127,8 +132,7 @@ class InProcess:
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         """Histograms over the newest step's tokens."""
-        old, plain, mask, alphas = self._newest
-        return metrics.histograms(old, plain, mask, alphas)
+        return metrics.histograms(*self._newest)
 
     def _update(self, step: int, data: TensorDict, columns: Mapping[str, Tensor]) -> dict[str, float]:
         """The policy's updates of the step on rows with the columns of its loss; means over its mini-batches."""

@@ -26,7 +26,9 @@ from typing import Any, NoReturn
 import psutil
 from omegaconf import OmegaConf
 
-from trainer_ext.backends import Answer
+from trainer_ext import tasks
+from trainer_ext.backends.in_process import initial_model, target_model
+from trainer_ext.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
 _DRIVER = "trainer_ext.backends.verl_ray.driver"
@@ -46,6 +48,9 @@ class VerlRay:
         """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""
         trainer = config["trainer"]
         self._hang_s = float(trainer["hang_s"])
+        # here, where `train` counts the seconds that runs share; the driver finds them in the cache
+        target_model.start(config, cache, initial_model.start(config, cache))
+        tasks.prepare(config["task"], trainer["split"], cache)
         self.devices = int(trainer["ranks"])  # a CPU counts as one
         self.samples = self.tokens = self.peak_memory_bytes = 0
         self.answers: list[Answer] = []

@@ -17,7 +17,7 @@ from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (before verl reads the device's name)
-from trainer_ext.sampling.proposal import FromGeometric, from_policy
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn
 _PATIENCE_S = 5.0  # the same while some that were announced have not come
@@ -120,9 +120,10 @@ class Server:
         if purpose == "sample":
             proposal, names = proposal_of(self._method), models_read(self._method)
         else:
-            proposal, names = from_policy, ["policy"]
+            greedy = torch.tensor([parameters["greedy"] for _, parameters, _ in batch])
+            proposal, names = greedy_where(greedy), ["policy"]
         found = sample([self._modules[name] for name in names], request, keys, proposal)
-        if isinstance(proposal, FromGeometric):
+        if isinstance(proposal, (FromGeometric, FromTarget)):
             self._seen.append(torch.cat(proposal.seen))
         outputs = []
         for row, keep in enumerate(found.batch.mask):

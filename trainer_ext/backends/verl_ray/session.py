@@ -16,18 +16,18 @@ from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from verl.utils.skip import SkipManager
 
-from trainer_ext import metrics, registry, tasks
-from trainer_ext.backends import Answer
+from trainer_ext import metrics, tasks
 from trainer_ext.backends.in_process import initial_model, target_model
-from trainer_ext.backends.in_process.prompts import Prompts
-from trainer_ext.backends.in_process.rollout import models_read
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts
+from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (registers with verl)
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import check_sizes, whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops
+from trainer_ext.evaluation import Answer
 from trainer_ext.methods.update import Method
-from trainer_ext.sampling.proposal import FromGeometric
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 
 _OBJECTS = 200 * 10**6  # bytes of Ray's object store; the tensors of a step are in the queue's own memory
 _TRIES = 3  # of a start of Ray
@@ -58,9 +58,14 @@ class Session:
         self._method = Method.read(section, steps)
         model = initial_model.start(config, Path(cache))
         target = target_model.start(config, Path(cache), model)
-        data = tasks.prepare(task, Path(cache))
+        data = tasks.prepare(task, self._settings["split"], Path(cache))
         tokenizer = AutoTokenizer.from_pretrained(model)
         self._prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
+        self._asked: list[tuple[str, Prompt]] = []
+        if self._settings["eval_every"]:
+            count, splits = int(self._settings["eval_prompts"]), (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)
+            self._asked = [(split, row) for split in splits for row in self._prompts.of_split(split, count)]
+        self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, ranks)
         sizes = {name: _size(model if name != "target" else str(target)) for name in models_read(section)}
@@ -86,7 +91,7 @@ class Session:
         )
         SkipManager.init(tree)
         self._samples = self._tokens = self._memory = 0
-        self._alphas: torch.Tensor | None = None
+        self._positions: dict[str, torch.Tensor] = {}
 
     def step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
         """Metrics, samples, tokens, peak memory in bytes, answers."""
@@ -111,28 +116,28 @@ class Session:
             "cost/sample_seconds": float(trainer.timing_raw["gen"]),
             "cost/flops_per_sample": (2 * self._read * new + 6 * self._trained * trained) / rows,
         }
-        every, answers = self._settings["eval_every"], []
+        if self._target_samples is not None:
+            values["samples/target"] = float(self._target_samples)
+        every = self._settings["eval_every"]
+        answers: list[Answer] = []
         if every and (step % every == 0 or step == self._settings["steps"]):
-            prompts = self._prompts.first(int(self._settings["eval_prompts"]))
-            found = trainer.evaluate(prompts)
-            values["eval/reward_mean"] = sum(reward for _, reward in found) / len(found)
-            answers = [
-                Answer(prompt.text, text, reward, prompt.ground_truth)
-                for prompt, (text, reward) in zip(prompts, found, strict=True)
-            ]
+            n = 1 + int(self._settings["eval_samples"])
+            for number, (text, reward) in enumerate(trainer.evaluate([prompt for _, prompt in self._asked])):
+                (split, prompt), index = self._asked[number // n], number % n
+                sample = index - 1 if index else None
+                answers.append(Answer(prompt.text, text, reward, prompt.ground_truth, split, sample))
         self._memory = max(self._memory, _memory())
         return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
-        """What a geometric sampler saw of this step's tokens."""
-        self._alphas = None
-        if self._method.section["sampler"] != "geometric":
+        """What the sampler saw of this step's tokens, where it remembers something."""
+        self._positions = {}
+        proposal = proposal_of(self._method.section)
+        if not isinstance(proposal, (FromGeometric, FromTarget)):
             return {}
         servers = self.trainer.llm_server_manager.server_handles
-        seen = [one for some in ray.get([server.seen.remote() for server in servers]) for one in some]
-        sampler = registry.sampler.of(self._method.section)
-        proposal = FromGeometric(registry.alpha.of(self._method.section), **sampler.settings, seen=seen)
-        self._alphas = proposal.alphas
+        proposal.seen = [one for some in ray.get([server.seen.remote() for server in servers]) for one in some]
+        self._positions = proposal.positions
         return proposal.metrics()
 
     def _clear(self, batch: Any) -> None:
@@ -142,7 +147,7 @@ class Session:
         """Histograms over the newest step's tokens."""
         assert self.trainer.newest is not None
         scored, updates = self.trainer.newest
-        return metrics.histograms(scored.old, updates.advantages, scored.mask, self._alphas)
+        return metrics.histograms(scored.old, updates.advantages, scored.mask, self._positions)
 
     def save(self, folder: str, state: dict[str, Any]) -> None:
         """Write a checkpoint with `state` (JSON values) beside the training's own."""

@@ -142,10 +142,11 @@ class Trainer(PPOTrainerSync):
         ray.get([server.announce.remote(requests if len(servers) == 1 else 0) for server in servers])
 
     def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, float]]:
-        """The policy's own responses to the prompts and their rewards, one each, in their order."""
+        """The policy's own responses to the prompts and their rewards, in their order; a prompt's first is greedy."""
         batch = self._rows(prompts, "evaluate")
         tu.assign_non_tensor_data(batch, "validate", True)
-        self._announce(len(prompts))
+        requests = len(prompts) * int(self.config.actor_rollout_ref.rollout.val_kwargs.n)
+        self._announce(requests)
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in prompts]
         tq.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=tags)
         with self._explained():
@@ -153,7 +154,7 @@ class Trainer(PPOTrainerSync):
             found, _ = self.replay_buffer.sample(
                 global_steps=self.global_steps, partition_id="val", batch_size=len(prompts)
             )
-            self._in_order(found, len(prompts))
+            self._in_order(found, requests)
         data = tq.kv_batch_get(keys=found.keys, partition_id="val", select_fields=["responses", "rm_scores"])
         texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in data["responses"].unbind()]
         rewards = [float(row.sum()) for row in data["rm_scores"].unbind()]

@@ -83,7 +83,8 @@ def whole_tree(
             custom={"method": dict(section), "target": target},
         )
         rollout.agent.update(default_agent_loop=AGENT_LOOP, num_workers=1)
-        rollout.val_kwargs.update(n=1, do_sample=True, temperature=rollout.temperature, top_p=1.0)
+        each = 1 + int(config["trainer"]["eval_samples"])  # a greedy one first
+        rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)
         tree.algorithm.rollout_correction.bypass_mode = False  # the server's log-probabilities are another program's
         tree.algorithm.adv_estimator = method.algorithm.adv_estimator
         tree.critic.enable = False

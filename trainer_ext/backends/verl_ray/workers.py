@@ -66,10 +66,11 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
     async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: Any, **kwargs: Any) -> Any:
         rollout, purpose, session = self.config.actor_rollout_ref.rollout, kwargs["purpose"], int(kwargs["session_id"])
-        row = int(kwargs["place"]) * (int(rollout.n) if purpose == "sample" else 1) + session
+        evaluating = purpose == "evaluate"
+        row = int(kwargs["place"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
         key = draws.key(int(rollout.seed), purpose, int(kwargs["global_steps"]), row)
         # `seed` is also a field of vLLM's sampling parameters
-        own = {**sampling_params, "seed": key, "purpose": purpose}
+        own = {**sampling_params, "seed": key, "purpose": purpose, "greedy": evaluating and session == 0}
         try:
             return await super()._run_agent_loop(own, trajectory, **kwargs)
         except Exception as error:

@@ -1,0 +1,38 @@
+"""python -m launcher rerun: archive runs, whatever their state, and run them anew from their beginning.
+
+The folders are moved to multirun/archive and nothing of them is deleted. Then the experiment's own command runs, with
+whatever else it has to run. A run that a live process owns, or that the command no longer plans, stays as it is.
+Exit codes: those of that command: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan; 130
+after Ctrl-C, which also skips further commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from launcher.commands import selection
+from launcher.commands.retry import run_again
+from launcher.run.archive import archive
+from launcher.run.folder import run_folder
+
+HELP = "archive runs and run them anew, with the experiment's own command"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The experiments, runs and filters."""
+    selection.add(parser, nargs="+")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON, after the sweep, whose own output then goes to standard error: rerun (ids), commands, exit_code."""
+
+    def prepare(run_id: str) -> bool:
+        archived = archive(given.multirun, run_id)
+        if archived is None:
+            print(f"{run_id} stays as it is: a process runs it; cancel it first", file=sys.stderr)
+            return False
+        print(f"{run_id} archived as {archived}", flush=True)
+        return True
+
+    return run_again(given, "rerun", "rerun", lambda run_id: run_folder(given.multirun, run_id).is_dir(), prepare)

@@ -1,0 +1,78 @@
+"""python -m launcher runs: a line for each run: id, group, factors, seed, state, job, step, folder.
+
+Without a name, the runs of every planned experiment. Exit codes: 0 fine, 2 no such run, experiment, group, seed, state
+or key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launcher.commands import selection
+from launcher.project import EXIT_FINE
+from launcher.run import catalog, launch_record
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import NEW
+from launcher.status import tables
+from launcher.status.index import Index
+from launcher.text import counted
+
+HELP = "list runs: id, group, factors, seed, state, job, step, folder"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The names and filters."""
+    selection.add(parser, default="every planned run")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON: runs, each with id, experiment, group, factors, seed, state, kind, cause, job, step, folder."""
+    chosen = selection.select(given)
+    index = Index(given.multirun)
+    rows = index.refresh(chosen.ids)
+    index.save()
+    jobs = launch_record.Jobs(given.multirun)
+    listed = []
+    for place in chosen.places:
+        row, folder = rows.get(place.run_id), run_folder(given.multirun, place.run_id)
+        entry = place.entry
+        listed.append(
+            {
+                "id": place.run_id,
+                "experiment": place.experiment,
+                "group": entry.get("group"),
+                "factors": entry.get("factors") or {},
+                "seed": entry.get("seed"),
+                "state": NEW if row is None else catalog.true_state(folder, row.state),
+                "kind": row.failure_kind if row is not None else None,
+                "cause": row.message if row is not None else None,
+                "job": jobs.of(row.launch_id, place.run_id) if row is not None else None,
+                "step": row.step if row is not None else 0,
+                "folder": str(folder),
+            }
+        )
+    if given.json:
+        print(json.dumps({"runs": listed}, indent=1))
+    elif listed:
+        _print(listed)
+    else:
+        print(f"{given.multirun}: no run is planned" if not given.names else "no run is selected")
+    return EXIT_FINE
+
+
+def _print(listed: Sequence[Mapping[str, Any]]) -> None:
+    several = len({one["experiment"] for one in listed}) > 1
+    columns = ["id", *(["experiment"] if several else []), "group", "factors", "seed", "state"]
+    columns += [*(["job"] if any(one["job"] for one in listed) else []), "step", "folder"]
+    print("\n".join(tables.lines(columns, [[_cell(one, column) for column in columns] for one in listed])))
+    print(counted(len({one["id"] for one in listed}), "run"))
+
+
+def _cell(one: Mapping[str, Any], column: str) -> str:
+    value = one[column]
+    if column == "factors":
+        return " ".join(f"{key}={level}" for key, level in value.items())
+    return tables.state_name(value) if column == "state" else "" if value is None else str(value)

@@ -1,0 +1,39 @@
+"""Runs that are to be run anew: their folders are moved aside, and nothing of them is deleted.
+
+multirun/archive/<id>.<n>/    the n-th archived folder of the run, complete
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.files import fsync_folder
+from launcher.run import claim
+from launcher.run.folder import run_folder, runs_folder
+
+
+def archive_folder(multirun: Path) -> Path:
+    """The folder of all archived runs."""
+    return multirun / "archive"
+
+
+def archive(multirun: Path, run_id: str) -> Path | None:
+    """Move a run's folder to the archive; its new path, or None: a live process owns the run, or it has no folder.
+
+    claim.Locked: another process, perhaps a stopped one, holds the run's lock.
+    """
+    folder = run_folder(multirun, run_id)
+    if not folder.is_dir():
+        return None
+    parent = archive_folder(multirun)
+    parent.mkdir(parents=True, exist_ok=True)
+    with claim.locked(folder, claim.PATIENCE_S):
+        if claim.live_claim(folder) is not None:
+            return None
+        number = 1
+        while (parent / f"{run_id}.{number}").exists():
+            number += 1
+        target = folder.rename(parent / f"{run_id}.{number}")
+    fsync_folder(parent)
+    fsync_folder(runs_folder(multirun))
+    return target

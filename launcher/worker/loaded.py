@@ -1,0 +1,89 @@
+"""The modules of ours, and of the user, that this process has loaded, with the content that their files had then."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from launcher.files import content_digest
+from launcher.run.code import Code, hashes, versions
+
+OURS = frozenset({"launcher", "trainer_ext", "analysis"})
+_GROUPS = ("rlsweep.methods", "rlsweep.tasks")
+_TASKS = "trainer_ext.tasks"
+
+#: By the module's name: its path below the folder of its top-level package, and the hashes of its file. A module keeps
+#: the hashes of the first call of `note` after its import, whatever happens to its file later. Forks inherit them.
+_noted: dict[str, tuple[str, str, str]] = {}
+_seen: set[str] = set()  # of sys.modules
+
+
+def note() -> None:
+    """Note every module that was loaded since the last call, and the versions of the libraries."""
+    versions()
+    new = [key for key in list(sys.modules) if key not in _seen]
+    _seen.update(new)
+    for module in map(sys.modules.get, new):
+        spec = getattr(module, "__spec__", None)
+        name = spec.name if spec is not None else None
+        file = getattr(module, "__file__", None)
+        if not isinstance(name, str) or not isinstance(file, str) or name in _noted or not _is_noted(name, file):
+            continue
+        path = Path(file)
+        parts = name.split(".")
+        place = "/".join([*parts, path.name] if path.stem == "__init__" else [*parts[:-1], path.name])
+        try:
+            _noted[name] = (place, *hashes(path))
+        except OSError:  # it was deleted since its import
+            continue
+
+
+def record(config: Mapping[str, Any]) -> Code:
+    """The code of this process, and the data files of a run with this configuration."""
+    note()
+    return Code(
+        modules={place: file for place, file, _ in sorted(_noted.values())},
+        syntax={place: syntax for place, _, syntax in sorted(_noted.values())},
+        data=_data(config),
+        libraries=versions(),
+    )
+
+
+def _is_noted(name: str, file: str) -> bool:
+    """Whether a module is ours, of a package that brings methods or tasks, or of a folder of the user's."""
+    top = name.partition(".")[0]
+    if top in OURS or top in _user_packages():
+        return True
+    path = Path(file)
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    return not any(path.is_relative_to(place) for place in _library_folders())
+
+
+@functools.cache
+def _user_packages() -> frozenset[str]:
+    entries = entry_points()
+    return frozenset(entry.module.partition(".")[0] for group in _GROUPS for entry in entries.select(group=group))
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    return tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _data(config: Mapping[str, Any]) -> dict[str, str]:
+    """The hashes of the data files that the configuration names, and of those that its task's `files` names."""
+    data = dict(config.get("data") or {})
+    tasks = sys.modules.get(_TASKS)
+    section = config.get("task") or {}
+    if tasks is None or not section.get("name"):
+        return data
+    for path in getattr(tasks.get(section["name"]), "files", lambda _: [])(section):
+        if str(path) not in data and path.is_file():
+            data[str(path)] = content_digest(path)
+    return data

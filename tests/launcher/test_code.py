@@ -1,0 +1,421 @@
+"""Code and data are part of what a run is: what is recorded, what counts as a change, what a launch does about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from analysis.data.mixed_code import mixed_code
+from analysis.data.sweep import read_sweep
+from analysis.findings.study import study
+from analysis.report.headline import answer
+from analysis.spec.settings import settings
+from launcher.__main__ import main
+from launcher.config import data_files, identity
+from launcher.errors import InvalidPlan
+from launcher.execution import code_changes
+from launcher.files import content_digest
+from launcher.planning import freeze
+from launcher.run import archive, claim, code
+from launcher.run.code import Code
+from launcher.run.folder import find_state, read_config, read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import State
+from launcher.run.transitions import started
+from launcher.worker import loaded
+from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import make
+from tests.launcher.made import make_checkpoint, make_plan, make_run
+
+TEXT = '''"""A module."""
+import math
+
+
+def width(x):
+    """Of x."""
+    return 2 * x
+'''
+
+
+# ---------------------------------------------------------------- what counts as a change
+
+
+@pytest.mark.parametrize(
+    ("after", "same"),
+    [
+        (TEXT, True),
+        (TEXT.replace("A module", "Another module").replace("Of x.", "Of y, and\n    of z."), True),
+        (TEXT.replace("    return", "    # why\n\n    return").replace("2 * x", "(2\n        * x)"), True),
+        (TEXT.replace('    """Of x."""\n', ""), True),
+        (TEXT.replace("2 * x", "3 * x"), False),
+        (TEXT.replace("2 * x", "x * 2"), False),
+        (TEXT.replace("import math", "import cmath"), False),
+        (TEXT + 'NAME = "x"\n', False),
+        (TEXT.replace("2 * x", '"two"'), False),
+    ],
+)
+def test_comments_docstrings_and_layout_are_no_change_and_everything_else_is(tmp_path, after, same):
+    (tmp_path / "one.py").write_text(TEXT)
+    (tmp_path / "two.py").write_text(after)
+    one, two = code.hashes(tmp_path / "one.py"), code.hashes(tmp_path / "two.py")
+    assert (one[1] == two[1]) is same and (one[0] == two[0]) is (after == TEXT)
+
+
+def test_a_file_that_is_not_python_counts_by_its_bytes(tmp_path):
+    for name, content in (("a.so", b"\0x"), ("b.py", b"def ("), ("c.py", b"\xff\xfe")):
+        (tmp_path / name).write_bytes(content)
+        digest, syntax = code.hashes(tmp_path / name)
+        assert digest == syntax
+
+
+def record(multirun, **changes):
+    """A record of the present code with other hashes for some of its modules; its id."""
+    modules = {"trainer_ext/health.py": "", "trainer_ext/metrics.py": "", "launcher/text.py": ""}
+    now = {name: code.hashes(ROOT / name) for name in modules}
+    files = {name: changes.get(name, both[0]) for name, both in now.items()}
+    syntax = {name: changes.get(name, both[1]) for name, both in now.items()}
+    libraries = {**code.versions(), **changes.get("libraries", {})}
+    return code.keep(multirun, Code(modules=files, syntax=syntax, libraries=libraries, data=changes.get("data", {})))
+
+
+def test_a_record_is_compared_with_the_files_as_they_are_now(tmp_path):
+    assert code.changes(code.read(tmp_path, record(tmp_path))) == {}
+    changed = code.changes(code.read(tmp_path, record(tmp_path, **{"trainer_ext/health.py": "0" * 16})))
+    assert list(changed) == ["trainer_ext/health.py"] and changed["trainer_ext/health.py"][0] == "0" * 16
+    # The launcher computes nothing.
+    assert code.changes(code.read(tmp_path, record(tmp_path, **{"launcher/text.py": "0" * 16}))) == {}
+    gone = Code(modules={"trainer_ext/no_such.py": "1", "no_such_package/x.py": "2"})
+    assert code.changes(gone) == {
+        "no_such_package/x.py": ("2", code.GONE),
+        "trainer_ext/no_such.py": ("1", code.GONE),
+    }
+    then = code.changes(code.read(tmp_path, record(tmp_path, libraries={"torch": "1.0"})))
+    assert then == {"torch": ("1.0", code.versions()["torch"])}
+    assert code.said("torch", then["torch"]) == f"torch 1.0 is {code.versions()['torch']}"
+
+
+def test_the_syntax_alone_does_not_make_a_change(tmp_path):
+    """Another version of Python dumps the tree of the same file in another way."""
+    file, _ = code.hashes(ROOT / "trainer_ext/health.py")
+    assert not code.changes(
+        Code(modules={"trainer_ext/health.py": file}, syntax={"trainer_ext/health.py": "of another Python"})
+    )
+    one = Code(modules={"a.py": "1"}, syntax={"a.py": "2"})
+    assert code.between([one, Code(modules={"a.py": "1"}, syntax={"a.py": "3"})]) == []
+    assert code.between([one, Code(modules={"a.py": "9"}, syntax={"a.py": "2"})]) == []
+    assert code.between([one, Code(modules={"a.py": "9"}, syntax={"a.py": "3"})]) == ["a.py"]
+    assert code.between([one, Code(modules={"b.py": "9"}, syntax={"b.py": "3"})]) == []
+
+
+def test_only_modules_of_ours_and_the_users_are_recorded():
+    kept = loaded.record({})
+    assert "trainer_ext/health.py" not in kept.modules or "trainer_ext.health" in sys.modules
+    assert kept.modules["launcher/run/code.py"] == code.hashes(ROOT / "launcher/run/code.py")[0]
+    assert "tests/launcher/test_code.py" in kept.modules
+    tops = {name.partition("/")[0] for name in kept.modules}
+    assert not tops & {"pytest", "numpy", "json", "yaml", "os.py", "_pytest"}
+    assert kept.libraries == code.versions() and {"torch", "verl"} <= set(kept.libraries)
+
+
+def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "mine_of_test_code.py"
+    path.write_text("RATE = 1\n")
+    import mine_of_test_code  # type: ignore[import-not-found]
+
+    loaded.note()
+    first = code.hashes(path)[0]
+    path.write_text("RATE = 2\n")
+    assert loaded.record({}).modules[path.name] == first != code.hashes(path)[0]
+    assert code.changes(Code(modules={path.name: first}, syntax={path.name: "x"}))  # found where Python would find it
+    assert mine_of_test_code.RATE == 1
+
+
+# ---------------------------------------------------------------- data
+
+
+def test_the_content_of_a_data_file_is_part_of_a_runs_identity(tmp_path):
+    data = tmp_path / "mine.jsonl"
+    data.write_text('{"question": "1", "answer": "#### 1"}\n')
+    words = ("task=gsm8k", f"task.train_path={data}")
+    (before,) = make(*words).runs.values()
+    assert before.config["data"] == {str(data): content_digest(data)}
+    assert [run.id for run in make(*words).runs.values()] == [before.id]
+    data.write_text('{"question": "2", "answer": "#### 2"}\n')
+    (after,) = make(*words).runs.values()
+    assert after.id != before.id
+    data.write_text('{"question": "1", "answer": "#### 1"}\n')
+    assert list(make(*words).runs) == [before.id]
+
+
+def test_a_frozen_run_verifies_with_its_data_and_a_worker_refuses_other_content(tmp_path):
+    data = tmp_path / "mine.jsonl"
+    data.write_text("1\n")
+    planned = make("task=gsm8k", f"task.train_path={data}", f"multirun={tmp_path / 'multirun'}")
+    freeze.freeze(planned)
+    (run_id,) = planned.runs
+    frozen = read_config(run_folder(planned.multirun, run_id))
+    identity.verify(frozen, run_id)
+    data_files.check(frozen)
+    data.write_text("2\n")
+    with pytest.raises(ValueError, match="other content than when the run was planned"):
+        data_files.check(frozen)
+    data.unlink()
+    with pytest.raises(ValueError, match="is gone"):
+        data_files.check(frozen)
+
+
+def test_words_that_name_no_file_are_no_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sorting").write_text("")
+    texts = {"name": "sorting", "path": "openai/gsm8k", "long": "x" * 5000, "null": "a\0b", "user": "~nobody9/x"}
+    assert data_files.digests(texts) == {} == data_files.digests(None)
+    (tmp_path / "a.txt").write_text("a")
+    assert list(data_files.digests({"name": "t", "deep": {"paths": ["a.txt", "b.txt", 3]}})) == ["a.txt"]
+
+
+def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys):
+    data, multirun = tmp_path / "mine.jsonl", tmp_path / "multirun"
+    data.write_text("1\n")
+    words = ["task=gsm8k", f"task.train_path={data}", f"multirun={multirun}"]
+    planned = make(*words)
+    freeze.freeze(planned)
+    (run_id,) = planned.runs
+    write_state(run_folder(multirun, run_id), State(run_id, RunState.DONE))
+    main(["plan", *words])
+    assert "changed since" not in capsys.readouterr().out
+    data.write_text("2\n")
+    assert main(["plan", *words]) == 0
+    said = f"adhoc: 1 done with other data: {data} changed since; with the new content all its runs are new"
+    assert said in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- what a launch does
+
+
+WORDS = ("method=c0_grpo", "seed=0,1,2", "trainer.steps=4")
+
+
+@pytest.fixture
+def half_done(tmp_path):
+    """A frozen plan of three runs, of which two are done by other code; the ids of these."""
+    planned = make(*WORDS, f"multirun={tmp_path}")
+    freeze.freeze(planned)
+    done = list(planned.runs)[:2]
+    other = record(tmp_path, **{"trainer_ext/health.py": "0" * 16})
+    for run_id in done:
+        write_state(run_folder(tmp_path, run_id), State(run_id, RunState.DONE, attempt=1, code={"1": other}))
+    return tmp_path, done
+
+
+def plan_of(multirun, *more):
+    return make(*WORDS, *more, f"multirun={multirun}")
+
+
+def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_done, capsys):
+    multirun, done = half_done
+    with pytest.raises(InvalidPlan) as refused:
+        code_changes.decide(plan_of(multirun))
+    assert str(refused.value) == (
+        f"{multirun / 'adhoc'}: code: 2 done by other code: trainer_ext/health.py changed since; 1 run to run would be "
+        "compared with them. Fix: add rerun=changed, which archives them and runs them anew, or accept_code=true, "
+        "which records the difference; or restore the code"
+    )
+    assert code_changes.decide(plan_of(multirun, "rerun=changed")).rerun == tuple(done)
+    decision = code_changes.decide(plan_of(multirun, "accept_code=true"))
+    assert read_state(run_folder(multirun, done[0])).state == RunState.DONE  # nothing was written until here
+    code_changes.carry_out(plan_of(multirun), decision)
+    (choice,) = code.choices(multirun / "adhoc")
+    assert choice["runs"] == done and list(choice["changes"]) == ["trainer_ext/health.py"]
+    assert f"accepted as difference {choice['difference']}" in capsys.readouterr().out
+    assert code_changes.decide(plan_of(multirun)) == code_changes.Decision()  # accepted once and for all
+    # Another difference is another question.
+    again = record(multirun, **{"trainer_ext/health.py": "1" * 16})
+    write_state(run_folder(multirun, done[0]), State(done[0], RunState.DONE, attempt=1, code={"1": again}))
+    with pytest.raises(InvalidPlan, match="1 done by other code"):
+        code_changes.decide(plan_of(multirun))
+
+
+def test_nothing_is_refused_where_nothing_is_to_run_or_nothing_was_recorded(half_done):
+    multirun, done = half_done
+    (waiting,) = set(plan_of(multirun).runs) - set(done)
+    write_state(run_folder(multirun, waiting), State(waiting, RunState.DONE))
+    assert code_changes.decide(plan_of(multirun)) == code_changes.Decision()
+    write_state(run_folder(multirun, waiting), State(waiting, RunState.PLANNED))
+    for run_id in done:  # as an older version left them
+        write_state(run_folder(multirun, run_id), State(run_id, RunState.DONE))
+    assert code_changes.decide(plan_of(multirun)) == code_changes.Decision()
+
+
+def test_a_run_that_would_be_resumed_by_other_code_counts_if_it_has_a_checkpoint(half_done):
+    multirun, done = half_done
+    other = read_state(run_folder(multirun, done[0])).code
+    for run_id in done:
+        write_state(run_folder(multirun, run_id), State(run_id, RunState.PREEMPTED, attempt=1, code=other))
+    assert code_changes.find(plan_of(multirun)) == {}
+    make_checkpoint(run_folder(multirun, done[0]), 2)
+    with pytest.raises(InvalidPlan, match="1 with a checkpoint by other code"):
+        code_changes.decide(plan_of(multirun))
+
+
+def test_an_attempt_from_the_beginning_forgets_the_code_of_earlier_ones():
+    owner = claim.Claim("h", 1, 1, "b", "t", 2)
+    state = State("a", RunState.PREEMPTED, attempt=1, code={"1": "x"})
+    assert started(state, owner, None, 4).code == {"1": "x"}
+    assert started(state, owner, None, 0).code == {}
+
+
+def test_an_archived_run_loses_nothing_and_is_planned_anew(half_done, capsys):
+    multirun, done = half_done
+    folder = run_folder(multirun, done[0])
+    (folder / "metrics.jsonl").write_text("line\n")
+    planned = plan_of(multirun, "rerun=changed")
+    code_changes.carry_out(planned, code_changes.decide(planned))
+    assert f"rerun=changed: 2 runs archived in {multirun / 'archive'}, and planned anew" in capsys.readouterr().out
+    assert (multirun / "archive" / f"{done[0]}.1" / "metrics.jsonl").read_text() == "line\n"
+    assert set(freeze.missing(planned)) == set(planned.runs)
+    freeze.freeze(planned)
+    assert read_state(folder).state == RunState.PLANNED
+    assert archive.archive(multirun, done[0]) == multirun / "archive" / f"{done[0]}.2"
+    assert archive.archive(multirun, done[0]) is None
+
+
+def test_a_run_that_a_process_owns_is_not_archived(half_done):
+    multirun, done = half_done
+    folder = run_folder(multirun, done[0])
+    with claim.locked(folder):
+        assert claim.acquire(folder, 1) is not None
+    assert archive.archive(multirun, done[0]) is None and find_state(folder) is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rerun=all"], "rerun = all: the only value is changed. Fix: write rerun=changed, or remove it"),
+        (["accept_code=1"], "accept_code = 1: the only value is true. Fix: write accept_code=true, or remove it"),
+        (["rerun=changed", "accept_code=true"], "runs are either run anew or accepted"),
+    ],
+)
+def test_the_words_of_the_choice_have_one_value_and_exclude_each_other(words, said):
+    with pytest.raises(InvalidPlan, match="command line: ") as refused:
+        make(*words)
+    assert said in str(refused.value)
+
+
+def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):
+    with_choice, without = (plan_of(tmp_path, *more) for more in (["accept_code=true"], []))
+    assert with_choice.experiments == without.experiments and with_choice.runs == without.runs
+
+
+def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys):
+    multirun, done = half_done
+    sentence = "2 done by other code: trainer_ext/health.py changed since"
+    assert main(["plan", *WORDS, f"multirun={multirun}"]) == 0
+    out = capsys.readouterr().out
+    assert f"adhoc: {sentence}\n" in out and "choose rerun=changed" in out and "accept_code=true" in out
+    assert main(["plan", *WORDS, f"multirun={multirun}", "rerun=changed", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["done"], document["new"]) == (0, 2)
+    (other,) = document["experiments"]["adhoc"]["other_code"]
+    assert other["runs"] == done and not other["accepted"] and list(other["changes"]) == ["trainer_ext/health.py"]
+    main(["status", "adhoc", "--multirun", str(multirun)])
+    assert f"\n{sentence}\n" in capsys.readouterr().out
+    main(["status", "adhoc", "--multirun", str(multirun), "--json"])
+    assert json.loads(capsys.readouterr().out)["adhoc"]["other_code"] == [other]
+
+
+# ---------------------------------------------------------------- the report
+
+
+def plan_with_groups(multirun, name, groups):
+    make_plan(multirun, name, groups)
+    path = multirun / name / "plan.json"
+    named = {group: {"label": group, "method": "c0_grpo"} for group in groups}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "groups": named, "baseline": "A"}))
+
+
+def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):
+    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/health.py": "0" * 16})
+    for number, (run_id, code_id) in enumerate({"a0": one, "a1": one, "a2": two, "b0": one, "b1": None}.items()):
+        own = {"1": code_id} if code_id else {}
+        make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code=own)
+    plan_with_groups(tmp_path, "study", {"A": ["a0", "a1", "a2"], "B": ["b0", "b1"]})
+    mixed = mixed_code(read_sweep(tmp_path / "study"))
+    assert mixed is not None and mixed.names == ("trainer_ext/health.py",)
+    assert [[run.id for run in runs] for runs in mixed.versions] == [["a0", "a1", "b0"], ["a2"]]
+    assert (mixed.accepted, mixed.unknown) == (None, 1)
+    choice = {"time": 5.0, "difference": "d", "changes": {"trainer_ext/health.py": ["", ""]}, "codes": [two]}
+    code.choices_path(tmp_path / "study").write_text(json.dumps(choice) + "\n")
+    again = mixed_code(read_sweep(tmp_path / "study"))
+    assert again is not None and again.accepted == 5.0
+    plan_with_groups(tmp_path, "same", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
+    assert mixed_code(read_sweep(tmp_path / "same")) is None
+
+
+def test_the_report_names_the_files_and_the_seeds_in_its_first_lines(tmp_path):
+    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/health.py": "0" * 16})
+    for number, (run_id, code_id) in enumerate({"a0": one, "a1": two, "b0": one, "b1": two}.items()):
+        make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code={"1": code_id})
+    plan_with_groups(tmp_path, "study", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
+    sweep = read_sweep(tmp_path / "study")
+    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
+    assert answer(study(sweep, asked)).limits[0] == (
+        "These runs mix code (nobody accepted it): trainer_ext/health.py differs. Version 1: seed 0 of all methods. "
+        "Version 2: seed 1 of all methods."
+    )
+
+
+# ---------------------------------------------------------------- as a user
+
+
+@pytest.mark.train
+@pytest.mark.timeout(600)
+def test_a_changed_loss_is_caught_in_the_plan_in_the_launch_and_in_the_report(tmp_path):
+    """A trust region's loss is multiplied by 3 after two seeds are done."""
+    tree = tmp_path / "project"
+    shutil.copytree(
+        ROOT, tree, ignore=shutil.ignore_patterns(".*", "multirun", "tests", "docs", "shared", "__pycache__"),
+        symlinks=True,
+    )  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": ""}
+    words = ["method=ptrw,c0_grpo", "trainer.steps=3", "task.warm_start.steps=2", "verl.data.train_batch_size=4"]
+    words += ["verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "cluster.slots=2"]
+
+    def call(*command):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    assert call("launch.py", "-m", *words, "seed=0")[0] == 0
+    kept = list((tree / "multirun/code").glob("*.json"))
+    modules = {name for path in kept for name in json.loads(path.read_text())["modules"]}
+    assert {"trainer_ext/methods/trust_region.py", "trainer_ext/tasks/expression.py", "trainer_ext/train.py"} <= modules
+    assert "changed since" not in call("-m", "launcher", "plan", *words, "seed=0")[1]
+    source = tree / "trainer_ext/methods/trust_region.py"
+    text = source.read_text()
+    source.write_text(text + "\n# nothing but a comment\n")
+    assert "changed since" not in call("-m", "launcher", "plan", *words, "seed=0")[1]
+    source.write_text(text + "\n\nTHREE = 3.0\n")
+    said = "2 done by other code: trainer_ext/methods/trust_region.py changed since"
+    planned = call("-m", "launcher", "plan", *words, "seed=0,1")
+    assert planned[0] == 0 and said in planned[1]
+    refused = call("launch.py", "-m", *words, "seed=0,1")
+    assert refused[0] == 2 and said in refused[1] and "nothing was written or run" in refused[1]
+    assert len(list((tree / "multirun/runs").iterdir())) == 2
+    accepted = call("launch.py", "-m", *words, "seed=0,1", "accept_code=true")
+    assert accepted[0] == 0, accepted[1]
+    assert "These runs mix code (the difference was accepted with accept_code=true)" in accepted[1]
+    assert "trainer_ext/methods/trust_region.py differs" in accepted[1]
+    began = time.time()
+    anew = call("launch.py", "-m", *words, "seed=0,1", "rerun=changed")
+    assert anew[0] == 0 and "mix code" not in anew[1], anew[1]
+    states = [json.loads(path.read_text()) for path in (tree / "multirun/runs").glob("*/state.json")]
+    assert sum(state["finished"] > began for state in states) == 2 and len(states) == 4
+    assert len(list((tree / "multirun/archive").iterdir())) == 2

@@ -1,0 +1,158 @@
+"""`runs`, and the filters that `cancel`, `retry`, `rerun` and `logs` share with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from launcher import files
+from launcher.__main__ import main
+from launcher.run import launch_record
+from launcher.run.folder import find_state, read_state, run_folder
+from launcher.run.lifecycle import RunState
+from tests.launcher.made import make_plan, make_run
+
+
+@pytest.fixture
+def multirun(tmp_path):
+    """Two groups, one with a factor; the runs of an array of jobs; a run in two experiments, and one in none."""
+    make_run(tmp_path, "a1", RunState.DONE, steps=10)
+    make_run(tmp_path, "a2", RunState.FAILED, steps=3, message="no", failure_kind="exception", launch_id="ab12")
+    make_run(tmp_path, "b1", RunState.SUBMITTED, steps=0, launch_id="ab12")
+    make_run(tmp_path, "b2", RunState.PREEMPTED, steps=4)
+    make_run(tmp_path, "cc", RunState.DONE)
+    make_plan(tmp_path, "study", {"A": ["a1", "a2"], "B": ["b1", "b2", "b3"]})
+    make_plan(tmp_path, "again", {"A": ["a1"]})
+    path = tmp_path / "study/plan.json"
+    plan = json.loads(path.read_text())
+    plan["factors"] = {"method.sigma": {"label": "sigma", "levels": [0.2, 0.4]}}
+    for entry in plan["runs"]:
+        if entry["group"] == "B":
+            entry["factors"] = {"sigma": 0.2 if entry["id"] != "b2" else 0.4}
+    files.write_json(path, plan)
+    launch_record.add_jobs(tmp_path / "launches/ab12.json", {"a2": "77_0", "b1": "77_1"})
+    return tmp_path
+
+
+def listed(multirun, capsys, *words):
+    assert main(["runs", *words, "--json", "--multirun", str(multirun)]) == 0
+    return json.loads(capsys.readouterr().out)["runs"]
+
+
+def ids(multirun, capsys, *words):
+    return [run["id"] for run in listed(multirun, capsys, *words)]
+
+
+def test_a_run_has_its_place_state_job_step_and_folder(multirun, capsys):
+    runs = {run["id"]: run for run in listed(multirun, capsys, "study")}
+    assert list(runs) == ["a1", "a2", "b1", "b2", "b3"]
+    assert runs["b1"] == {
+        "id": "b1",
+        "experiment": "study",
+        "group": "B",
+        "factors": {"sigma": 0.2},
+        "seed": 0,
+        "state": "submitted",
+        "kind": None,
+        "cause": None,
+        "job": "77_1",
+        "step": 0,
+        "folder": str(run_folder(multirun, "b1")),
+    }
+    assert (runs["a2"]["cause"], runs["a2"]["kind"], runs["a2"]["job"]) == ("no", "exception", "77_0")
+    assert (runs["a1"]["step"], runs["a1"]["job"], runs["b3"]["state"]) == (10, None, "new")
+
+
+def test_people_read_a_line_for_each_run(multirun, capsys):
+    assert main(["runs", "study", "--multirun", str(multirun)]) == 0
+    heading, *lines, last = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["id", "group", "factors", "seed", "state", "job", "step", "folder"]
+    assert lines[2].split() == ["b1", "B", "sigma=0.2", "0", "queued", "77_1", "0", str(run_folder(multirun, "b1"))]
+    assert last == "5 runs"
+    main(["runs", "--multirun", str(multirun)])
+    assert "experiment" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["a1", "a1", "a2", "b1", "b2", "b3"]),
+        (["again"], ["a1"]),
+        (["cc"], ["cc"]),
+        (["study", "study", "a1"], ["a1", "a2", "b1", "b2", "b3", "a1"]),
+        (["study", "--group", "B"], ["b1", "b2", "b3"]),
+        (["study", "--group", "A", "--group", "B", "--seed", "0"], ["a1", "b1"]),
+        (["study", "--seed", "1,2"], ["a2", "b2", "b3"]),
+        (["study", "--state", "failed,new"], ["a2", "b3"]),
+        (["study", "--state", "queued"], ["b1"]),
+        (["study", "--state", "submitted"], ["b1"]),
+        (["method.sigma=0.2"], ["b1", "b3"]),
+        (["study", "sigma=0.4"], ["b2"]),
+        (["study", "sigma=0.2,0.4", "--seed", "1"], ["b2"]),
+        (["study", "--seed", "1", "sigma=0.40"], ["b2"]),
+        (["study", "trainer.steps=10"], ["a1", "a2", "b1", "b2"]),
+        (["study", "trainer.steps=11"], []),
+    ],
+)
+def test_filters_leave_runs_out(multirun, capsys, words, expected):
+    assert ids(multirun, capsys, *words) == expected
+
+
+@pytest.mark.parametrize("command", ["runs", "cancel", "retry", "rerun", "logs"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--group", "C"], "--group = 'C': no selected run has this group; existing: A, B"),
+        (["--seed", "7"], "--seed = '7': no selected run has this seed; existing: 0, 1, 2"),
+        (["--state", "fialed"], "--state = 'fialed': there is no such state; did you mean failed? existing: new, "),
+        (["sgima=1"], "'sgima=1': no selected run has a factor or a configuration key 'sgima'; did you mean sigma?"),
+        (["sigma=[1"], "'sigma=[1': the value of a filter is a number or a word: KEY=VALUE"),
+    ],
+)
+def test_a_filter_that_nothing_has_is_a_mistake(multirun, capsys, command, words, said):
+    assert main([command, "study", *words, "--multirun", str(multirun)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err
+    assert read_state(run_folder(multirun, "b1")).state == RunState.SUBMITTED
+
+
+def test_cancel_takes_filters(multirun, capsys):
+    assert main(["cancel", "study", "--group", "B", "sigma=0.4", "--json", "--multirun", str(multirun)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"b2": "cancelled"}
+    assert read_state(run_folder(multirun, "b1")).state == RunState.SUBMITTED
+
+
+def test_logs_of_a_filter_are_those_of_its_one_run_or_of_its_failed_ones(multirun, capsys):
+    assert main(["logs", "--state", "failed", "study", "--json", "--multirun", str(multirun)]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["a2"]
+    assert main(["logs", "study", "--group", "A", "--json", "--multirun", str(multirun)]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["a2"]
+
+
+def test_status_names_the_jobs_and_says_queued(multirun, capsys):
+    main(["status", "study", "--multirun", str(multirun)])
+    out = capsys.readouterr().out
+    assert "1 queued" in out.splitlines()[0] and "jobs: 77 (1 queued)" in out and "submitted" not in out
+    main(["status", "study", "--json", "--multirun", str(multirun)])
+    document = json.loads(capsys.readouterr().out)["study"]
+    assert document["jobs"] == {"77": {"submitted": 1}} and document["states"]["submitted"] == 1
+
+
+@pytest.mark.processes
+def test_rerun_archives_a_done_run_and_runs_it_anew(sweeps, capfd):
+    words = ("method=c0_grpo", "seed=0,1", "trainer.steps=2", "task.warm_start.steps=1", "cluster.slots=2")
+    code, output = sweeps.run(*words)
+    assert code == 0, output
+    first, second = sorted(sweeps.states())
+    before = sweeps.states()
+    # The command of the plan trains with verl; a step that fails there has still been archived and begun anew.
+    main(["rerun", "adhoc", "--seed", "0", "accept_code=true", "--json", "--multirun", str(sweeps.multirun)])
+    document = json.loads(capfd.readouterr().out)
+    (again,) = document["rerun"]
+    other = second if again == first else first
+    assert sweeps.states()[other] == before[other]
+    archived = sweeps.multirun / "archive" / f"{again}.1"
+    assert json.loads((archived / "state.json").read_text()) == before[again]
+    assert find_state(run_folder(sweeps.multirun, again)) is not None
+    assert sweeps.states()[again]["created"] > before[again]["created"]

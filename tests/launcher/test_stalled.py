@@ -1,0 +1,125 @@
+"""A run that makes no step for a long time: when it counts as stalled, and how it is ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from launcher.run.claim import HEARTBEAT_S
+from launcher.run.folder import attempt_folder, stacks_path
+from launcher.worker import stall
+from launcher.worker.stall import FIRST_S, LEAST_S, Watchdog, limit_of
+from tests.launcher.conftest import ROOT
+from tests.waiting import until
+
+
+@pytest.mark.parametrize(
+    ("steps", "given", "limit"),
+    [
+        ((), None, FIRST_S),
+        ((1.0, 1.0, 500.0), None, LEAST_S),
+        ((400.0, 200.0, 300.0), None, 3000.0),
+        ((400.0, 200.0, 300.0), 60.0, 60.0),
+        ((), 60.0, 60.0),
+    ],
+)
+def test_the_limit_is_ten_median_steps_and_at_least_half_an_hour(steps, given, limit):
+    assert limit_of(steps, given) == limit
+
+
+@pytest.fixture
+def watchdog(tmp_path, monkeypatch):
+    """A watchdog of 12 s on a clock that the test sets, without the timer in C."""
+    clock = [0.0]
+    monkeypatch.setattr(stall.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stall.faulthandler, "dump_traceback_later", lambda *_, **__: None)
+    attempt_folder(tmp_path, 1).mkdir(parents=True)
+    watched = Watchdog(tmp_path, 1, 12.0)
+    yield watched, clock, tmp_path
+    watched.close()
+
+
+def test_only_the_time_without_a_step_counts(watchdog):
+    watched, clock, _ = watchdog
+    for _ in range(20):  # a step in every other beat
+        clock[0] += HEARTBEAT_S
+        assert watched.beat() is None
+        clock[0] += HEARTBEAT_S
+        watched.stepped()
+        assert watched.beat() is None
+    for _ in range(2):
+        clock[0] += HEARTBEAT_S
+        assert watched.beat() is None
+    clock[0] += HEARTBEAT_S
+    assert "no step for 15 s, after 20 steps of this attempt; see" in watched.beat()
+
+
+def test_a_process_that_was_stopped_is_not_stalled(watchdog):
+    watched, clock, _ = watchdog
+    clock[0] += 36000.0  # SIGSTOP; then the first beat
+    assert watched.beat() is None
+    clock[0] += HEARTBEAT_S
+    assert "before the first step of this attempt" in watched.beat()
+
+
+def test_the_file_has_the_stacks_of_all_threads_and_what_the_children_do(watchdog):
+    watched, _, folder = watchdog
+    with subprocess.Popen(["sleep", "600"]) as child:
+        assert child.pid in stall.children(os.getpid())
+        watched.dump()
+        child.kill()
+    text = stacks_path(folder, 1).read_text()
+    assert "test_the_file_has_the_stacks" in text and f"child {child.pid}: sleep 600; state S" in text
+
+
+def test_an_attempt_that_was_not_stalled_leaves_no_file(tmp_path):
+    attempt_folder(tmp_path, 1).mkdir(parents=True)
+    watched = Watchdog(tmp_path, 1, None)
+    watched.beat()
+    watched.close()
+    assert not stacks_path(tmp_path, 1).exists()
+
+
+def test_a_forked_child_writes_its_stack_into_the_same_file(tmp_path):
+    attempt_folder(tmp_path, 1).mkdir(parents=True)
+    program = f"""
+import os, sys, time
+from pathlib import Path
+from launcher.worker.stall import Watchdog
+watched = Watchdog(Path({str(tmp_path)!r}), 1, None)
+def asleep_in_the_child():
+    time.sleep(60)
+child = os.fork()
+if child == 0:
+    asleep_in_the_child()
+time.sleep(1)
+watched.dump()
+os.kill(child, 9)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    assert "in asleep_in_the_child" in stacks_path(tmp_path, 1).read_text()
+
+
+@pytest.mark.processes
+def test_a_stalled_run_is_ended_with_its_stacks_and_resumed_by_rule(sweeps):
+    """One run sleeps; another also holds Python's lock, so that no thread of its process can end it."""
+    code, output = sweeps.run(
+        *("method=c0_grpo", "seed=0,1,2", "trainer.steps=4", "trainer.checkpoint_every=2", "cluster.slots=3"),
+        *("cluster.stall_s=3", "cluster.retry.stalled=1"),
+        STEPS_END='{"0": "hang", "1": "freeze"}',
+    )
+    assert code == 1, output
+    ended = {state["state"]: state for state in sweeps.states().values()}
+    assert len(ended) == 2 and {state["kind"] for state in sweeps.states().values()} == {"stalled", None}
+    for run_id, state in sweeps.states().items():
+        stacks = [path.read_text() for path in (sweeps.multirun / "runs" / run_id).glob("attempts/*/stacks.txt")]
+        if state["state"] == "done":
+            assert not stacks
+            continue
+        assert (state["attempt"], state["ends"]) == (2, {"stalled": 2}) and "stacks.txt" in state["cause"]
+        assert len(stacks) == 2 and all("steps.py" in text for text in stacks)
+        assert f"{run_id} stalled: " in output and "it is resumed" in output
+    until(lambda: not sweeps.alive())

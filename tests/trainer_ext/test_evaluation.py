@@ -1,0 +1,189 @@
+"""Evaluations: which prompts they ask, what their metrics say, and that a run is the same with and without them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainer_ext.conftest import SHORT, configuration, science
+from tests.trainer_ext.test_backends import saved, step_folder
+from trainer_ext import evaluation, tasks
+from trainer_ext.backends.in_process.trainer import InProcess
+from trainer_ext.evaluation import Answer, Best
+from trainer_ext.tasks import SPLITS, TEST, TRAIN, VALIDATION, Row
+from trainer_ext.train import Preempted, train
+
+SHARES = {"validation": 0.1, "test": 0.2}
+ROWS = st.lists(
+    st.builds(Row, st.text("ab ", max_size=4), st.just("x"), st.none() | st.sampled_from(SPLITS)), max_size=20
+)
+
+
+def where(divided: dict[str, list[Row]]) -> dict[str, str]:
+    """The split of each prompt, without its white space."""
+    return {" ".join(row.prompt.split()): split for split, rows in divided.items() for row in rows}
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_equal_prompts_are_in_one_split_whatever_their_order(rows, order):
+    divided = tasks.divide(rows, SHARES)
+    prompts = [{" ".join(row.prompt.split()) for row in divided[split]} for split in SPLITS]
+    assert not any(one & other for one, other in combinations(prompts, 2))
+    assert set().union(*prompts) == {" ".join(row.prompt.split()) for row in rows}
+    shuffled = order.sample(rows, k=len(rows))
+    assert where(tasks.divide(shuffled, SHARES)) == where(divided)
+
+
+def test_the_shares_are_kept_and_further_prompts_move_none():
+    rows = [Row(f"{n}>", "x") for n in range(4000)]
+    divided = tasks.divide(rows, SHARES)
+    sizes = {split: len(own) for split, own in divided.items()}
+    assert sizes[VALIDATION] == pytest.approx(400, abs=60) and sizes[TEST] == pytest.approx(800, abs=80)
+    fewer = tasks.divide(rows[:1000], SHARES)
+    assert where(fewer).items() <= where(divided).items()
+    assert [row.prompt for row in divided[TRAIN]] == [row.prompt for row in rows if row in divided[TRAIN]]
+
+
+def test_training_keeps_repeated_prompts_and_the_others_have_each_once():
+    rows = [Row(f"{n}>", "x") for n in range(100)] * 3
+    divided = tasks.divide(rows, SHARES)
+    assert set(Counter(divided[TRAIN]).values()) == {3}
+    assert set(Counter(divided[TEST]).values()) == {1} == set(Counter(divided[VALIDATION]).values())
+
+
+def test_a_split_that_the_task_brings_takes_no_others():
+    """A prompt of the test file that is also in the training file is not trained on."""
+    rows = [Row(f"{n}>", "x") for n in range(1000)]
+    own = [Row(f"{n} >", "x", TEST) for n in range(2000, 2010)] + [Row("7>", "x", TEST)]
+    divided = tasks.divide(rows + own, SHARES)
+    assert {row.prompt for row in divided[TEST]} == {row.prompt for row in own}
+    assert len(divided[VALIDATION]) == pytest.approx(100, abs=30)
+    assert len(divided[TRAIN]) == 999 - len(divided[VALIDATION])
+
+
+def test_a_task_without_a_prompt_to_train_on_is_refused(monkeypatch):
+    monkeypatch.setattr(tasks.get("sorting"), "rows", lambda task: [Row("1>", "1", TEST)])
+    with pytest.raises(ValueError, match=r"task\.name=sorting: the task has no prompt to train on"):
+        tasks.rows_by_split({"name": "sorting"}, SHARES)
+
+
+@pytest.mark.parametrize("samples", [1, 4, 5, 9])
+def test_pass_at_k_is_the_share_of_subsets_with_a_solution(samples):
+    for solved in range(samples + 1):
+        responses = [number < solved for number in range(samples)]
+        for k in range(1, samples + 1):
+            subsets = [any(one) for one in combinations(responses, k)]
+            assert evaluation.pass_at(k, samples, solved) == pytest.approx(sum(subsets) / len(subsets))
+    with pytest.raises(ValueError, match=f"{samples} responses to a prompt"):
+        evaluation.pass_at(samples + 1, samples, 0)
+
+
+def answers_of(rewards: dict[str, dict[str, list[float]]]) -> list[Answer]:
+    """Answers by split and prompt; the first reward is the greedy response's."""
+    return [
+        Answer(prompt, "", reward, "", split, number - 1 if number else None)
+        for split, prompts in rewards.items()
+        for prompt, own in prompts.items()
+        for number, reward in enumerate(own)
+    ]
+
+
+def test_the_metrics_of_an_evaluation():
+    rewards = {
+        TEST: {"a": [1.0, 0.5, 0.0, 0.0], "b": [0.0, 1.0, 0.0, 1.0]},
+        VALIDATION: {"c": [0.0, 1.0, 1.0, 1.0]},
+        TRAIN: {"d": [0.0, 0.0, 0.0, 0.5], "e": [0.0, 1.0, 1.0, 1.0]},
+    }
+    found = evaluation.metrics(answers_of(rewards), solved_at=1.0)
+    assert found == pytest.approx(
+        {
+            "eval/reward_mean": 2.5 / 6,
+            "eval/greedy_reward_mean": 0.5,
+            "eval/validation_reward_mean": 1.0,
+            "eval/train_reward_mean": 3.5 / 6,
+            "eval/pass@1": (0 + 2 / 3) / 2,
+            "eval/pass@2": (0 + 1) / 2,
+        }
+    )
+    assert evaluation.metrics(answers_of(rewards), solved_at=0.5)["eval/pass@1"] == pytest.approx((1 / 3 + 2 / 3) / 2)
+    assert [evaluation.pass_counts(n) for n in (1, 2, 4, 7, 8)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4], [1, 2, 4, 8]]
+
+
+def test_the_best_evaluation_is_chosen_on_validation_prompts_and_is_the_first_of_equals():
+    best: Best | None = None
+    for step, (validation, test) in enumerate([(0.2, 0.9), (0.5, 0.3), (0.5, 0.8), (0.4, 1.0)], start=1):
+        best = evaluation.better(best, step, {"eval/validation_reward_mean": validation, "eval/reward_mean": test})
+    assert best == Best(step=2, validation_reward_mean=0.5, reward_mean=0.3)
+
+
+@pytest.mark.train
+def test_an_evaluation_asks_unseen_prompts_and_its_greedy_responses_are_the_most_likely(cache):
+    trainer = InProcess(configuration(*SHORT, "trainer.eval_every=1", "trainer.eval_prompts=20"), cache)
+    trainer.step(1)
+    answers = trainer.answers
+    prompts = {split: {one.prompt for one in answers if one.split == split} for split in SPLITS}
+    assert {split: len(own) for split, own in prompts.items()} == dict.fromkeys(SPLITS, 20)
+    assert Counter(one.sample for one in answers) == dict.fromkeys((None, 0, 1, 2, 3), 60)
+    trained = {row.text for step in range(1, 200) for row in trainer._rollout._prompts.of_step(step, 32)}
+    assert prompts[TRAIN] <= trained and not trained & (prompts[TEST] | prompts[VALIDATION])
+    score = tasks.get("expression").compute_score
+    assert all(one.reward == score("", one.response, one.ground_truth) for one in answers)
+    encode, eos = trainer.actor.tokenizer.encode, trainer.actor.tokenizer.eos_token_id
+    from torch import tensor
+
+    for one in random.Random(0).sample([one for one in answers if one.sample is None], k=5):
+        ids = encode(one.prompt)
+        for token in (*encode(one.response), eos)[:6]:
+            assert int(trainer._policy(input_ids=tensor([ids])).logits[0, -1].argmax()) == token
+            ids.append(token)
+
+
+@pytest.mark.train
+def test_evaluations_change_no_other_number_and_are_the_same_after_an_interruption(new_run):
+    evaluated = [*SHORT, "trainer.eval_every=2", "trainer.eval_prompts=8", "trainer.steps=5"]
+    plain, whole, first, second = (
+        new_run(name, stop_after=3 if name == "parts" and not again else None)
+        for name, again in (("plain", False), ("whole", False), ("parts", False), ("parts", True))
+    )
+    train(configuration(*evaluated, "trainer.eval_every=0"), plain)
+    summary = train(configuration(*evaluated), whole)
+    without = [{key: value for key, value in line.items() if "eval/" not in key} for line in science(whole.lines)]
+    assert without == science(plain.lines)
+    files = {name: content for name, content in saved(step_folder(whole, 5)).items() if name != "state.json"}
+    assert files.items() <= saved(step_folder(plain, 5)).items()
+    with pytest.raises(Preempted):
+        train(configuration(*evaluated), first)
+    assert train(configuration(*evaluated), second)["best"] == summary["best"]
+    assert {**first.evaluations, **second.evaluations} == whole.evaluations
+    assert sorted(whole.evaluations) == [2, 4, 5] and sorted(second.evaluations) == [4, 5]
+    assert science(first.lines + second.lines) == science(whole.lines)
+    curves = {
+        key: {line["step"]: line[key] for line in whole.lines if key in line}
+        for key in ("eval/validation_reward_mean", "eval/reward_mean", "eval/selected_reward_mean")
+    }
+    validation, reward, selected = curves.values()
+    for step in (2, 4, 5):
+        best = max((one for one in validation if one <= step), key=lambda one: validation[one])
+        assert selected[step] == reward[best]
+    assert summary["best"]["reward_mean"] == selected[5]
+
+
+@pytest.mark.train
+def test_a_split_without_prompts_is_refused_where_an_evaluation_needs_it(cache):
+    none = configuration(*SHORT, "trainer.split.test=0", "trainer.eval_every=1")
+    with pytest.raises(
+        ValueError, match=r"trainer\.split\.test: the task has no test prompt.* set trainer\.eval_every=0"
+    ):
+        InProcess(none, cache)
+
+
+def test_a_run_that_an_older_version_planned_is_refused(new_run):
+    config = configuration(*SHORT)
+    config["trainer"].pop("split")
+    with pytest.raises(ValueError, match="an older version planned this run"):
+        train(config, new_run())

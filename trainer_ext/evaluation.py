@@ -1,0 +1,90 @@
+"""What an evaluation says: the policy's responses to fixed prompts of each split, as metrics; and the best evaluation.
+
+Pure: no files, no globals, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import fmean
+
+from trainer_ext.tasks import TEST, TRAIN, VALIDATION
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response of the policy to a prompt, its reward, and what it was checked against.
+
+    split: of the prompt (tasks.SPLITS). sample: the number of the response among those that were drawn for the prompt,
+    from 0; None: the greedy one, of the most likely token at each position.
+    """
+
+    prompt: str
+    response: str
+    reward: float
+    ground_truth: str
+    split: str
+    sample: int | None
+
+
+def pass_at(k: int, samples: int, solved: int) -> float:
+    """The probability that at least one of k responses solves a prompt, of which `solved` of `samples` did.
+
+    Unbiased (Chen et al. 2021, equation 1): the share of the subsets of k responses that hold a solution.
+    ValueError: k is not in [1, samples].
+    """
+    if not 1 <= k <= samples:
+        raise ValueError(f"k={k}: {samples} responses to a prompt give pass@k for k from 1 to {samples}")
+    return 1 - comb(samples - solved, k) / comb(samples, k)
+
+
+def pass_counts(samples: int) -> list[int]:
+    """The k of eval/pass@k: the powers of two up to the number of responses to a prompt."""
+    return [2**power for power in range(samples.bit_length())]
+
+
+def metrics(answers: Sequence[Answer], solved_at: float) -> dict[str, float]:
+    """The `eval/*` metrics of one evaluation (docs/metrics.md).
+
+    answers: for each prompt the same number of drawn responses, and a greedy one. solved_at: a response with a reward
+    of at least this solves its prompt.
+    """
+
+    def mean(split: str, greedy: bool = False) -> float:
+        return fmean(one.reward for one in answers if one.split == split and (one.sample is None) == greedy)
+
+    solved: dict[str, list[bool]] = {}
+    for one in answers:
+        if one.split == TEST and one.sample is not None:
+            solved.setdefault(one.prompt, []).append(one.reward >= solved_at)
+    samples = len(next(iter(solved.values())))
+    passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved.values()) for k in pass_counts(samples)}
+    return {
+        "eval/reward_mean": mean(TEST),
+        "eval/greedy_reward_mean": mean(TEST, greedy=True),
+        "eval/validation_reward_mean": mean(VALIDATION),
+        "eval/train_reward_mean": mean(TRAIN),
+        **{f"eval/pass@{k}": value for k, value in passed.items()},
+    }
+
+
+@dataclass(frozen=True)
+class Best:
+    """The evaluation with the highest reward on validation prompts, the first of equals.
+
+    reward_mean: its reward on test prompts. The choice looks at none of them.
+    """
+
+    step: int
+    validation_reward_mean: float
+    reward_mean: float
+
+
+def better(best: Best | None, step: int, values: dict[str, float]) -> Best:
+    """The best evaluation up to this step; values: the metrics of the step's evaluation."""
+    validation = values["eval/validation_reward_mean"]
+    if best is not None and validation <= best.validation_reward_mean:
+        return best
+    return Best(step, validation, values["eval/reward_mean"])
