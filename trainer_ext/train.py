@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,9 +62,15 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         )
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began, shared_began = time.monotonic(), artifacts.seconds()
-    trainer, settings = backends.create(config, run.cache), config["trainer"]
+    with closing(backends.create(config, run.cache)) as trainer:
+        return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began)
+
+
+def _train(
+    settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float, shared: float
+) -> dict[str, Any]:
+    """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
     health, best = Health(), None
-    shared = artifacts.seconds() - shared_began
     done, train_seconds, wall_before, shared_before = 0, 0.0, 0.0, 0.0
     newest = run.latest_checkpoint()
     if newest is not None:

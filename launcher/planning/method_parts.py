@@ -62,7 +62,7 @@ def chosen(composer: Composer, composed: Composed) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a chosen file of one part (`by`) needs of another part: a JSON-Schema fragment for that part's key."""
+    """What a chosen file of a group (`by`) needs of a part: a JSON-Schema fragment for that part's key."""
 
     by: str
     choice: str
@@ -79,7 +79,7 @@ class Requirement:
 
     def fix(self, composer: Composer) -> str:
         """What to choose instead: a file of the part that meets the requirement, or another file than this one."""
-        other = f"another method/{self.by} than {self.choice}"
+        other = f"another {self.by} than {self.choice}"
         if self.part in list_parts(composer):
             return f"choose method/{self.part}=[], or {other}" if self.met({}) else f"choose {other}"
         paths = {name: f"method/{self.part}/{name}" for name in composer.options(f"method/{self.part}")}
@@ -88,7 +88,7 @@ class Requirement:
 
 
 def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requirement]:
-    """What the parts chosen by a composition need of each other.
+    """What the parts chosen by a composition need of each other, and the trainer of them.
 
     The fragments are read file by file: Hydra would merge those of two files for one part into another fragment.
     """
@@ -96,10 +96,14 @@ def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requireme
     found = []
     for file in composer.compose(overrides).files:
         group, _, choice = file.path.rpartition("/")
-        by = group.removeprefix("method/")
-        if file.package == "method" and by in known:
-            fragments = file.content.get(schema.ALLOWED) or {}
-            found += [Requirement(by, choice, part, fragments[part]) for part in known if part in fragments]
+        if file.package == "method" and group.removeprefix("method/") in known:
+            section = file.content
+        elif group == "trainer":
+            section = file.content.get("method") or {}
+        else:
+            continue
+        fragments = section.get(schema.ALLOWED) or {}
+        found += [Requirement(group, choice, part, fragments[part]) for part in known if part in fragments]
     return found
 
 

@@ -95,6 +95,24 @@ COMMAND_LINE = [
         "reads no reference. Fix: choose one of method/alpha=entropy, ess_balance, ",
     ),
     (
+        ["trainer=verl_ray", "method=c0_ppo"],
+        "conf/method/c0_ppo.yaml: method/advantage = gae: must be another one than gae, because trainer=verl_ray "
+        "trains no critic. Fix: choose one of method/advantage=grpo, raw, verl, or another trainer than verl_ray",
+    ),
+    (
+        ["trainer=verl_ray", "method=[q_star]", "method/drafting=adaptive"],
+        "command line: method/drafting = adaptive: must be none, because the servers of trainer=verl_ray draw a "
+        "token at a time. Fix: choose method/drafting=none, or another trainer than verl_ray",
+    ),
+    (
+        ["trainer=verl_ray", "model=gpt2"],
+        "model.resources.devices = 1: must be 0, because trainer=verl_ray was only run",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.actor.shuffle=true"],
+        "Fix: remove it: rows are dealt in the order of the prompts",
+    ),
+    (
         ["method=q_decode", "method/control=dual"],
         "must be none, because loss=none trains nothing. Fix: choose method/control=",
     ),

@@ -9,6 +9,7 @@ from tests.trainer_ext.conftest import SHORT, configuration
 from trainer_ext.backends.in_process.batch import Request
 from trainer_ext.backends.in_process.engine import EngineRegistry, PaddedEngine, ValueEngine
 from trainer_ext.backends.in_process.platform import CpuPlatform
+from trainer_ext.backends.in_process.rollout import proposal_of
 from trainer_ext.backends.in_process.sampler import sample
 from trainer_ext.backends.in_process.speculative import constant, sample_speculatively
 from trainer_ext.backends.in_process.trainer import InProcess
@@ -68,7 +69,7 @@ def test_a_response_does_not_depend_on_the_others_of_its_batch(way, cache):
     keys = draws.keys(0, "sample", 1, range(48))
 
     def drawn(request: Request, keys: list[int]) -> torch.Tensor:
-        proposal = rollout._proposal()
+        proposal = proposal_of(rollout._method)
         assert isinstance(proposal, FromGeometric)
         if way == "plain":
             return sample(rollout.models, request, keys, proposal).batch.responses

@@ -49,6 +49,9 @@ class Backend(Protocol):
     def load(self, folder: Path) -> dict[str, Any]:
         """Go on from a checkpoint as if the training had not stopped; returns its `state`."""
 
+    def close(self) -> None:
+        """End every process that the backend started."""
+
 
 def names() -> list[str]:
     """The backends: the folders of this package."""

@@ -37,21 +37,21 @@ def from_target(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
 class FromTarget:
     """pi_t for samples that are weighted by pi_theta / pi_t; remembers the effective sample sizes."""
 
-    _seen: list[Tensor] = field(default_factory=list)
+    seen: list[Tensor] = field(default_factory=list)
 
     def __call__(self, log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
         theta, target = log_probs[0], log_probs[1]
-        self._seen.append(effective_sample_size(theta, target).double()[alive])
+        self.seen.append(effective_sample_size(theta, target).double()[alive])
         return target
 
     @property
     def positions(self) -> dict[str, Tensor]:
         """Values of every position seen, (positions,), by the name of their histogram."""
-        return {"ess_ratio": torch.cat(self._seen)}
+        return {"ess_ratio": torch.cat(self.seen)}
 
     def metrics(self) -> dict[str, float]:
         """The qstar/* values of the positions seen (docs/metrics.md); a sample of pi_t counts whole for pi_t."""
-        theta = torch.cat(self._seen)
+        theta = torch.cat(self.seen)
         return _ess_metrics(theta, torch.ones_like(theta))
 
 
@@ -77,17 +77,28 @@ def greedy_every(n: int) -> Proposal:
     return propose
 
 
+def greedy_where(which: Tensor) -> Proposal:
+    """pi_theta, but in the rows where `which` (rows,) is true the most likely token."""
+
+    def propose(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
+        log_p = log_probs[0]
+        best = torch.full_like(log_p, -torch.inf).scatter(-1, log_p.argmax(dim=-1, keepdim=True), 0.0)
+        return torch.where(which[:, None], best, log_p)
+
+    return propose
+
+
 @dataclass
 class FromGeometric:
     """q_alpha, tempered, with alpha solved at each position; remembers what it saw of the positions that count.
 
     rule: a choice of the part `alpha`; its reference is the third of the log-probabilities. temperature: draws are from
-    q^(1/T), normalised. Newton starts at the token before's alpha.
+    q^(1/T), normalised. Newton starts at the token before's alpha. seen: a row for each position that counts.
     """
 
     rule: registry.Choice
     temperature: float
-    _seen: list[Tensor] = field(default_factory=list)
+    seen: list[Tensor] = field(default_factory=list)
     _last: Tensor | None = None
 
     def __call__(self, log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
@@ -103,22 +114,22 @@ class FromGeometric:
             log_q = (log_q / self.temperature).log_softmax(dim=-1)
         ess = [effective_sample_size(p, log_q) for p in (theta, target)]
         columns = [solution.alpha, *ess, solution.passes, solution.residual.abs(), solution.degenerate]
-        self._seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
+        self.seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
         return log_q
 
     def keep(self, which: Tensor) -> None:
         """Of the positions of the last call count only `which`, (positions,) bool."""
-        self._seen[-1] = self._seen[-1][which]
+        self.seen[-1] = self.seen[-1][which]
 
     @property
     def positions(self) -> dict[str, Tensor]:
         """Values of every position seen, (positions,), by the name of their histogram."""
-        alphas, theta, target, *_ = torch.cat(self._seen).unbind(dim=1)
+        alphas, theta, target, *_ = torch.cat(self.seen).unbind(dim=1)
         return {"alpha": alphas, "ess_ratio": theta / target}
 
     def metrics(self) -> dict[str, float]:
         """The qstar/* values of the positions seen (docs/metrics.md); those of a solver only where one ran."""
-        alphas, theta, target, passes, residual, degenerate = torch.cat(self._seen).unbind(dim=1)
+        alphas, theta, target, passes, residual, degenerate = torch.cat(self.seen).unbind(dim=1)
         values = {
             "qstar/alpha_mean": float(alphas.mean()),
             "qstar/alpha_std": float(alphas.std(unbiased=False)),

@@ -14,40 +14,64 @@ from torch.distributed.tensor import DTensor
 
 from trainer_ext.backends.in_process.engine import Trained, local
 
+WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+
 
 def save(folder: Path, model: Trained, state: dict[str, Any]) -> None:
     """Write weights, optimizer, learning-rate schedule and `state` (JSON values) into `folder`; make it if needed."""
     folder.mkdir(exist_ok=True)
-    save_file({k: v.contiguous() for k, v in model.weights().items()}, folder / "weights.safetensors")
-    optimizer = model.engine.optimizer
-    tensors = {
-        f"{name}/{key}": local(value).contiguous()
-        for name, parameter in model.engine.module.named_parameters()
-        for key, value in optimizer.state[parameter].items()
-    }
-    save_file(tensors, folder / "optimizer.safetensors")
-    schedule = {k: v for k, v in model.engine.lr_scheduler.state_dict().items() if k != "lr_lambdas"}
-    (folder / "state.json").write_text(json.dumps({**state, "schedule": schedule}, indent=1))
+    save_tensors(folder, model.engine)
+    (folder / STATE).write_text(json.dumps({**state, "schedule": schedule(model.engine)}, indent=1))
 
 
 def load(folder: Path, model: Trained) -> dict[str, Any]:
     """Restore what `save` wrote into a model of the same shape; returns the state."""
-    load_weights(folder, model.weights())
-    optimizer, parameters = model.engine.optimizer, dict(model.engine.module.named_parameters())
-    for path, tensor in load_file(folder / "optimizer.safetensors").items():
-        name, key = path.rsplit("/", 1)
-        optimizer.state[parameters[name]][key] = _like(tensor, parameters[name], optimizer.param_groups[0])
-    state: dict[str, Any] = json.loads((folder / "state.json").read_text())
-    scheduler = model.engine.lr_scheduler
-    scheduler.load_state_dict({**state.pop("schedule"), "lr_lambdas": scheduler.state_dict()["lr_lambdas"]})
-    for group, rate in zip(optimizer.param_groups, scheduler.get_last_lr(), strict=True):
-        group["lr"] = rate
+    state: dict[str, Any] = json.loads((folder / STATE).read_text())
+    restore(folder, model.engine, load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), state.pop("schedule"))
     return state
 
 
-def load_weights(folder: Path, target: Mapping[str, Tensor]) -> None:
-    """Copy the weights of a checkpoint into a model's parameters, by name. ValueError: they are of another model."""
-    weights = load_file(folder / "weights.safetensors")
+def save_tensors(folder: Path, engine: Any) -> None:
+    """Write this process's part of the weights and of the optimizer into `folder`."""
+    parameters = dict(engine.module.named_parameters())
+    save_file({name: local(p.detach()).contiguous() for name, p in parameters.items()}, folder / WEIGHTS)
+    tensors = {
+        f"{name}/{key}": local(value).contiguous()
+        for name, parameter in parameters.items()
+        for key, value in engine.optimizer.state[parameter].items()
+    }
+    save_file(tensors, folder / OPTIMIZER)
+
+
+def schedule(engine: Any) -> dict[str, Any]:
+    """The state of the learning-rate schedule, as JSON values."""
+    return {key: value for key, value in engine.lr_scheduler.state_dict().items() if key != "lr_lambdas"}
+
+
+def restore(
+    folder: Path, engine: Any, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], schedule: dict[str, Any]
+) -> None:
+    """Give an engine this process's part of a checkpoint in `folder`.
+
+    weights: by name; optimizer: by "name/key". ValueError: the parameters are others than the model's.
+    """
+    parameters = dict(engine.module.named_parameters())
+    copy_weights(folder, weights, {name: local(parameter.detach()) for name, parameter in parameters.items()})
+    group = engine.optimizer.param_groups[0]
+    for path, tensor in optimizer.items():
+        name, key = path.rsplit("/", 1)
+        engine.optimizer.state[parameters[name]][key] = _like(tensor, parameters[name], group)
+    scheduler = engine.lr_scheduler
+    scheduler.load_state_dict({**schedule, "lr_lambdas": scheduler.state_dict()["lr_lambdas"]})
+    for group, rate in zip(engine.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
+        group["lr"] = rate
+
+
+def copy_weights(folder: Path, weights: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    """Copy the weights of the checkpoint in `folder` into a model's parameters, by name.
+
+    ValueError: they are of another model.
+    """
     if weights.keys() != target.keys():
         raise ValueError(f"{folder}: the checkpoint's parameters are not those of the model")
     with torch.no_grad():
@@ -58,6 +82,8 @@ def load_weights(folder: Path, target: Mapping[str, Tensor]) -> None:
 def _like(tensor: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
     """A state tensor as the optimizer needs it: sharded like its parameter; a counter on the device if fused."""
     if isinstance(parameter, DTensor) and tensor.dim() > 0 and tensor.shape == parameter.to_local().shape:
-        return DTensor.from_local(tensor.to(parameter.to_local().device), parameter.device_mesh, parameter.placements)
+        own = tensor.to(parameter.to_local().device)
+        shape, stride = parameter.shape, parameter.stride()
+        return DTensor.from_local(own, parameter.device_mesh, parameter.placements, shape=shape, stride=stride)
     on_device = tensor.dim() > 0 or group.get("fused") or group.get("capturable")
     return tensor.to(parameter.device) if on_device else tensor

@@ -261,16 +261,7 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
         tree.model.path = model_path
         tree.model.load_tokenizer = False  # verl would also look for processors of images and sound
         tree.model.use_remove_padding = False
-        # With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator.
-        plain = AutoConfig.from_pretrained(model_path, trust_remote_code=tree.model.trust_remote_code).to_dict()
-        tree.model.override_config = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
-        tree.model.override_config.attn_implementation = "sdpa"
-        if "num_key_value_heads" not in plain:  # of GPT-2, for example; verl reads it of every model
-            tree.model.override_config.num_key_value_heads = plain["n_head"]
-        if not any(
-            "ForCausalLM" in name for name in plain["architectures"]
-        ):  # GPT2LMHeadModel, for which verl has no head
-            tree.model.override_config.architectures = ["ForCausalLM"]
+        tree.model.override_config = model_overrides(model_path, tree.model.trust_remote_code)
         tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
         # The sampler shares these weights; in another type the log-probabilities would differ from the sampler's.
         tree.actor.fsdp_config.mixed_precision = {"param_dtype": "fp32", "reduce_dtype": "fp32"}
@@ -282,6 +273,22 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
         tree.actor.fsdp_config.use_no_sync_for_gradient_accumulation = False
         tree.actor.optim.total_training_steps = total_steps
     return tree
+
+
+def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
+    """What a trained model's own configuration is overridden with: no dropout, attention that every device has, and
+    what verl reads of every model.
+
+    With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator.
+    """
+    plain = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code).to_dict()
+    changed: dict[str, Any] = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
+    changed["attn_implementation"] = "sdpa"
+    if "num_key_value_heads" not in plain:  # of GPT-2, for example; verl reads it of every model
+        changed["num_key_value_heads"] = plain["n_head"]
+    if not any("ForCausalLM" in name for name in plain["architectures"]):  # GPT2LMHeadModel: verl has no head for it
+        changed["architectures"] = ["ForCausalLM"]
+    return changed
 
 
 def _engine(config: Any) -> Any:

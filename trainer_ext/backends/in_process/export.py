@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging
 
@@ -17,7 +19,12 @@ from trainer_ext.backends.in_process import initial_model
 
 
 def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
-    """`trainer_ext.backends.export` for this backend. Of the starting model, it reads no weights."""
+    """`trainer_ext.backends.export` for this backend."""
+    write(config, checkpoint, load_file(checkpoint / checkpoints.WEIGHTS), folder, dtype)
+
+
+def write(config: Mapping[str, Any], checkpoint: Path, weights: Mapping[str, Tensor], folder: Path, dtype: str) -> None:
+    """Write a policy with the weights of a checkpoint. Of the starting model, this reads no weights."""
     model = config["model"]
     trust = {"trust_remote_code": bool(config["verl"].actor_rollout_ref.model.trust_remote_code)}
     if model["kind"] == "pretrained":
@@ -30,7 +37,8 @@ def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str
     if model["kind"] == "pretrained":
         with suppress(OSError):  # a model need not have one
             module.generation_config = GenerationConfig.from_pretrained(path)
-    checkpoints.load_weights(checkpoint, dict(module.named_parameters()))
+    with torch.no_grad():
+        checkpoints.copy_weights(checkpoint, weights, dict(module.named_parameters()))
     logging.disable_progress_bar()
     module.to(dtype=getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -36,6 +36,27 @@ class Drawn:
     positions: dict[str, Tensor]
 
 
+def models_read(method: Mapping[str, Any]) -> list[str]:
+    """The models that read every token while sampling, the policy first."""
+    names = ["policy"]
+    if method["sampler"] in ("target", "geometric"):
+        names.append("target")
+    if method["alpha"] == "snr_max":
+        names.append("reference")
+    return names
+
+
+def proposal_of(method: Mapping[str, Any]) -> Proposal:
+    """What the method's sampler draws tokens from; it takes the log-probabilities of `models_read`."""
+    sampler = registry.sampler.of(method)
+    if sampler.name == "geometric":
+        return FromGeometric(registry.alpha.of(method), **sampler.settings)
+    if sampler.name != "target":
+        return from_policy
+    # likelihood has no importance weights, and so no effective sample size
+    return from_target if method["loss"] == "sft" else FromTarget()
+
+
 class Rollout:
     """Draws responses from the policy, the target, or a distribution between them; also evaluates the policy."""
 
@@ -60,7 +81,7 @@ class Rollout:
     def draw(self, step: int) -> Drawn:
         """The responses of a step; with the same models, the same responses every time."""
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
-        request, proposal = self._request(rows, int(self._verl.actor_rollout_ref.rollout.n)), self._proposal()
+        request, proposal = self._request(rows, int(self._verl.actor_rollout_ref.rollout.n)), proposal_of(self._method)
         drafting = registry.drafting.of(self._method)()
         # a run that trains nothing also measures plain sampling, for the speed-up
         compared = drafting is not None and self._method["loss"] == "none"
@@ -89,7 +110,8 @@ class Rollout:
     def _plain_seconds(self, step: int, request: Request) -> float:
         """Seconds per token of sampling without drafts."""
         began = time.perf_counter()
-        samples = sample(self.models, request, self._keys("plain", step, request), self._proposal(), self._most)
+        proposal = proposal_of(self._method)
+        samples = sample(self.models, request, self._keys("plain", step, request), proposal, self._most)
         return (time.perf_counter() - began) / int(samples.batch.mask.sum())
 
     def prepare_evaluations(self, count: int) -> None:
@@ -138,21 +160,7 @@ class Rollout:
     @property
     def models(self) -> list[Any]:
         """The models that read every token while sampling."""
-        names = ["policy"]
-        if self._method["sampler"] in ("target", "geometric"):
-            names.append("target")
-        if self._method["alpha"] == "snr_max":
-            names.append("reference")
-        return [self._modules[name] for name in names]
-
-    def _proposal(self) -> Proposal:
-        sampler = registry.sampler.of(self._method)
-        if sampler.name == "geometric":
-            return FromGeometric(registry.alpha.of(self._method), **sampler.settings)
-        if sampler.name != "target":
-            return from_policy
-        # likelihood has no importance weights, and so no effective sample size
-        return from_target if self._method["loss"] == "sft" else FromTarget()
+        return [self._modules[name] for name in models_read(self._method)]
 
     def _request(self, rows: list[Prompt], n: int) -> Request:
         return Request.of([row.tokens for row in rows], n, self._tokenizer, self._verl, self._device)

@@ -60,7 +60,8 @@ class InProcess:
             self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]))
         self.parameters = sum(p.numel() for p in self._policy.parameters())
         # parameters that multiply a token: in each model that reads it while sampling, and in the trained model
-        self._read, self._trained = sum(map(_multiplied, self._rollout.models)), _multiplied(self._policy)
+        self._read = sum(map(multiplied_parameters, self._rollout.models))
+        self._trained = multiplied_parameters(self._policy)
         self._updated_tokens = 0  # in this step
         self.answers: list[Answer] = []
         self.samples = 0
@@ -69,6 +70,9 @@ class InProcess:
     @property
     def devices(self) -> int:
         return 1
+
+    def close(self) -> None:
+        """Nothing to end: everything is in this process."""
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -218,7 +222,7 @@ def _check_sizes(verl: DictConfig, method: Method) -> None:
             )
 
 
-def _multiplied(module: Any) -> int:
+def multiplied_parameters(module: Any) -> int:
     """Parameters without embeddings: those that each token is multiplied with."""
     ends = (module.get_input_embeddings().weight, module.get_output_embeddings().weight)
     embedding = sum({id(weight): weight.numel() for weight in ends}.values())  # tied embeddings count once

@@ -1,0 +1,138 @@
+"""`trainer=verl_ray` on a real Ray of its own: the same training as in one process, resuming, and failures.
+
+A start of Ray takes a minute on two cores, so each test looks at several things.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cluster.rays import ROOT, Rays
+from tests.trainer_ext.conftest import SHORT, science
+from tests.waiting import until
+from trainer_ext.backends.verl_ray import process
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+LIMIT_S = 800
+RUN = [*SHORT, "trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "trainer.checkpoint_every=2"]
+#: What the comparison runs: a dual controller, draws towards a target, whose tokens have weights.
+METHODS = ("method=bnto_minimal method.warmup_steps=1 method.rho=0.2 method.alpha_lambda=1.0", "method=q_star")
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[Rays]:
+    """A namespace in which nothing runs yet; each run starts a Ray of its own."""
+    started = Rays()
+    started.environment = process.environment(started.environment)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def over(started: subprocess.Popen[str]) -> str:
+    said, _ = started.communicate(timeout=LIMIT_S)
+    assert started.returncode == 0, said
+    return said
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.split()[0])
+def test_both_backends_train_the_same(space: Rays, cache: Path, tmp_path: Path, method: str) -> None:
+    """The same tokens, masks and rewards; the rest to rounding."""
+    over(
+        space.run(
+            sys.executable, "-m", "tests.cluster.verl_ray_steps", str(tmp_path / "found"), str(cache), "4", method
+        )
+    )
+    (found,) = json.loads((tmp_path / "found").read_text()).values()
+    for step in found["steps"]:
+        assert step["tokens"] and step["mask"] and step["rewards"]
+        assert step["advantages"] < 1e-6 and step["columns"]["advantages"] < 1e-5
+        assert set(step["missing"]) <= {"actor/grad_variance"}
+        assert max(step["metrics"].values()) < 0.05, step["metrics"]
+    parameters = found["parameters"]
+    assert parameters["beyond"] <= parameters["count"] / 10_000 and parameters["mean"] < 1e-8, parameters
+
+
+def train(space: Rays, cache: Path, folder: Path, *overrides: str) -> list[dict[str, float]]:
+    """The metrics of a run by `trainer_ext.train`, which goes on from the newest checkpoint in `folder`."""
+    over(space.run(sys.executable, "-m", "tests.cluster.verl_ray_train", str(folder), str(cache), *RUN, *overrides))
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def tensors(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
+
+
+def test_a_resumed_run_ends_with_the_same_bits(space: Rays, cache: Path, tmp_path: Path) -> None:
+    whole = train(space, cache, tmp_path / "whole", "trainer.steps=4")
+    (tmp_path / "whole" / "step_000002").rename(tmp_path / "resumed_from")
+    (tmp_path / "resumed").mkdir()
+    (tmp_path / "resumed_from").rename(tmp_path / "resumed" / "step_000002")
+    resumed = train(space, cache, tmp_path / "resumed", "trainer.steps=4")
+    assert science(resumed) == science(whole[2:])
+    one, two = (tmp_path / name / "step_000004" for name in ("whole", "resumed"))
+    assert tensors(one) and tensors(one) == tensors(two)
+    states = [json.loads((path / "state.json").read_text()) for path in (one, two)]
+    assert states[0]["controller"] == states[1]["controller"] and states[0]["training"] == states[1]["training"]
+
+
+def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
+    own = ["task.warm_start.steps=3", "trainer=verl_ray", f"multirun={multirun}"]
+    return space.run(sys.executable, str(ROOT / "launch.py"), "-m", *own, *overrides)
+
+
+def processes(space: Rays, *words: str) -> list[psutil.Process]:
+    """The processes of the namespace whose command has one of these words."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if os.readlink(f"/proc/{one.pid}/ns/net") == space._space:
+                command = " ".join(one.cmdline())
+                if any(word in command for word in words):
+                    found.append(one)
+    return found
+
+
+def only_state(multirun: Path) -> dict[str, Any]:
+    (path,) = multirun.glob("runs/*/state.json")
+    return dict(json.loads(path.read_text()))
+
+
+def test_a_killed_agent_loop_ends_the_attempt_with_its_cause(space: Rays, tmp_path: Path) -> None:
+    """Nothing of Ray is left."""
+    started = launched(space, tmp_path, "method=c0_grpo", "trainer.steps=200", "trainer.checkpoint_every=1")
+    until(lambda: list(tmp_path.glob("runs/*/checkpoints/step_*")))
+    (loop,) = processes(space, "_KeyedWorker")
+    loop.send_signal(signal.SIGKILL)
+    until(lambda: only_state(tmp_path)["state"] == "failed")
+    started.communicate(timeout=LIMIT_S)
+    assert "an agent loop died" in json.dumps(only_state(tmp_path))
+    assert not processes(space, "ray::", "raylet", "gcs_server", "verl_ray")
+
+
+def test_one_response_of_256_that_fails_ends_the_step_with_its_cause(space: Rays, cache: Path, tmp_path: Path) -> None:
+    """verl would train on the others, and a padding row."""
+    said = over(
+        space.run(
+            sys.executable, "-m", "tests.cluster.failing_reward", str(cache), FAILED_ONCE=str(tmp_path / "failed")
+        )
+    )
+    (line,) = [line for line in said.splitlines() if line.startswith("RAISED")]
+    assert "255 of 256 responses arrived in step 1; the first response that failed: row " in line
+    assert "ArithmeticError: a reward that fails" in line

@@ -1,0 +1,89 @@
+"""The backend verl_ray without Ray: dealing, sizes, shards. tests/cluster/test_verl_ray.py runs it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.configuration import configuration
+from trainer_ext.backends.verl_ray import process, shards, tree
+from trainer_ext.backends.verl_ray.trainer import deal
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_a_mini_batch_has_the_same_rows_whatever_the_ranks(ranks):
+    generator = random.Random(ranks)
+    rows, size = 192, 32
+    lengths = [generator.randint(1, 500) for _ in range(rows)]
+    order = deal(lengths, size, ranks)
+    assert sorted(order) == list(range(rows))
+    own, each = rows // ranks, size // ranks
+    for mini in range(rows // size):
+        parts = [order[rank * own + mini * each : rank * own + (mini + 1) * each] for rank in range(ranks)]
+        assert sorted(row for part in parts for row in part) == list(range(mini * size, (mini + 1) * size))
+        work = [sum(lengths[row] for row in part) for part in parts]
+        assert max(work) <= 1.5 * min(work)
+
+
+def test_one_rank_keeps_the_order_of_the_prompts():
+    assert deal([5, 1, 9, 3], 2, 1) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "ranks", "words"),
+    [
+        (["verl.actor_rollout_ref.actor.ppo_mini_batch_size=7"], 1, ["ppo_mini_batch_size=7", "divisor", "=32"]),
+        ([], 3, ["trainer.ranks=3", "64 responses", "divisor"]),
+        (["verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48"], 1, ["_per_gpu=48", "64 responses"]),
+    ],
+)
+def test_sizes_that_do_not_divide_are_named(overrides, ranks, words):
+    verl = configuration(
+        "trainer=verl_ray",
+        "verl.data.train_batch_size=32",
+        "verl.actor_rollout_ref.actor.ppo_mini_batch_size=8",
+        "verl.actor_rollout_ref.rollout.n=8",
+        *overrides,
+    )["verl"]
+    with pytest.raises(ValueError) as refusal:
+        tree.check_sizes(verl, ranks)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8, 9])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_a_rank_reads_the_piece_that_fsdp_gives_it(rows, ranks):
+    whole = torch.arange(3.0 * rows).reshape(rows, 3)
+    pieces = [shards.cut(whole, rank, ranks) for rank in range(ranks)]
+    assert torch.equal(torch.cat(pieces), whole)
+    assert all(piece.shape[0] == -(-rows // ranks) for piece in pieces[:1])
+
+
+def test_a_missing_part_of_a_checkpoint_is_named(tmp_path: Path):
+    (tmp_path / "rank00000-of-00002").mkdir()
+    with pytest.raises(ValueError, match=r"parts of the checkpoint are missing; there are \['rank00000-of-00002'\]"):
+        shards.whole_weights(tmp_path)
+    with pytest.raises(ValueError, match=r"there are \[\]"):
+        shards.whole_weights(tmp_path / "none")
+
+
+def test_every_run_of_ray_has_a_token_of_its_own():
+    one, two = (process.environment({"PYTHONPATH": "/elsewhere"}) for _ in range(2))
+    assert one["RAY_AUTH_MODE"] == "token" and len(one["RAY_AUTH_TOKEN"]) == 64
+    assert one["RAY_AUTH_TOKEN"] != two["RAY_AUTH_TOKEN"]
+    assert one["PYTHONPATH"].split(os.pathsep)[-1] == "/elsewhere"
+
+
+def test_only_processes_with_a_handler_are_asked_for_their_stacks():
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        assert process._handles(os.getpid(), signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        assert not process._handles(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -1,0 +1,73 @@
+"""Imported by verl in every process of a run (model.external_lib): a CPU's platform and engine, our agent loop, server.
+
+It registers each with verl under a name of its own, but for the engine of a device for which verl has none.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import signal
+import warnings
+from typing import Any
+from uuid import uuid4
+
+from trainer_ext.backends.in_process import platform
+
+platform.use()  # before verl's engines read the device's name
+warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register  # noqa: E402
+from verl.utils.profiler import simple_timer  # noqa: E402
+from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead  # noqa: E402
+from verl.workers.rollout import base as rollout_base  # noqa: E402
+from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
+
+from trainer_ext.backends.verl_ray.tree import AGENT_LOOP, ROLLOUT  # noqa: E402
+from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
+
+faulthandler.register(signal.SIGUSR1, all_threads=True)  # for trainer.hang_s
+
+
+@EngineRegistry.register("language_model", ["fsdp2"], device="cpu")
+class CpuEngine(FSDPEngineWithLMHead):
+    """verl's own engine, for a device on which it has not registered it."""
+
+    def _build_fsdp_module(self, module: Any) -> Any:
+        # A forward-only module would move to an accelerator's pinned memory. Sharded as the policy is, it also gets the
+        # weights of rank 0, where the other ranks have built it on the meta device.
+        only, self.engine_config.forward_only = self.engine_config.forward_only, False
+        try:
+            return super()._build_fsdp_module(module)
+        finally:
+            self.engine_config.forward_only = only
+
+
+@register(AGENT_LOOP)
+class TokensLoop(AgentLoopBase):
+    """One turn from a prompt's tokens, which the trainer gives: every backend then has the same prompts."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+        prompt = [int(token) for token in kwargs["prompt_tokens"]]
+        metrics: dict[str, Any] = {}
+        with simple_timer("generate_sequences", metrics):
+            output = await self.server_manager.generate(
+                request_id=uuid4().hex, prompt_ids=prompt, sampling_params=sampling_params
+            )
+        metrics["num_preempted"] = -1  # verl's word for unknown
+        return AgentLoopOutput(
+            prompt_ids=prompt,
+            response_ids=output.token_ids,
+            response_mask=[1] * len(output.token_ids),
+            response_logprobs=output.log_probs,
+            multi_modal_data={},
+            num_turns=2,
+            metrics=metrics,
+            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
+        )
+
+
+_ROLLOUT_MODULE = "trainer_ext.backends.verl_ray.rollout"  # it imports this module
+RolloutReplicaRegistry.register(ROLLOUT, lambda: importlib.import_module(_ROLLOUT_MODULE).Replica)
+# verl has no function for this one
+rollout_base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{_ROLLOUT_MODULE}.Adapter"

@@ -1,0 +1,178 @@
+"""A rollout server for verl without vLLM or SGLang: the project's sampler in a Ray actor, of one or more models."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import ray
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+from trainer_ext.backends.in_process.batch import Request, pad
+from trainer_ext.backends.in_process.rollout import models_read, proposal_of
+from trainer_ext.backends.in_process.sampler import load_module, sample
+from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (before verl reads the device's name)
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
+
+_QUIET_S = 0.1  # without a new request: those that wait are drawn
+_PATIENCE_S = 5.0  # the same while some that were announced have not come
+
+
+def server_name(rank: int) -> str:
+    """The name of the actor that samples for a rank."""
+    return f"rlsweep_server_{rank}"
+
+
+async def report(error: Exception, row: int) -> None:
+    """Remember with the first server why a response failed."""
+    cause = getattr(error, "cause", None) or error
+    text = f"row {row}: {type(cause).__name__}: {cause}"
+    await ray.get_actor(server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
+
+
+class Server:
+    """Answers concurrent requests in batches, with the methods that verl calls of a server."""
+
+    def __init__(self, path: str, length: int, method: dict[str, Any], target: str | None):
+        """path: of the starting model; target: of the target policy, if the method has one."""
+        torch.set_num_threads(1)
+        self._method = method
+        self._modules = {"policy": load_module(path)}
+        for name in models_read(method)[1:]:
+            self._modules[name] = load_module(target if name == "target" and target is not None else path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        self._pad, self._eos, self._length = tokenizer.pad_token_id, tokenizer.eos_token_id, length
+        self._waiting: list[Any] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._announced = 0
+        self._step: int | None = None
+        self._seen: list[Tensor] = []
+        self._failures: list[tuple[str, bool]] = []
+
+    async def nothing(self, *_: Any, **__: Any) -> None:
+        """What a server with memory of its own would do here."""
+
+    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = nothing
+    abort_all_requests = resume_generation = start_profile = stop_profile = nothing
+
+    async def load_weights(self, state: dict[str, Tensor], step: int | None) -> None:
+        """The policy's parameters, after an update."""
+        self._modules["policy"].load_state_dict(state, strict=True)
+        self._step = step
+
+    async def announce(self, requests: int) -> None:
+        """How many requests follow, which are then drawn as one batch; forget what was seen of those before."""
+        self._announced, self._seen, self._failures = requests, [], []
+
+    async def failed(self, text: str, not_numbers: bool) -> None:
+        """Remember why a response failed; not_numbers: because a model's outputs are not numbers."""
+        self._failures.append((text, not_numbers))
+
+    async def failures(self) -> list[tuple[str, bool]]:
+        """What `failed` remembered since the last announcement."""
+        return self._failures
+
+    async def seen(self) -> list[Tensor]:
+        """What the proposal saw since the last announcement, in the order of the batches."""
+        return self._seen
+
+    async def generate(
+        self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+    ) -> TokenOutput:
+        """One response, drawn in a batch with the other requests that wait."""
+        answer: asyncio.Future[TokenOutput] = asyncio.get_running_loop().create_future()
+        self._waiting.append((list(prompt_ids), dict(sampling_params), answer))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await answer
+
+    async def _work(self) -> None:
+        while self._waiting:
+            size, quiet = 0, 0.0
+            while quiet < (_PATIENCE_S if len(self._waiting) < self._announced else _QUIET_S):
+                quiet = quiet + 0.02 if size == len(self._waiting) else 0.0
+                size = len(self._waiting)
+                if size == self._announced:
+                    break
+                await asyncio.sleep(0.02)
+            batch, self._waiting = self._waiting, []
+            batch.sort(key=lambda one: one[1]["seed"])  # whatever order they came in
+            try:
+                outputs = await asyncio.to_thread(self._draw, batch)
+                for (_, _, answer), output in zip(batch, outputs, strict=True):
+                    answer.set_result(output)
+            except Exception as error:
+                for _, _, answer in batch:
+                    if not answer.done():
+                        answer.set_exception(error)
+
+    def _draw(self, batch: list[Any]) -> list[TokenOutput]:
+        (purpose,) = {parameters["purpose"] for _, parameters, _ in batch}
+        prompts, mask = pad([prompt for prompt, _, _ in batch], self._pad, left=True)
+        temperature = float(batch[0][1]["temperature"])
+        request = Request(prompts, mask, 1, self._length, temperature, self._eos, self._pad)
+        keys = [parameters["seed"] for _, parameters, _ in batch]
+        if purpose == "sample":
+            proposal, names = proposal_of(self._method), models_read(self._method)
+        else:
+            greedy = torch.tensor([parameters["greedy"] for _, parameters, _ in batch])
+            proposal, names = greedy_where(greedy), ["policy"]
+        found = sample([self._modules[name] for name in names], request, keys, proposal)
+        if isinstance(proposal, (FromGeometric, FromTarget)):
+            self._seen.append(torch.cat(proposal.seen))
+        outputs = []
+        for row, keep in enumerate(found.batch.mask):
+            tokens = found.batch.responses[row][keep].tolist()
+            outputs.append(
+                TokenOutput(
+                    token_ids=tokens,
+                    log_probs=found.behaviour[row][keep].tolist(),
+                    stop_reason="completed" if tokens[-1] == self._eos else "length",
+                    extra_fields={"global_steps": self._step},
+                )
+            )
+        return outputs
+
+
+class Replica(RolloutReplica):
+    """One server for each rank of the training."""
+
+    async def launch_servers(self) -> None:
+        """Start this replica's server, and wait until it has its models."""
+        name = server_name(self.replica_rank)
+        custom = self.config.custom
+        server = (
+            ray.remote(Server)
+            .options(name=name, num_cpus=0, max_concurrency=4096)
+            .remote(self.model_config.path, self.config.response_length, dict(custom["method"]), custom["target"])
+        )
+        await server.sleep.remote()
+        self.servers = [server]
+        self._server_handle, self._server_address = server, name
+
+    def rollout_worker_use_gpu(self) -> bool:
+        return False
+
+
+class Adapter(BaseRollout):
+    """Beside the engine: hands its weights to the server of its rank."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **_: Any):
+        super().__init__(config, model_config, device_mesh)
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing was released."""
+
+    async def release(self) -> None:
+        """Nothing to release."""
+
+    async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
+        """Send all parameters, in single precision."""
+        state = {name: tensor.detach().float().cpu().clone() for name, tensor in weights}
+        server = ray.get_actor(server_name(int(os.environ["RANK"])))
+        await server.load_weights.remote(state, global_steps)

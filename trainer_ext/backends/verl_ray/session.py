@@ -1,0 +1,217 @@
+"""A run in Ray's driver: Ray itself, verl's trainer, and the state between steps."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from verl.utils.skip import SkipManager
+
+from trainer_ext import metrics, tasks
+from trainer_ext.backends.in_process import initial_model, target_model
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts
+from trainer_ext.backends.in_process.rollout import models_read, proposal_of
+from trainer_ext.backends.in_process.trainer import multiplied_parameters
+from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (registers with verl)
+from trainer_ext.backends.verl_ray.trainer import Trainer
+from trainer_ext.backends.verl_ray.tree import check_sizes, whole_tree
+from trainer_ext.backends.verl_ray.workers import KeyedLoops
+from trainer_ext.evaluation import Answer
+from trainer_ext.methods.update import Method
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget
+
+_OBJECTS = 200 * 10**6  # bytes of Ray's object store; the tensors of a step are in the queue's own memory
+_TRIES = 3  # of a start of Ray
+#: What this backend does not do, by part of the method: the choices that it does, and why not the others.
+DOES = {
+    "advantage": (lambda choice: choice != "gae", "a critic's updates under Ray were not written"),
+    "sampler": (lambda choice: choice != "rejection", "its servers do not score responses under the target"),
+    "loss": (lambda choice: choice != "dpo", "its mini-batches do not keep pairs together"),
+    "drafting": (lambda choice: choice == "none", "its servers draw a token at a time"),
+}
+
+
+class Session:
+    """The backend in the driver; process.VerlRay asks its methods."""
+
+    def __init__(self, given: Mapping[str, Any], cache: str, folder: str):
+        """given: the configuration with verl's tree as plain values; folder: Ray's own. ValueError: it cannot work."""
+        config = {**given, "verl": OmegaConf.create(given["verl"])}
+        section, self._settings = config["method"], config["trainer"]
+        steps, ranks = int(self._settings["steps"]), int(self._settings["ranks"])
+        for part, (does, why) in DOES.items():
+            if not does(section[part]):
+                raise ValueError(f"method.{part}={section[part]}: not with trainer=verl_ray, because {why}")
+        if torch.cuda.is_available():
+            raise ValueError("trainer=verl_ray was only run on CPUs: hide the GPUs (CUDA_VISIBLE_DEVICES=)")
+        verl, task = config["verl"], config["task"]
+        check_sizes(verl, ranks)
+        self._method = Method.read(section, steps)
+        model = initial_model.start(config, Path(cache))
+        target = target_model.start(config, Path(cache), model)
+        data = tasks.prepare(task, self._settings["split"], Path(cache))
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        self._prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
+        self._asked: list[tuple[str, Prompt]] = []
+        if self._settings["eval_every"]:
+            count, splits = int(self._settings["eval_prompts"]), (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)
+            self._asked = [(split, row) for split in splits for row in self._prompts.of_split(split, count)]
+        self._target_samples = target_model.samples(section)
+        self._batch = int(verl.data.train_batch_size)
+        tree = whole_tree(config, self._method, model, target, data, ranks)
+        sizes = {name: _size(model if name != "target" else str(target)) for name in models_read(section)}
+        self.parameters, self._trained = sizes["policy"]
+        self._read = sum(multiplied for _, multiplied in sizes.values())
+
+        # Workers and servers are waited for together: each needs a CPU of Ray's count, whatever the machine has.
+        count = 2 * ranks + int(self._settings["storage_units"]) + 8
+        _start_ray(count, folder)
+        # Ray exits at SIGTERM; the run's process decides when to end.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        tq.init(tree.transfer_queue)
+        actor = verl.actor_rollout_ref.actor
+        kl = {"use_kl_loss": bool(actor.use_kl_loss), "kl_loss_coef": float(actor.kl_loss_coef)}
+        self.trainer = Trainer(tree, kl, self._method, [], task["name"])
+        self.trainer.init()
+        self.trainer.agent_loop_manager = KeyedLoops.create(
+            config=tree,
+            llm_client=self.trainer.get_llm_client(),
+            teacher_client=None,
+            reward_loop_worker_handles=self.trainer.get_reward_handles(),
+        )
+        SkipManager.init(tree)
+        self._samples = self._tokens = self._memory = 0
+        self._positions: dict[str, torch.Tensor] = {}
+
+    def step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
+        """Metrics, samples, tokens, peak memory in bytes, answers."""
+        trainer = self.trainer
+        trainer.global_steps, trainer.timing_raw = step, {}
+        trainer.prompts = self._prompts.of_step(step, self._batch)
+        trainer.newest, trainer.values = None, {}
+        batch = trainer.step({}, trainer.timing_raw)  # verl's own metrics have other names and definitions
+        assert trainer.newest is not None
+        scored, updates = trainer.newest
+        values = {**trainer.values, **self._drawn()}
+        trainer.on_step_end()
+        self._clear(batch)
+
+        rows, new = len(scored.rewards), int(scored.mask.sum())
+        self._samples, self._tokens = self._samples + rows, self._tokens + new
+        epochs = int(trainer.config.actor_rollout_ref.actor.ppo_epochs)
+        trained = new * epochs if updates.policy is not None else 0
+        values |= {
+            "samples/total": float(self._samples),
+            "tokens/total": float(self._tokens),
+            "cost/sample_seconds": float(trainer.timing_raw["gen"]),
+            "cost/flops_per_sample": (2 * self._read * new + 6 * self._trained * trained) / rows,
+        }
+        if self._target_samples is not None:
+            values["samples/target"] = float(self._target_samples)
+        every = self._settings["eval_every"]
+        answers: list[Answer] = []
+        if every and (step % every == 0 or step == self._settings["steps"]):
+            n = 1 + int(self._settings["eval_samples"])
+            for number, (text, reward) in enumerate(trainer.evaluate([prompt for _, prompt in self._asked])):
+                (split, prompt), index = self._asked[number // n], number % n
+                sample = index - 1 if index else None
+                answers.append(Answer(prompt.text, text, reward, prompt.ground_truth, split, sample))
+        self._memory = max(self._memory, _memory())
+        return values, self._samples, self._tokens, self._memory, answers
+
+    def _drawn(self) -> dict[str, float]:
+        """What the sampler saw of this step's tokens, where it remembers something."""
+        self._positions = {}
+        proposal = proposal_of(self._method.section)
+        if not isinstance(proposal, (FromGeometric, FromTarget)):
+            return {}
+        servers = self.trainer.llm_server_manager.server_handles
+        proposal.seen = [one for some in ray.get([server.seen.remote() for server in servers]) for one in some]
+        self._positions = proposal.positions
+        return proposal.metrics()
+
+    def _clear(self, batch: Any) -> None:
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+
+    def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
+        """Histograms over the newest step's tokens."""
+        assert self.trainer.newest is not None
+        scored, updates = self.trainer.newest
+        return metrics.histograms(scored.old, updates.advantages, scored.mask, self._positions)
+
+    def save(self, folder: str, state: dict[str, Any]) -> None:
+        """Write a checkpoint with `state` (JSON values) beside the training's own."""
+        actor = Path(folder) / "actor"
+        actor.mkdir()
+        self.trainer.actor_rollout_wg.save_shards(str(actor))
+        training = {"samples": self._samples, "tokens": self._tokens, "step": self.trainer.global_steps}
+        dual = self._method.controller.state_dict() if self._method.controller else None
+        whole = {"training": training, "controller": dual, "run": state}
+        (Path(folder) / "state.json").write_text(json.dumps(whole, indent=1))
+
+    def load(self, folder: str) -> tuple[dict[str, Any], int, int]:
+        """Restore a checkpoint; returns what `save` was given, samples and tokens."""
+        trainer, state = self.trainer, json.loads((Path(folder) / "state.json").read_text())
+        trainer.checkpoint_manager.sleep_replicas()
+        trainer.actor_rollout_wg.load_shards(str(Path(folder) / "actor"))
+        trainer.checkpoint_manager.update_weights(state["training"]["step"])
+        self._samples, self._tokens = state["training"]["samples"], state["training"]["tokens"]
+        if self._method.controller:
+            self._method.controller.load_state_dict(state["controller"])
+        return dict(state["run"]), self._samples, self._tokens
+
+    def close(self) -> None:
+        """End Ray, and with it every process that it started."""
+        tq.close()
+        ray.shutdown()
+
+
+def _start_ray(cpus: int, folder: str) -> None:
+    """Start a Ray with this count of CPUs. It gives its node 30 s; on a busy machine it is tried again."""
+    for tries in reversed(range(_TRIES)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                num_gpus=0,
+                object_store_memory=_OBJECTS,
+                include_dashboard=False,
+                _temp_dir=folder,
+                log_to_driver=True,
+                logging_level="warning",
+                namespace="rlsweep",
+            )
+            return
+        except Exception as error:
+            ray.shutdown()
+            if not tries or "timed out during startup" not in str(error):
+                raise
+
+
+def _size(model: str) -> tuple[int, int]:
+    """Parameters of a model, all and those that multiply a token, counted without its weights."""
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
+    return sum(p.numel() for p in module.parameters()), multiplied_parameters(module)
+
+
+def _memory() -> int:
+    """Bytes that this process and all that it started hold; what they share is counted with each."""
+    own = psutil.Process()
+    total = 0
+    for one in [own, *own.children(recursive=True)]:
+        try:
+            total += one.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total

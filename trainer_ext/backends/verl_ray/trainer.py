@@ -1,0 +1,323 @@
+"""verl's synchronous V1 trainer with the methods of this project between its stages, driven one step at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.utils import Role
+from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.metric import Metric
+from verl.workers.utils.padding import response_from_nested, response_to_nested
+
+from trainer_ext.backends.in_process.prompts import Prompt
+from trainer_ext.backends.verl_ray import loss, workers
+from trainer_ext.methods import policy_loss
+from trainer_ext.methods.update import Method, Scored, Update, update
+
+_POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
+_LOOK_S, _ANSWER_S = 5.0, 30.0
+
+
+class Trainer(PPOTrainerSync):
+    """verl's stages of a step. The whole scored batch passes through `methods.update` here, whatever the ranks.
+
+    It keeps the name of its parent in verl's configuration: under another name verl takes other buffers.
+    """
+
+    def __init__(self, config: Any, actor: Mapping[str, Any], method: Method, prompts: Sequence[Prompt], task: str):
+        """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not.
+
+        prompts: of the step that comes, to be set before each step.
+        """
+        self.method, self.prompts, self._task = method, prompts, task
+        self._own_actor = dict(actor)
+        self.newest: tuple[Scored, Update] | None = None
+        self.values: dict[str, float] = {}  # the step's metrics that the stages report
+        self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
+        self.timing_raw: dict[str, float] = {}
+        self._row_of: dict[str, int] = {}
+        super().__init__(config)
+
+    # ------------------------------------------------------------ set-up
+
+    def _build_replay_buffer(self) -> Any:
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = _POLL_S
+        wait, looked = buffer._wait_for_next_poll, time.monotonic()
+
+        def watched(*given: Any) -> Any:
+            """verl waits for responses for ever, also if those who make them are dead."""
+            nonlocal looked
+            if time.monotonic() - looked > _LOOK_S:
+                self._check_makers()
+                looked = time.monotonic()
+            return wait(*given)
+
+        buffer._wait_for_next_poll = watched
+        return buffer
+
+    def _check_makers(self) -> None:
+        """Raise if an agent loop, a rollout server or a reward worker is dead, or does not answer."""
+        makers = {
+            "an agent loop": list(self.agent_loop_manager.agent_loop_workers),
+            "a rollout server": list(self.llm_server_manager.server_handles),
+            "a reward worker": list(self.get_reward_handles() or []),
+        }
+        for name, actors in makers.items():
+            try:
+                ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=_ANSWER_S)
+            except ray.exceptions.GetTimeoutError as error:
+                raise RuntimeError(f"{name} has not answered for {_ANSWER_S:g} s") from error
+            except ray.exceptions.RayActorError as error:
+                raise RuntimeError(f"{name} died while responses were drawn: {error}") from error
+
+    def _init_dataloader(self) -> None:
+        """The run's own prompts take the place of verl's data sets."""
+        self.train_dataset = self.val_dataset = ()
+        self.steps_per_epoch = self.total_training_steps = int(self.config.trainer.total_training_steps)
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in list(self.role_worker_mapping):
+            assert role != Role.Critic
+            self.role_worker_mapping[role] = ray.remote(workers.CpuWorker)
+        given = self.resource_pool_manager
+        self.resource_pool_manager = workers.CpuPools(
+            resource_pool_spec=given.resource_pool_spec, mapping=given.mapping
+        )
+
+    def on_init_end(self) -> None:
+        """Weights to the servers; the loss to the ranks, once."""
+        super().on_init_end()
+        settings = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
+        for key, value in self._own_actor.items():
+            object.__setattr__(settings, key, value)
+        own = self.method.loss(settings)
+        if own is not None:
+            self.actor_rollout_wg.set_loss_fn(partial(loss.on_packed, own))
+
+    # ------------------------------------------------------------ prompts
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        return self._rows(self.prompts, "sample")
+
+    def _rows(self, prompts: Sequence[Prompt], purpose: str) -> TensorDict:
+        """What the agent loops read of each prompt."""
+        step, count = self.global_steps, len(prompts)
+        columns: dict[str, list[Any]] = {
+            "uid": [f"{purpose}-{step:08d}-{place:06d}" for place in range(count)],
+            "index": list(range(count)),
+            "place": list(range(count)),
+            "purpose": [purpose] * count,
+            "prompt_tokens": [prompt.tokens for prompt in prompts],
+            "raw_prompt": [[{"role": "user", "content": prompt.text}] for prompt in prompts],
+            "data_source": [self._task] * count,
+            "reward_model": [{"style": "rule", "ground_truth": prompt.ground_truth} for prompt in prompts],
+            "extra_info": [{"index": place} for place in range(count)],
+        }
+        data = tu.get_tensordict(columns)
+        tu.assign_non_tensor_data(data, "global_steps", step)
+        return data
+
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        self._announce(len(batch) * int(self.config.actor_rollout_ref.rollout.n))
+        return int(super()._submit_batch_to_rollout(batch))
+
+    def _announce(self, requests: int) -> None:
+        servers = self.llm_server_manager.server_handles
+        # with several servers verl decides which one gets a request: each draws what it has after a moment
+        ray.get([server.announce.remote(requests if len(servers) == 1 else 0) for server in servers])
+
+    def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, float]]:
+        """The policy's own responses to the prompts and their rewards, in their order; a prompt's first is greedy."""
+        batch = self._rows(prompts, "evaluate")
+        tu.assign_non_tensor_data(batch, "validate", True)
+        requests = len(prompts) * int(self.config.actor_rollout_ref.rollout.val_kwargs.n)
+        self._announce(requests)
+        tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in prompts]
+        tq.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=tags)
+        with self._explained():
+            self.agent_loop_manager.generate_sequences(batch)
+            found, _ = self.replay_buffer.sample(
+                global_steps=self.global_steps, partition_id="val", batch_size=len(prompts)
+            )
+            self._in_order(found, requests)
+        data = tq.kv_batch_get(keys=found.keys, partition_id="val", select_fields=["responses", "rm_scores"])
+        texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in data["responses"].unbind()]
+        rewards = [float(row.sum()) for row in data["rm_scores"].unbind()]
+        tq.kv_clear(keys=found.keys, partition_id="val")
+        return list(zip(texts, rewards, strict=True))
+
+    # ------------------------------------------------------------ stages of a step
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
+        """verl's stages. RuntimeError names what died, or the first response that failed.
+
+        FloatingPointError: the model's outputs are not numbers any more.
+        """
+        with self._explained():
+            return super().step(metrics, timing_raw)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Replace verl's complaint about missing responses by what happened to them."""
+        try:
+            yield
+        except Exception as error:
+            self._check_makers()
+            servers = self.llm_server_manager.server_handles
+            failures = [one for some in ray.get([server.failures.remote() for server in servers]) for one in some]
+            if any(not_numbers for _, not_numbers in failures):
+                raise FloatingPointError("logits") from error
+            if failures:
+                raise RuntimeError(f"{error}; the first response that failed: {failures[0][0]}") from error
+            raise
+
+    def _in_order(self, batch: KVBatchMeta, expected: int) -> None:
+        """Put a batch into the run's order. RuntimeError: responses are missing."""
+        batch.reorder(sorted(range(len(batch)), key=lambda i: _place(batch.keys[i])))
+        if len(batch) != expected:
+            raise RuntimeError(f"{len(batch)} of {expected} responses arrived in step {self.global_steps}")
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: Any, **_: Any) -> KVBatchMeta:
+        """Rows in the run's own order, dealt to the ranks mini-batch by mini-batch.
+
+        verl deals the whole batch, so that which rows form a mini-batch depends on the number of ranks.
+        """
+        actor, n = self.config.actor_rollout_ref.actor, int(self.config.actor_rollout_ref.rollout.n)
+        self._in_order(batch, int(self.config.data.train_batch_size) * n)
+        self._row_of = {key: row for row, key in enumerate(batch.keys)}
+        size = min(int(actor.ppo_mini_batch_size) * n, len(batch))
+        batch.reorder(deal([tag["seq_len"] for tag in batch.tags], size, self._ranks()))
+        return batch
+
+    def _ranks(self) -> int:
+        group = self.actor_rollout_wg
+        if "actor" not in group._dispatch_info:
+            group._dispatch_info["actor"] = group._query_dispatch_info("actor")
+        return int(max(group._dispatch_info["actor"])) + 1
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
+        batch.extra_info.update(
+            calculate_entropy=True,
+            calculate_sum_pi_squared=True,
+            compute_loss=False,
+            temperature=self.config.actor_rollout_ref.rollout.temperature,
+        )
+        self.actor_rollout_wg.compute_log_prob(batch)
+        names = {"old_log_probs": "log_probs", "entropy": "entropy", "collision": "sum_pi_squared"}
+        fields = [*names.values(), "response_mask"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        columns = {own: response_from_nested(data[name], data["response_mask"]) for own, name in names.items()}
+        return self._put(batch, columns)
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
+        """The whole batch, padded and in the run's order, through the functions of every backend."""
+        names = ["rm_scores", "rollout_log_probs", "old_log_probs", "ref_log_prob", "entropy", "collision"]
+        fields = ["response_mask", *names]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        nested = data["response_mask"]
+        padded = data.to_padded_tensor()
+        order = torch.tensor(sorted(range(len(batch)), key=lambda i: self._row_of[batch.keys[i]]))
+        mask = padded["response_mask"][order].bool()
+        columns = {name: padded[name][order].float() * mask for name in names}
+        scored = Scored(
+            mask=mask,
+            rewards=columns["rm_scores"].sum(dim=1),
+            group=torch.arange(len(batch)) // int(self.config.actor_rollout_ref.rollout.n),
+            old=columns["old_log_probs"],
+            reference=columns["ref_log_prob"],
+            behaviour=columns["rollout_log_probs"],
+            entropy=columns["entropy"],
+            collision=columns["collision"],
+        )
+        updates = update(self.method, scored, self.global_steps)
+        self.newest = scored, updates
+        self.values.update(updates.metrics)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order))
+        there = ("old_log_probs", "ref_log_prob")
+        new = {
+            name: response_to_nested(value[back], nested)
+            for name, value in (updates.policy or {}).items()
+            if name not in there
+        }
+        return self._put(batch, new) if new else batch
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
+        """The policy's updates; the metrics are means over its mini-batches."""
+        assert self.newest is not None
+        if self.newest[1].policy is None:
+            return batch
+        actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        size = min(int(actor.ppo_mini_batch_size) * int(rollout.n), len(batch))
+        batch.extra_info.update(
+            calculate_entropy=bool(actor.entropy_coeff),
+            calculate_sum_pi_squared=False,
+            distillation_use_topk=False,
+            distillation_only=False,
+            global_batch_size=size,
+            mini_batch_size=size,
+            epochs=int(actor.ppo_epochs),
+            seed=actor.data_loader_seed,
+            dataloader_kwargs={"shuffle": False},
+            temperature=rollout.temperature,
+        )
+        rate = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
+        output = self.actor_rollout_wg.update_actor(batch)
+        self.values |= {**policy_loss.finish(_means(output["metrics"])), "actor/lr": rate}
+        return batch
+
+    def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
+        fields = TensorDict(dict(columns), batch_size=len(batch))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def deal(lengths: Sequence[int], size: int, ranks: int) -> list[int]:
+    """The order of rows in which each of `ranks` equal parts is a rank's, and the k-th piece of all is mini-batch k.
+
+    lengths: of all rows, in the run's order; size: rows of a mini-batch, a multiple of `ranks`. Within a mini-batch the
+    longest rows are dealt first, there and back, so that the ranks have about equal work.
+    """
+    mine: list[list[int]] = [[] for _ in range(ranks)]
+    for first in range(0, len(lengths), size):
+        part = list(range(first, min(first + size, len(lengths))))
+        if ranks > 1:
+            part.sort(key=lambda row: (-lengths[row], row))
+        for place, row in enumerate(part):
+            turn, at = divmod(place, ranks)
+            mine[at if turn % 2 == 0 else ranks - 1 - at].append(row)
+    return [row for rank in mine for row in rank]
+
+
+def _place(key: str) -> tuple[int, int, int]:
+    """Prompt, response and part, of a key that verl made of our uid."""
+    uid, session, part = key.rsplit("_", 2)
+    return int(uid.rsplit("-", 1)[1]), int(session), int(part)
+
+
+def _means(reported: Mapping[str, Any]) -> dict[str, float]:
+    """Means over the mini-batches under the names of docs/metrics.md.
+
+    verl's own reduction takes a mean, a maximum or a minimum, as the name sounds.
+    """
+    found = {}
+    for name, value in reported.items():
+        if name == "grad_norm" or ("/" in name and not name.startswith("perf/")):
+            values = value if isinstance(value, list) else [value]
+            numbers = np.ravel([one.aggregate() if isinstance(one, Metric) else one for one in values])
+            found["actor/grad_norm" if name == "grad_norm" else name] = float(numbers.mean())
+    return found

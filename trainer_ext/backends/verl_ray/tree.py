@@ -1,0 +1,112 @@
+"""verl's whole configuration tree for a run of this backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from trainer_ext import tasks
+from trainer_ext.backends.in_process.engine import model_overrides
+from trainer_ext.methods.update import Method
+
+#: The rollout server's name in verl's registries.
+ROLLOUT = "rlsweep_hf"
+#: The agent loop's name there.
+AGENT_LOOP = "rlsweep_tokens"
+_PLUGIN = "trainer_ext.backends.verl_ray.plugin"
+
+
+def check_sizes(verl: Any, ranks: int) -> None:
+    """ValueError: the batch cannot be divided into mini-batches, these among the ranks, or these into micro-batches."""
+    actor, n, prompts = verl.actor_rollout_ref.actor, int(verl.actor_rollout_ref.rollout.n), verl.data.train_batch_size
+    mini = min(int(actor.ppo_mini_batch_size), int(prompts))
+    at = "verl.actor_rollout_ref.actor"
+    if prompts % mini:
+        raise ValueError(
+            f"{at}.ppo_mini_batch_size={mini}: trainer=verl_ray needs a divisor of verl.data.train_batch_size={prompts}"
+        )
+    if mini * n % ranks:
+        raise ValueError(
+            f"trainer.ranks={ranks}: a mini-batch of {mini * n} responses (ppo_mini_batch_size times rollout.n) cannot "
+            "be shared equally; make trainer.ranks a divisor"
+        )
+    own = mini * n // ranks
+    micro = min(int(actor.ppo_micro_batch_size_per_gpu), own)
+    if own % micro:
+        raise ValueError(
+            f"{at}.ppo_micro_batch_size_per_gpu={micro} does not divide a rank's {own} responses of a mini-batch "
+            f"(ppo_mini_batch_size {mini} times rollout.n {n} over {ranks} ranks): make it a divisor"
+        )
+
+
+def whole_tree(
+    config: Mapping[str, Any], method: Method, model: str, target: str | None, data: Path, ranks: int
+) -> DictConfig:
+    """What verl's trainer and its workers read: the run's own differences, and what this backend decides."""
+    tree = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
+    assert isinstance(tree, DictConfig)
+    section, steps = config["method"], int(config["trainer"]["steps"])
+    with open_dict(tree):
+        actor, rollout, ref = tree.actor_rollout_ref.actor, tree.actor_rollout_ref.rollout, tree.actor_rollout_ref.ref
+        tree.data.train_files = tree.data.val_files = str(data)  # verl's configuration wants them; nobody reads them
+        tree.data.seed = int(config["seed"])
+        tree.actor_rollout_ref.model.update(
+            path=model,
+            external_lib=_PLUGIN,
+            use_remove_padding=False,  # needs flash attention
+            enable_gradient_checkpointing=False,
+            override_config=model_overrides(model, tree.actor_rollout_ref.model.trust_remote_code),
+        )
+        actor.update(method.actor_settings())
+        actor.update(use_kl_loss=True, shuffle=False)  # the first makes verl keep a reference; our loss has the run's
+        actor.optim.total_training_steps = steps
+        precision = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+        for part in (actor, ref):
+            part.strategy = part.fsdp_config.strategy = "fsdp2"
+            part.use_torch_compile = part.fsdp_config.use_torch_compile = False
+            part.fsdp_config.mixed_precision = precision
+        rows = min(int(actor.ppo_mini_batch_size), int(tree.data.train_batch_size)) * int(rollout.n) // ranks
+        micro = min(int(actor.ppo_micro_batch_size_per_gpu), rows)
+        actor.ppo_micro_batch_size_per_gpu = micro
+        rollout.log_prob_micro_batch_size_per_gpu = ref.log_prob_micro_batch_size_per_gpu = micro
+        ref.ppo_micro_batch_size_per_gpu = micro
+        rollout.update(
+            name=ROLLOUT,
+            seed=int(config["seed"]),
+            tensor_model_parallel_size=1,
+            n_gpus_per_node=ranks,
+            free_cache_engine=False,
+            calculate_log_probs=True,
+            custom={"method": dict(section), "target": target},
+        )
+        rollout.agent.update(default_agent_loop=AGENT_LOOP, num_workers=1)
+        each = 1 + int(config["trainer"]["eval_samples"])  # a greedy one first
+        rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)
+        tree.algorithm.rollout_correction.bypass_mode = False  # the server's log-probabilities are another program's
+        tree.algorithm.adv_estimator = method.algorithm.adv_estimator
+        tree.critic.enable = False
+        tree.reward.custom_reward_function.path = f"pkg://{tasks.get(config['task']['name']).__name__}"
+        tree.reward.custom_reward_function.name = "compute_score"
+        tree.reward.num_workers = 1
+        tree.trainer.update(
+            device="cpu",
+            n_gpus_per_node=ranks,
+            nnodes=1,
+            logger=[],
+            resume_mode="disable",
+            save_freq=-1,
+            test_freq=-1,
+            val_before_train=False,
+            critic_warmup=0,
+            total_training_steps=steps,
+        )
+        # under any other name verl takes the buffer and the checkpoints of its asynchronous trainers
+        tree.trainer.v1.trainer_mode = "sync"
+        tree.transfer_queue.enable = True
+        tree.transfer_queue.backend.SimpleStorage.num_data_storage_units = int(config["trainer"]["storage_units"])
+    OmegaConf.set_struct(tree, True)
+    OmegaConf.resolve(tree)
+    return tree

@@ -1,0 +1,88 @@
+"""Worker classes, the resource pool of a machine without an accelerator, and agent loops with keyed draws."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+
+from trainer_ext.backends.verl_ray import shards
+from trainer_ext.backends.verl_ray.rollout import report
+from trainer_ext.sampling import draws
+
+
+class CpuTrainingWorker(TrainingWorker):
+    """verl's worker in a process group on gloo; verl would name the backend of a CPU twice."""
+
+    def __init__(self, config: Any):
+        if not dist.is_initialized():
+            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            dist.init_process_group("cpu:gloo", rank=rank, world_size=size)
+        super().__init__(config)
+
+
+class CpuWorker(ActorRolloutRefWorker):
+    """verl's worker of policy and reference, with our checkpoints."""
+
+    actor_worker_cls = CpuTrainingWorker
+    ref_worker_cls = CpuTrainingWorker
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def learning_rate(self) -> float:
+        """The learning rate of the next update."""
+        return float(self.actor.engine.optimizer.param_groups[0]["lr"])
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_shards(self, folder: str) -> None:
+        """shards.save of the policy."""
+        shards.save(Path(folder), self.actor.engine, dist.get_rank(), dist.get_world_size())
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_shards(self, folder: str) -> None:
+        """shards.load of the policy."""
+        shards.load(Path(folder), self.actor.engine, dist.get_rank(), dist.get_world_size())
+
+
+class CpuPools(ResourcePoolManager):
+    """Pools of CPUs, one for each process."""
+
+    def create_resource_pool(self) -> None:
+        """verl's method counts GPUs."""
+        for name, processes in self.resource_pool_spec.items():
+            self.resource_pool_dict[name] = RayResourcePool(
+                process_on_nodes=processes, use_gpu=False, max_colocate_count=1, name_prefix=name
+            )
+
+
+class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
+    """verl's worker of agent loops; each response gets the key of its draws, and its failure is remembered."""
+
+    async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: Any, **kwargs: Any) -> Any:
+        rollout, purpose, session = self.config.actor_rollout_ref.rollout, kwargs["purpose"], int(kwargs["session_id"])
+        evaluating = purpose == "evaluate"
+        row = int(kwargs["place"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
+        key = draws.key(int(rollout.seed), purpose, int(kwargs["global_steps"]), row)
+        # `seed` is also a field of vLLM's sampling parameters
+        own = {**sampling_params, "seed": key, "purpose": purpose, "greedy": evaluating and session == 0}
+        try:
+            return await super()._run_agent_loop(own, trajectory, **kwargs)
+        except Exception as error:
+            await report(error, row)
+            raise
+
+
+class KeyedLoops(AgentLoopManagerTQ):
+    """verl's manager of agent loops over our workers."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        import ray
+
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(_KeyedWorker)
