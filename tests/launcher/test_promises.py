@@ -88,7 +88,7 @@ REFUSED = [
     (
         ["experiment=quickstart", "verl.data.max_prompt_length=1"],
         "command line: verl.data.max_prompt_length = 1: no prompt of task expression is so short: the shortest of 4096 "
-        "has 2 tokens. Fix: set verl.data.max_prompt_length=2 or more",
+        "has 3 tokens. Fix: set verl.data.max_prompt_length=3 or more",
     ),
     # groups and names
     (
