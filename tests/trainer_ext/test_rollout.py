@@ -140,7 +140,8 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path):
         (folder / "model.safetensors").write_text("weights")
 
     data.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}))
-    given = ["task=gsm8k", f"task.train_path={data}", "method=q_star", "method/target=best_of_n"]
+    rows = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8"
+    given = ["task=gsm8k", f"task.train_path={data}", "method=q_star", "method/target=best_of_n", rows]
     whole = configuration(*given)
 
     def name(key: str = "method.name", value: Any = "q_star", model: Path = models[0]) -> str:
@@ -165,7 +166,7 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path):
 
 @pytest.mark.parametrize("choice", ["expert", "reward_tilted", "best_of_n", "high_reward"])
 def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
-    taught = ["task.warm_start.steps=150", "method.target_steps=60"]  # with less its samples have too few rewards
+    taught = ["task.warm_start.steps=150", "method.target_steps=120"]  # with less its samples have too few rewards
     config = configuration("method=q_star", f"method/target={choice}", *taught)
     trainer = InProcess(config, cache)
     start = trainer.actor.model_config.local_path

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tests.trainer_ext.conftest import DECODING, METHODS, SHORT, configuration, quick_settings, science
@@ -20,7 +21,8 @@ TRAINING = [name for name in METHODS if name not in DECODING]
 @pytest.mark.parametrize("method", TRAINING)
 def test_micro_batches_change_nothing_but_the_rounding(method, cache):
     """Four updates of 64 responses, in 1, 2 and 4 micro-batches. Adam divides small gradients by their own size, and so
-    turns their rounding into a share of the learning rate: hence a small one."""
+    turns their rounding into a share of the learning rate: hence a small one, and one parameter in 10,000 may differ by
+    a tenth of an update."""
     key = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
     found = []
     for rows in (64, 32, 16):
@@ -35,7 +37,8 @@ def test_micro_batches_change_nothing_but_the_rounding(method, cache):
     (expected, weights), *others = found
     for line, theirs in others:
         for ours, other in zip(weights, theirs, strict=True):
-            assert max(float((other[name] - tensor).abs().max()) for name, tensor in ours.items()) < 1e-6
+            apart = torch.cat([(other[name] - tensor).abs().flatten() for name, tensor in ours.items()])
+            assert apart.max() < 1e-5 and (apart > 1e-6).double().mean() <= 1e-4
         assert "actor/grad_variance" in line  # which compares micro-batches, and so is another number
         line.pop("actor/grad_variance")
         assert line == {key: pytest.approx(expected[key], rel=1e-4, abs=1e-6) for key in line}

@@ -64,7 +64,7 @@ def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> P
 def _teach(module: Any, tokenizer: Fast, data: Path) -> None:
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
     rows = []
-    for row in gsm8k.rows({"train_path": str(data)}):
+    for row in gsm8k.rows({"train_path": str(data), "test_path": None}):
         prompt = tokens_of(tokenizer, [{"role": "user", "content": row.prompt}])
         answer = [*tokenizer.encode(row.worked_answer, add_special_tokens=False), tokenizer.eos_token_id]
         rows.append((prompt, answer))
