@@ -91,9 +91,12 @@ class _Planner:
 
     def _check_hydras(self) -> None:
         """Add a problem for each override of Hydra's own section that Hydra refuses when it starts."""
-        for word in self._arguments.hydras:
+        # A value may be one of a chosen launcher: hydra.launcher.timeout_min of hydra/launcher=submitit_slurm.
+        chosen: list[str] = []
+        for word in sorted(self._arguments.hydras, key=lambda word: "/" not in word.partition("=")[0]):
             try:
-                self._composer.check_hydras([word])
+                self._composer.check_hydras([*chosen, word])
+                chosen += [word] if "/" in word.partition("=")[0] else []
             except hydra_compose.ERRORS as error:
                 key, _, value = word.partition("=")
                 rule = one_line(f"Hydra refuses this: {error}").partition(" Config search path")[0]

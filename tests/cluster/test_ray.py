@@ -242,4 +242,4 @@ def test_where_no_ray_is_the_launch_says_so_at_once(ray: Rays, tmp_path: Path, a
     command = [sys.executable, "launch.py", "-m", "method=c0_grpo", "cluster=ray", f"cluster.address={address}"]
     code, said = over(ray.run(*command, f"multirun={tmp_path}", "cluster.start_s=600"))
     assert code == 2 and f"conf/cluster/ray.yaml: cluster.address = {address}: nothing answers at 127.0.0.1:" in said
-    assert "Fix: start one" in said and not list(tmp_path.glob("runs/*"))
+    assert "Fix: start a cluster" in said and not list(tmp_path.glob("runs/*"))

@@ -104,7 +104,9 @@ def a_time_limit(slurm: Lab, multirun: Path, gate: Path) -> None:
     launcher = slurm.launch(multirun, "seed=0", "trainer.steps=60", *limit, STEPS_GATE=str(gate))
     until(lambda: {state.failure_kind for state in states(multirun).values()} == {"time_out"})
     (state,) = states(multirun).values()
-    assert state.state == "preempted" and "time limit of 60 s" in state.message, state
+    assert state.state == "preempted" and "the time limit of its job" in state.message and "60 s" in state.message, (
+        state
+    )
     gate.unlink()
     said, _ = launcher.communicate(timeout=250)
     assert launcher.returncode == 0, said
@@ -118,7 +120,11 @@ def a_warning_that_comes_before_the_run_can_begin(slurm: Lab, multirun: Path) ->
     launcher = slurm.launch(multirun, "seed=0", "trainer.steps=2000", *limit, STEPS_SECONDS="0.2")
     until(lambda: {state.failure_kind for state in states(multirun).values()} == {"time_out"})
     (state,) = states(multirun).values()
-    assert "time limit of 60 s" in state.message and state.failure_counts == {"time_out": 1}, state
+    assert (
+        "the time limit of its job" in state.message
+        and "60 s" in state.message
+        and state.failure_counts == {"time_out": 1}
+    ), state
     launcher.send_signal(signal.SIGINT)
     said, _ = launcher.communicate(timeout=60)
     assert "before the run began; see" not in said and "node_failure" not in said, said
@@ -261,7 +267,7 @@ def test_slurmctld_goes_while_it_takes_a_job(slurm: Lab, tmp_path: Path, how: st
     launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3", path=path)
     said, _ = launcher.communicate(timeout=200)
     assert launcher.returncode == 0 and "the other runs wait" in said, said
-    assert (tmp_path / "killed").exists() and said.count("adopted") == (2 if how == "after" else 0), said
+    assert (tmp_path / "killed").exists() and said.count("waits for that job") == (2 if how == "after" else 0), said
     assert {state.attempt for state in whole(tmp_path / "m", 2, 3).values()} == {1}
     assert len(slurm.jobs(tmp_path / "m")) == 2
 
@@ -329,7 +335,7 @@ def test_the_launcher_is_killed_around_sbatch(slurm: Lab, tmp_path: Path, when: 
     assert {state.state for state in states(tmp_path / "m").values()} <= {"submitted", "running"}
     assert len(slurm.jobs(tmp_path / "m")) == (3 if when == KILL_AFTER else 0)
     said = slurm.finish(tmp_path / "m", *wanted)
-    assert "3 done" in said and said.count("adopted") == (3 if when == KILL_AFTER else 0), said
+    assert "3 done" in said and said.count("waits for that job") == (3 if when == KILL_AFTER else 0), said
     assert {state.attempt for state in whole(tmp_path / "m", 3, 10).values()} == {1}
     assert len(slurm.jobs(tmp_path / "m")) == 3
 

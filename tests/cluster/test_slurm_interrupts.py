@@ -53,7 +53,7 @@ def test_adopted_jobs_end_as_ones_own(slurm: Lab, gate: Path, tmp_path: Path) ->
         first.communicate()
         second = slurm.launch(tmp_path / "m", *WANTED, STEPS_GATE=str(gate))
         assert second.stdout is not None
-        until(lambda: "adopted" in second.stdout.readline())
+        until(lambda: "waits for that job" in second.stdout.readline())
     finally:
         slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
     begun(tmp_path / "m", 2)
@@ -117,5 +117,5 @@ def test_waiting_jobs_of_an_interrupted_launch_are_not_adopted(slurm: Lab, tmp_p
     finally:
         slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
     said, _ = second.communicate(timeout=120)
-    assert "2 done" in said and "adopted" not in said, said
+    assert "2 done" in said and "waits for that job" not in said, said
     assert {state.attempt for state in whole(tmp_path / "m", 2, 3).values()} == {1}

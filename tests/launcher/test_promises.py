@@ -121,6 +121,13 @@ REFUSED = [
 ]
 
 
+def test_a_value_of_a_chosen_launcher_of_hydras_is_accepted():
+    words = ["hydra.launcher.timeout_min=10", "hydra/launcher=submitit_slurm", "hydra.launcher.mem_gb=2"]
+    assert make("experiment=quickstart", *words).runs
+    (line,) = refused("experiment=quickstart", *words, "hydra.launcher.timeout=10")
+    assert line.startswith("command line: hydra.launcher.timeout = 10: Hydra refuses this: Could not override")
+
+
 @pytest.mark.parametrize(("words", "said"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
 def test_what_cannot_start_is_refused(words, said):
     assert any(said in line for line in refused(*words)), refused(*words)
