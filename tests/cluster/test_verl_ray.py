@@ -118,8 +118,9 @@ def test_a_killed_agent_loop_ends_the_attempt_with_its_cause(space: Rays, tmp_pa
     """Nothing of Ray is left."""
     started = launched(space, tmp_path, "method=c0_grpo", "trainer.steps=200", "trainer.checkpoint_every=1")
     until(lambda: list(tmp_path.glob("runs/*/checkpoints/step_*")))
-    (loop,) = processes(space, "_KeyedWorker")
-    loop.send_signal(signal.SIGKILL)
+    until(lambda: processes(space, "_KeyedWorker"))  # Ray renames a process while it begins a call
+    for loop in processes(space, "_KeyedWorker"):
+        loop.send_signal(signal.SIGKILL)
     until(lambda: only_state(tmp_path)["state"] == "failed")
     started.communicate(timeout=LIMIT_S)
     assert "an agent loop died" in json.dumps(only_state(tmp_path))

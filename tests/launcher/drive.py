@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def main() -> int:
     words = [*sys.argv[2:], f"multirun={sys.argv[1]}"]
-    if not any(word.startswith("experiment=") for word in words):
+    if not any(word.startswith(("experiment=", "experiment.name=")) for word in words):
         words.append("experiment.name=adhoc")
     conf = Path(os.environ.get("DRIVE_CONF", ROOT / "conf"))
     planned = planner.make(ROOT, words, Composer(conf, planner.ROOT_CONFIG, [FURTHER]))

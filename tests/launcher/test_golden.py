@@ -106,7 +106,7 @@ def test_interrupted_runs_are_continued_and_the_others_left(golden):
     interrupted = sorted(run_id for run_id, state in states.items() if state == "preempted")
     others = {run_id: content(golden / "runs" / run_id) for run_id in states if run_id not in interrupted}
     sweeps = Sweeps(golden)
-    _, output = sweeps.run(*COMMAND, DRIVE_CONF=str(conf_of(golden)))
+    _, output = sweeps.run(*COMMAND, "experiment.baseline=c0_grpo", DRIVE_CONF=str(conf_of(golden)))
     assert f"RAN {' '.join(interrupted)}\n" in output
     assert {run_id: content(golden / "runs" / run_id) for run_id in others} == others
     for run_id in interrupted:
