@@ -92,7 +92,7 @@ def conf_of(golden: Path) -> Path:
     path = conf / "trainer" / "in_process.yaml"
     content = yaml.safe_load(path.read_text())
     frozen = read_config(next((golden / "runs").iterdir()))["trainer"]
-    content["trainer"] = {**frozen, "verl_keys": content["trainer"]["verl_keys"]}
+    content["trainer"] = {**frozen, **{key: content["trainer"][key] for key in ("verl_keys", "writes", "requires")}}
     path.write_text("# @package _global_\n" + yaml.safe_dump(content))
     return conf
 
