@@ -19,12 +19,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from launcher.files import BadRunFolder, create_atomic, load_yaml, parse_lines, read_from, write_atomic
+from launcher.files import BadRunFolder, create_atomic, load_yaml, write_atomic
 from launcher.run.lifecycle import RunState
 from launcher.run.records import UNREADABLE, State, parse, read_object, read_record, to_json
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
-_TAIL = 2**14
 
 
 # ---------------------------------------------------------------- paths
@@ -159,15 +158,6 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
 def is_imported(folder: Path) -> bool:
     """Whether another tool made the run: `python -m analysis import` says so in its provenance."""
     return "imported" in (read_provenance(folder) or {})
-
-
-# ---------------------------------------------------------------- logs
-
-
-def last_record(path: Path) -> dict[str, Any] | None:
-    """The newest complete line among the last 16 KiB of a .jsonl file, or None."""
-    lines = read_from(path, -_TAIL).splitlines(keepends=True)
-    return next((record for record in parse_lines(reversed(lines)) if record is not None), None)
 
 
 # ---------------------------------------------------------------- checkpoints

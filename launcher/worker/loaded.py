@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from launcher.files import content_digest
+from launcher.project import ROOT
 from launcher.run.code import Code, hashes, versions
 
 OURS = frozenset({"launcher", "trainer_ext", "analysis"})
 _GROUPS = ("rlsweep.methods", "rlsweep.tasks")
 _TASKS = "trainer_ext.tasks"
+_BACKENDS = "trainer_ext/backends"
 
 #: By the module's name: its path below the folder of its top-level package, and the hashes of its file. A module keeps
 #: the hashes of the first call of `note` after its import, whatever happens to its file later. Forks inherit them.
@@ -46,12 +48,19 @@ def note() -> None:
 def record(config: Mapping[str, Any]) -> Code:
     """The code of this process, and the data files of a run with this configuration."""
     note()
+    noted = sorted({*_noted.values(), *_of_backend(config)})
     return Code(
-        modules={place: file for place, file, _ in sorted(_noted.values())},
-        syntax={place: syntax for place, _, syntax in sorted(_noted.values())},
+        modules={place: file for place, file, _ in noted},
+        syntax={place: syntax for place, _, syntax in noted},
         data=_data(config),
         libraries=versions(),
     )
+
+
+def _of_backend(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The modules of the run's backend, which may load them in processes of its own."""
+    folder = ROOT / _BACKENDS / str((config.get("trainer") or {}).get("backend"))
+    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in folder.glob("*.py")]
 
 
 def _is_noted(name: str, file: str) -> bool:

@@ -123,6 +123,13 @@ def test_only_modules_of_ours_and_the_users_are_recorded():
     assert kept.libraries == code.versions() and {"torch", "verl"} <= set(kept.libraries)
 
 
+def test_the_modules_of_a_backend_count_although_its_own_processes_load_them():
+    module = "trainer_ext/backends/verl_ray/session.py"
+    kept = loaded.record({"trainer": {"backend": "verl_ray"}})
+    assert (kept.modules[module], kept.syntax[module]) == code.hashes(ROOT / module)
+    assert module not in loaded.record({"trainer": {"backend": "in_process"}}).modules
+
+
 def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "mine_of_test_code.py"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
+import sys
 import time
 from dataclasses import asdict
 
@@ -180,3 +182,11 @@ def test_a_demonstration_of_an_expression_has_the_right_form_and_may_be_any():
     assert len(drawn) == 10 * 2 * 10 * 2 * 10  # each one-digit operand and sign
     assert all(re.fullmatch(r"\d[+-]\d[+-]\d", text) for text in drawn)
     assert expression.compute_score("expression", expression.demonstration(row, generator, 0.0), "7") == 1.0
+
+
+def test_only_the_module_of_the_named_task_is_imported():
+    """What a run has loaded is what its code is: a change of another task is no change of it."""
+    code = "import sys; from trainer_ext import tasks; tasks.get('expression'); print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {name for name in done.stdout.split() if name.startswith("trainer_ext.tasks.")}
+    assert found == {"trainer_ext.tasks.expression"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import torch
 
 from trainer_ext import tasks
+from trainer_ext.evaluation import Answer
 
 
 class Prompt(NamedTuple):
@@ -67,12 +68,31 @@ class Prompts:
         rows = {row.text: row for row in (self._rows if split == tasks.TRAIN else self._read(split))}
         return [rows[text] for text in tasks.in_order(rows)[:size]]
 
+    def of_evaluations(self, size: int) -> list[tuple[str, Prompt]]:
+        """At most `size` prompts of each split, with their splits, for all evaluations. ValueError as in `of_split`."""
+        splits = (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)
+        return [(split, row) for split in splits for row in self.of_split(split, size)]
+
     def _at(self, index: int) -> Prompt:
         epoch, position = divmod(index, len(self._rows))
         if epoch not in self._orders:
             generator = seeded(self._seed, "order", epoch)
             self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
         return self._rows[self._orders[epoch][position]]
+
+
+def answers_to(asked: Sequence[tuple[str, Prompt]], found: Iterable[tuple[str, float]], each: int) -> list[Answer]:
+    """The answers to the prompts of an evaluation.
+
+    asked: prompts with their splits; found: `each` responses to each of them in turn, the greedy one first, with their
+    rewards.
+    """
+    answers = []
+    for number, (response, reward) in enumerate(found):
+        (split, prompt), index = asked[number // each], number % each
+        sample = index - 1 if index else None
+        answers.append(Answer(prompt.text, response, reward, prompt.ground_truth, split, sample))
+    return answers
 
 
 def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainer_ext import registry, tasks
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to
 from trainer_ext.backends.in_process.sampler import Samples, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
 from trainer_ext.evaluation import Answer
@@ -116,16 +116,15 @@ class Rollout:
 
     def prepare_evaluations(self, count: int) -> None:
         """Choose at most `count` prompts of each split for all evaluations. ValueError: a split has no prompt."""
-        splits = (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)
-        self._asked = [(split, row) for split in splits for row in self._prompts.of_split(split, count)]
+        self._asked = self._prompts.of_evaluations(count)
 
     def evaluate(self, step: int, drawn: int) -> list[Answer]:
         """The policy's own responses to the prompts of evaluations: to each a greedy one, and `drawn` others.
 
         With the same policy the same answers every time; nothing that the training draws depends on them.
         """
-        asked = self._asked
-        n, answers = 1 + drawn, []
+        asked, n = self._asked, 1 + drawn
+        answers: list[Answer] = []
         width = max(1, self._most // n)
         for first in range(0, len(asked), width):
             part = asked[first : first + width]
@@ -133,10 +132,7 @@ class Rollout:
             keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
             samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
             responses = zip(self._texts(samples), self._rewards(rows, samples).tolist(), strict=True)
-            for number, (response, reward) in enumerate(responses):
-                (split, row), index = part[number // n], number % n
-                sample_number = index - 1 if index else None
-                answers.append(Answer(row.text, response, reward, row.ground_truth, split, sample_number))
+            answers += answers_to(part, responses, n)
         return answers
 
     def pairs(self, step: int) -> Batch:

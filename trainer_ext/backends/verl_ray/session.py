@@ -18,7 +18,7 @@ from verl.utils.skip import SkipManager
 
 from trainer_ext import metrics, tasks
 from trainer_ext.backends.in_process import initial_model, target_model
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (registers with verl)
@@ -31,13 +31,6 @@ from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 
 _OBJECTS = 200 * 10**6  # bytes of Ray's object store; the tensors of a step are in the queue's own memory
 _TRIES = 3  # of a start of Ray
-#: What this backend does not do, by part of the method: the choices that it does, and why not the others.
-DOES = {
-    "advantage": (lambda choice: choice != "gae", "a critic's updates under Ray were not written"),
-    "sampler": (lambda choice: choice != "rejection", "its servers do not score responses under the target"),
-    "loss": (lambda choice: choice != "dpo", "its mini-batches do not keep pairs together"),
-    "drafting": (lambda choice: choice == "none", "its servers draw a token at a time"),
-}
 
 
 class Session:
@@ -48,9 +41,6 @@ class Session:
         config = {**given, "verl": OmegaConf.create(given["verl"])}
         section, self._settings = config["method"], config["trainer"]
         steps, ranks = int(self._settings["steps"]), int(self._settings["ranks"])
-        for part, (does, why) in DOES.items():
-            if not does(section[part]):
-                raise ValueError(f"method.{part}={section[part]}: not with trainer=verl_ray, because {why}")
         if torch.cuda.is_available():
             raise ValueError("trainer=verl_ray was only run on CPUs: hide the GPUs (CUDA_VISIBLE_DEVICES=)")
         verl, task = config["verl"], config["task"]
@@ -63,8 +53,7 @@ class Session:
         self._prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
         self._asked: list[tuple[str, Prompt]] = []
         if self._settings["eval_every"]:
-            count, splits = int(self._settings["eval_prompts"]), (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)
-            self._asked = [(split, row) for split in splits for row in self._prompts.of_split(split, count)]
+            self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]))
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, ranks)
@@ -121,11 +110,8 @@ class Session:
         every = self._settings["eval_every"]
         answers: list[Answer] = []
         if every and (step % every == 0 or step == self._settings["steps"]):
-            n = 1 + int(self._settings["eval_samples"])
-            for number, (text, reward) in enumerate(trainer.evaluate([prompt for _, prompt in self._asked])):
-                (split, prompt), index = self._asked[number // n], number % n
-                sample = index - 1 if index else None
-                answers.append(Answer(prompt.text, text, reward, prompt.ground_truth, split, sample))
+            found = trainer.evaluate([prompt for _, prompt in self._asked])
+            answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
         self._memory = max(self._memory, _memory())
         return values, self._samples, self._tokens, self._memory, answers
 
