@@ -89,10 +89,10 @@ def test_the_report_has_the_same_runs(golden):
 def conf_of(golden: Path) -> Path:
     """The present configuration with the earlier version's section `trainer`, so that it plans that version's runs."""
     conf = Path(shutil.copytree(ROOT / "conf", golden.parent / "conf"))
-    path = conf / "trainer" / "in_process.yaml"
+    path = conf / "trainer" / "shared" / "training.yaml"
     content = yaml.safe_load(path.read_text())
     frozen = read_config(next((golden / "runs").iterdir()))["trainer"]
-    content["trainer"] = {**frozen, **{key: content["trainer"][key] for key in ("verl_keys", "writes", "requires")}}
+    content["trainer"] = {**frozen, **{key: content["trainer"][key] for key in ("verl_keys", "writes")}}
     path.write_text("# @package _global_\n" + yaml.safe_dump(content))
     return conf
 
