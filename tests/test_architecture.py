@@ -44,6 +44,7 @@ RANKS = {
         "memory",
         "metrics",
         "health",
+        "rewards",
         "registry",
     ),
     "analysis": (

@@ -12,5 +12,6 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     memory       how much memory a run needs, by arithmetic
     metrics      the analysis metrics of a step
     health       checks of each step's metrics: divergence and warnings
+    rewards      what reward functions return, and functions that a configuration names
     registry     the choices of each part of a method, registered by decorator
 """

@@ -240,7 +240,8 @@ class _Builder:
                 continue
             if can_start is None:  # whatever the seed
                 can_start = self._can_start(variant, config, base, sources)
-                self._written.setdefault(cell.group, set()).update(variant.promises.written(config))
+                written = variant.promises.written(config) | self._context.task(config["task"]).metrics
+                self._written.setdefault(cell.group, set()).update(written)
             if can_start:
                 if data := data_files.digests(config["task"]):
                     config[identity.DATA] = data

@@ -37,10 +37,8 @@ def note() -> None:
         if not isinstance(name, str) or not isinstance(file, str) or name in _noted or not _is_noted(name, file):
             continue
         path = Path(file)
-        parts = name.split(".")
-        place = "/".join([*parts, path.name] if path.stem == "__init__" else [*parts[:-1], path.name])
         try:
-            _noted[name] = (place, *hashes(path))
+            _noted[name] = (_place(name, path), *hashes(path))
         except OSError:  # it was deleted since its import
             continue
 
@@ -61,6 +59,17 @@ def _of_backend(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The modules of the run's backend, which may load them in processes of its own."""
     folder = ROOT / _BACKENDS / str((config.get("trainer") or {}).get("backend"))
     return [(str(path.relative_to(ROOT)), *hashes(path)) for path in folder.glob("*.py")]
+
+
+def _place(name: str, path: Path) -> str:
+    """How a module is recorded: by its path below the folder of its top-level package.
+
+    One that was loaded from a file, under another name than the file's, by the path of the file.
+    """
+    parts = name.split(".")
+    if path.stem not in (parts[-1], "__init__"):
+        return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+    return "/".join([*parts, path.name] if path.stem == "__init__" else [*parts[:-1], path.name])
 
 
 def _is_noted(name: str, file: str) -> bool:

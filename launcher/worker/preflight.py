@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,7 @@ class TaskCheck:
 
     functions: tuple[str, ...]
     objections: tuple[Objection, ...]
+    metrics: frozenset[str] = frozenset()  # that the task's reward writes
 
 
 def check_task(section: Mapping[str, Any], local: bool) -> TaskCheck:
@@ -61,12 +61,38 @@ def check_task(section: Mapping[str, Any], local: bool) -> TaskCheck:
         )
     except Exception as error:
         return TaskCheck((), (_not_imported(name, error),))
-    missing = [function for function in ("rows", "compute_score") if not callable(getattr(module, function, None))]
-    if missing:
-        rule = f"a task has the functions rows and compute_score; missing: {', '.join(missing)}"
+    has = [function for function in ("rows", "compute_score", "reward") if callable(getattr(module, function, None))]
+    if "rows" not in has or len(has) < 2:
+        missing = "compute_score" if "rows" in has else "rows"
+        rule = f"a task has the functions rows and compute_score; missing: {missing}"
         return TaskCheck((), (Objection("task.name", name, rule, "write the function", _file(module)),))
     functions = tuple(function for function in tasks.OPTIONAL if hasattr(module, function))
-    return TaskCheck(functions, tuple(_asked(module, section)) if local else ())
+    try:
+        tasks.reward(section)
+    except Exception as error:
+        return TaskCheck(functions, (_no_reward(section, error),))
+    if not local:
+        return TaskCheck(functions, ())
+    try:
+        return TaskCheck(functions, (), _asked(module, section))
+    except _Wrong as error:
+        return TaskCheck(functions, (error.objection,))
+
+
+class _Wrong(Exception):
+    """Something that a task does wrong."""
+
+    def __init__(self, objection: Objection):
+        self.objection = objection
+
+
+def _no_reward(section: Mapping[str, Any], error: Exception) -> Objection:
+    """Why the function that `task.reward` names cannot be had."""
+    spec = str(section.get("reward"))
+    if isinstance(error, ValueError):
+        fix = "use a known reward, or name a function as FILE.py:FUNCTION or MODULE:FUNCTION (docs/own-data.md)"
+        return Objection("task.reward", spec, one_line(str(error)), fix)
+    return _not_imported(spec, error)
 
 
 def _not_imported(name: str, error: Exception) -> Objection:
@@ -77,40 +103,41 @@ def _not_imported(name: str, error: Exception) -> Objection:
     return Objection(f"line {line}", None, rule, "correct the line", _shown(at) or f"the module of task {name}")
 
 
-def _asked(module: ModuleType, section: Mapping[str, Any]) -> Iterator[Objection]:
-    """What is wrong with the first prompt and its reward."""
+def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
+    """Ask for the first prompt and its reward; the metrics that come with the reward. _Wrong: it fails."""
+    from trainer_ext import rewards, tasks
+
     try:
         row = next(iter(module.rows(section)), None)
     except Exception as error:
-        yield _raised(module, "rows", error, "the task has no prompts with these settings")
-        return
+        raise _Wrong(_raised(module.__file__, "rows", error, "the task has no prompts with these settings")) from error
     if row is None:
-        yield Objection(
-            "rows", None, "the task has no prompts", "return one trainer_ext.tasks.Row or more", _file(module)
-        )
-        return
-    texts = {key: getattr(row, key, None) for key in ("prompt", "ground_truth")}
-    for key, text in texts.items():
+        rule, fix = "the task has no prompts", "return one trainer_ext.tasks.Row or more"
+        raise _Wrong(Objection("rows", None, rule, fix, _file(module)))
+    for key in ("prompt", "ground_truth"):
+        text = getattr(row, key, None)
         if not isinstance(text, str):
             rule, fix = f"the {key} of a prompt is text", "return rows of trainer_ext.tasks.Row"
-            yield Objection("rows", text, rule, fix, _file(module))
-            return
+            raise _Wrong(Objection("rows", text, rule, fix, _file(module)))
+    function = tasks.reward(section)
+    name, file = getattr(function, "__name__", "reward"), str(rewards.file_of(function))
+    info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     try:
-        reward = module.compute_score(section["name"], texts["ground_truth"], texts["ground_truth"])
+        returned = function(section["name"], row.ground_truth, row.ground_truth, info)
     except Exception as error:
-        yield _raised(module, "compute_score", error, "the reward of the first prompt's own answer fails")
-        return
-    if not isinstance(reward, Real) or reward != reward:
-        rule = "the reward of a response is a number"
-        yield Objection("compute_score", reward, rule, "return a float", _file(module))
+        rule = "the reward of the first prompt's own answer fails"
+        raise _Wrong(_raised(file, name, error, rule)) from error
+    try:
+        return frozenset(map(rewards.metric, rewards.score(returned).metrics))
+    except (TypeError, ValueError) as error:
+        rule = f"the reward of a response is a number, or a mapping of numbers with {rewards.SCORE}: {error}"
+        raise _Wrong(Objection(name, returned, rule, "return a float, or such a mapping", _shown(file))) from error
 
 
-def _raised(module: ModuleType, function: str, error: Exception, rule: str) -> Objection:
+def _raised(file: str | None, function: str, error: Exception, rule: str) -> Objection:
     what = f"{type(error).__name__}: {one_line(str(error))}"
-    line = next(
-        (f.lineno for f in reversed(traceback.extract_tb(error.__traceback__)) if f.filename == module.__file__), 0
-    )
-    return Objection(f"{function}, line {line}", None, f"{rule}: {what}", "correct it", _file(module))
+    line = next((f.lineno for f in reversed(traceback.extract_tb(error.__traceback__)) if f.filename == file), 0)
+    return Objection(f"{function}, line {line}", None, f"{rule}: {what}", "correct it", _shown(file))
 
 
 def check_lengths(section: Mapping[str, Any], model: Mapping[str, Any], longest: int) -> Objection | None:
@@ -122,7 +149,7 @@ def check_lengths(section: Mapping[str, Any], model: Mapping[str, Any], longest:
         return None
     shortest, prompts = None, 0
     for row in tasks.get(section["name"]).rows(section):
-        tokens, prompts = count(row.prompt), prompts + 1
+        tokens, prompts = count(row.text), prompts + 1
         if tokens <= longest:
             return None
         shortest = tokens if shortest is None else min(shortest, tokens)

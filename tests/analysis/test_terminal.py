@@ -9,8 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from analysis.findings.verdicts import judge
 from analysis.report import Report, terminal
 from analysis.report.headline import answer
+from analysis.spec.settings import REWARD
 from analysis.tables.comparison import tables
 from launcher.run.folder import run_folder
 from tests.analysis.conftest import ANALYSIS, MakeSweep
@@ -38,6 +40,14 @@ def test_a_verdict_that_all_share_is_said_once(make_sweep: MakeSweep) -> None:
     assert "Every verdict: cannot decide with n = 3: 6 seeds are needed" in lines
     (head,) = [line for line in lines if line.startswith("method")]
     assert "verdict" not in head
+
+
+def test_the_verdicts_of_hypotheses_are_shown(make_sweep: MakeSweep) -> None:
+    asked = {"claim": "The reward is positive.", "kind": "range", "group": "C0", "metric": REWARD, "low": 0.0}
+    found = studied(make_sweep(analysis={**ANALYSIS, "hypotheses": {"H1": asked}}))
+    verdict = judge(found.settings.hypotheses[0], found)
+    written = Report(Path("report/index.html"), found, answer(found), tuple(tables(found)), (verdict,), (), (), None)
+    assert f"H1 {verdict.verdict}: The reward is positive." in shown(written, 80)
 
 
 def test_methods_without_a_baseline_are_not_called_alone(make_sweep: MakeSweep) -> None:

@@ -1,4 +1,4 @@
-"""A reward that fails for one response of one prompt, the first time: FAILED_ONCE names the file that remembers it.
+"""A reward that fails for one response, the first: FAILED_ONCE names the file that remembers it.
 
 As a program, `python -m tests.cluster.failing_reward CACHE`, the first step of a run with this reward; it prints the
 exception of the step, and how long it took.
@@ -15,15 +15,13 @@ from typing import Any
 from unittest.mock import patch
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+def compute_score(data_source: str, solution_str: str, ground_truth: str, **_: Any) -> float:
     """0, or an exception."""
-    if extra_info["index"] == 3:
-        try:
-            Path(os.environ["FAILED_ONCE"]).touch(exist_ok=False)
-        except FileExistsError:
-            return 0.0
-        raise ArithmeticError("a reward that fails")
-    return 0.0
+    try:
+        Path(os.environ["FAILED_ONCE"]).touch(exist_ok=False)
+    except FileExistsError:
+        return 0.0
+    raise ArithmeticError("a reward that fails")
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from launcher.worker import loaded
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint, make_plan, make_run
+from trainer_ext import rewards
 
 TEXT = '''"""A module."""
 import math
@@ -357,6 +358,18 @@ def plan_with_groups(multirun, name, groups):
     path = multirun / name / "plan.json"
     named = {group: {"label": group, "method": "c0_grpo"} for group in groups}
     path.write_text(json.dumps({**json.loads(path.read_text()), "groups": named, "baseline": "A"}))
+
+
+def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_path):
+    file = tmp_path / "rewards.py"
+    file.write_text("def good(*_):\n    return 1.0\n")
+    rewards.function(f"{file}:good")
+    kept = loaded.record({})
+    assert str(file) in kept.modules
+    only = code.Code(modules={str(file): kept.modules[str(file)]}, syntax={str(file): kept.syntax[str(file)]})
+    assert code.changes(only) == {}
+    file.write_text("def good(*_):\n    return 2.0\n")
+    assert list(code.changes(only)) == [str(file)]
 
 
 def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):

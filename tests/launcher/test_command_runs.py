@@ -67,6 +67,11 @@ def test_a_run_has_its_place_state_job_step_and_folder(multirun, capsys):
     assert (runs["a1"]["step"], runs["a1"]["job"], runs["b3"]["state"]) == (10, None, "new")
 
 
+def test_a_run_of_several_experiments_that_is_named_by_its_id_is_listed_once(multirun, capsys):
+    assert ids(multirun, capsys, "a1") == ["a1"]
+    assert sorted(ids(multirun, capsys)) == ["a1", "a1", "a2", "b1", "b2", "b3"]
+
+
 def test_people_read_a_line_for_each_run(multirun, capsys):
     assert main(["runs", "study", "--multirun", str(multirun)]) == 0
     heading, *lines, last = capsys.readouterr().out.splitlines()

@@ -82,7 +82,7 @@ REFUSED = [
     (["method=ptrw", "hydra/launcher=nosuch"], "command line: hydra/launcher = nosuch: Hydra refuses this: In"),
     (
         ["experiment=quickstart", "task.name=sortng"],
-        "command line: task.name = sortng: there is no such task; there are expression, gsm8k, sorting. "
+        "command line: task.name = sortng: there is no such task; there are expression, file, gsm8k, sorting. "
         "Fix: write task.name=sorting",
     ),
     (
@@ -256,6 +256,75 @@ def test_local_prompts_of_a_pretrained_model_are_counted_with_its_tokenizer(tmp_
     (line,) = refused(*words, "verl.data.max_prompt_length=20")
     assert "no prompt of task gsm8k is so short: the shortest of 1 has 73 tokens" in line
     assert make(*words).runs
+
+
+SCORE = """
+def graded(data_source, solution_str, ground_truth, extra_info):
+    return {"score": float(solution_str == ground_truth), "level": extra_info["level"]}
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Words that choose prompts and a reward of the user's own."""
+    (tmp_path / "rewards.py").write_text(SCORE)
+    (tmp_path / "own.jsonl").write_text(json.dumps({"prompt": "1?", "answer": "2", "level": 3}) + "\n")
+    reward = f"task.reward={tmp_path}/rewards.py:graded"
+    model = ["model=pretrained", f"model.path={tmp_path}"]
+    return tmp_path, ["method=ptrw", "task=file", f"task.train_path={tmp_path}/own.jsonl", reward, *model]
+
+
+def test_a_reward_of_a_file_brings_its_metrics(own):
+    _, words = own
+    assert make(*words, "analysis.primary.metric=reward/level").runs
+    (line,) = refused(*words, "analysis.primary.metric=reward/levl")
+    assert "analysis.primary.metric = reward/levl: no run of this experiment writes it" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("task.reward=rewards.py:graded", "task.reward = rewards.py:graded: the file "),
+        ("task.reward=exact", "did you mean exact_match?. Fix: use a known reward, or name a function as FILE.py"),
+        ("task.prompt=question", "own.jsonl, line 1: task.prompt=question, which it does not have; it has prompt, "),
+        ("task.train_path=nosuch.jsonl", "task.train_path = nosuch.jsonl: the file nosuch.jsonl does not exist"),
+        ("method=q_star", "task.worked_answer = None: must be the column of a worked answer"),
+        ("model=tiny", "task.warm_start = None: must be a mapping"),
+    ],
+)
+def test_own_data_that_cannot_be_used_are_named(own, change, said):
+    _, words = own
+    kept = [word for word in words if word.partition("=")[0] != change.partition("=")[0]]
+    assert any(said in line for line in refused(*kept, change))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "said"),
+    [
+        (SCORE.replace('level"]', 'levels"]'), "graded, line 3", "first prompt's own answer fails: KeyError: 'levels'"),
+        (SCORE.replace("return {", "return {,"), "line 3", "cannot be imported: SyntaxError"),
+        (
+            SCORE.replace("score", "points"),
+            "graded",
+            "the mapping has no key score, which is the reward; it has points",
+        ),
+        (SCORE.replace("extra_info[", "str(extra_info)["), "graded, line 3", "TypeError"),
+    ],
+)
+def test_a_reward_that_fails_is_named_with_its_line(own, text, key, said):
+    folder, words = own
+    (folder / "broken.py").write_text(text)
+    (line,) = refused(*words, f"task.reward={folder}/broken.py:graded")
+    assert line.startswith(f"{folder}/broken.py: {key}") and said in line, line
+
+
+def test_the_content_of_a_reward_is_code_and_that_of_the_prompts_is_data(own):
+    folder, words = own
+    (before,) = make(*words).runs
+    (folder / "rewards.py").write_text(SCORE + "\n\ndef other():\n    return 0\n")
+    assert list(make(*words).runs) == [before]
+    (folder / "own.jsonl").write_text(json.dumps({"prompt": "1?", "answer": "3", "level": 3}) + "\n")
+    assert list(make(*words).runs) != [before]
 
 
 # ---------------------------------------------------------------- what files declare

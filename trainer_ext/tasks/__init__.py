@@ -4,7 +4,8 @@ A task is a module, here or of another installed package, with these functions; 
 
     @task("mine")
     rows(task) -> list[Row]   # a row may say which split it is in: a task that has a test file brings its own
-    compute_score(data_source, solution_str, ground_truth, extra_info=None) -> float    # verl's signature
+    compute_score(data_source, solution_str, ground_truth, extra_info=None) -> float or mapping  # see rewards.py
+    reward(task) -> such a function   # instead of compute_score, if the section `task` chooses it
     demonstration(row, generator, random_fraction) -> str   # if embedded models learn it before training
     preference(ground_truth, generator) -> (chosen, rejected)   # if it has pairs for DPO
     files(task) -> list[Path]   # if it reads local files; prepared prompts are made again when these change
@@ -17,12 +18,13 @@ import importlib
 import json
 import pkgutil
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainer_ext import rewards
 from trainer_ext.artifacts import build_once
 from trainer_ext.registry import Part
 
@@ -42,13 +44,28 @@ class Row:
     """One prompt (a user's message) and what its answer is checked against.
 
     split: one of SPLITS, or None: the prompt's content decides. worked_answer: an answer to learn from, if the data has
-    one.
+    one. system: the system's message; before: earlier messages, each with `role` and `content`. metadata: what the
+    reward gets in `extra_info` beside the prompt's `index` and `split`; of plain values, one type for each key.
     """
 
     prompt: str
     ground_truth: str
     split: str | None = None
     worked_answer: str = ""
+    system: str = ""
+    before: Sequence[Mapping[str, str]] = field(default=(), hash=False)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """What a chat template reads."""
+        first = [{"role": "system", "content": self.system}] if self.system else []
+        return [*first, *map(dict, self.before), {"role": "user", "content": self.prompt}]
+
+    @property
+    def text(self) -> str:
+        """The messages but for the system's, by which prompts are told apart."""
+        return text_of(self.messages)
 
 
 def get(name: str) -> ModuleType:
@@ -60,6 +77,26 @@ def get(name: str) -> ModuleType:
     for module in [name] if name in here else here:
         importlib.import_module(f"{__name__}.{module}")
     return sys.modules[task.get(name).function.__module__]
+
+
+def text_of(messages: Iterable[Mapping[str, str]]) -> str:
+    """The text of messages but for the system's, by which prompts are told apart."""
+    return "\n".join(message["content"] for message in messages if message["role"] != "system")
+
+
+def reward(section: Mapping[str, Any]) -> Callable[..., Any]:
+    """The reward function of a task; section: the configuration's section `task`.
+
+    ValueError: the section chooses a function that does not exist.
+    """
+    module = get(section["name"])
+    found: Callable[..., Any] = module.reward(section) if hasattr(module, "reward") else module.compute_score
+    return found
+
+
+def scorer(section: Mapping[str, Any]) -> rewards.Scorer:
+    """What gives the responses of a task their rewards; section: the configuration's section `task`."""
+    return rewards.Scorer(section["name"], reward(section))
 
 
 def names() -> list[str]:
@@ -85,13 +122,13 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
     bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
     of_prompt: dict[str, str] = {}
     for row in rows:
-        digest = _digest(row.prompt)
+        digest = _digest(row.text)
         place = int(digest[:16], 16) / 2**64
         by_hash = TEST if place < bounds[TEST] else VALIDATION if place < bounds[TEST] + bounds[VALIDATION] else TRAIN
         of_prompt[digest] = max(row.split or by_hash, of_prompt.get(digest, TRAIN), key=SPLITS.index)
     divided: dict[str, list[Row]] = {name: [] for name in SPLITS}
     for row in rows:
-        divided[of_prompt[_digest(row.prompt)]].append(row)
+        divided[of_prompt[_digest(row.text)]].append(row)
     return {name: own if name == TRAIN else distinct(own) for name, own in divided.items()}
 
 
@@ -99,7 +136,7 @@ def distinct(rows: Iterable[Row]) -> list[Row]:
     """The first row of each prompt, in the order of the prompts' hashes."""
     first: dict[str, Row] = {}
     for row in rows:
-        first.setdefault(_digest(row.prompt), row)
+        first.setdefault(_digest(row.text), row)
     return [first[digest] for digest in sorted(first)]
 
 
@@ -130,7 +167,9 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     """
     name = section["name"]
     settings = {k: v for k, v in section.items() if k != "warm_start"} | {"split": dict(shares)}
-    files = [Path(__file__), source(name), *getattr(get(name), "files", lambda _: [])(section)]
+    # of the rewards, too: artifacts that are made of responses and their rewards are named by this folder
+    code = [Path(__file__), Path(rewards.__file__), source(name), rewards.file_of(reward(section))]
+    files = [*code, *getattr(get(name), "files", lambda _: [])(section)]
     sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
@@ -138,15 +177,16 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schema = _schema()
-        for split, rows in rows_by_split(section, shares).items():
+        divided = rows_by_split(section, shares)
+        schema = _schema([row.metadata for rows in divided.values() for row in rows])
+        for split, rows in divided.items():
             lines = [
                 {
                     "data_source": name,
-                    "prompt": [{"role": "user", "content": row.prompt}],
+                    "prompt": row.messages,
                     "ability": name,
                     "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
-                    "extra_info": {"index": index, "split": split},
+                    "extra_info": {**row.metadata, "index": index, "split": split},
                 }
                 for index, row in enumerate(rows)
             ]
@@ -155,17 +195,26 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     return build_once(cache / "data" / key, build)
 
 
-def _schema() -> Any:
-    """verl's columns, named so that a split without a prompt has them too."""
+def _schema(metadata: Sequence[Mapping[str, Any]]) -> Any:
+    """verl's columns, named so that a split without a prompt has them too. metadata: of all rows.
+
+    ValueError: a key of the metadata has values of several types.
+    """
     import pyarrow as pa
 
     text = pa.string()
+    own = {}
+    for key in dict.fromkeys(key for one in metadata for key in one):
+        try:
+            own[key] = pa.array([one.get(key) for one in metadata]).type
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ValueError(f"{key}: the prompts' values are not of one type: {error}") from error
     return pa.schema(
         {
             "data_source": text,
             "prompt": pa.list_(pa.struct({"role": text, "content": text})),
             "ability": text,
             "reward_model": pa.struct({"style": text, "ground_truth": text}),
-            "extra_info": pa.struct({"index": pa.int64(), "split": text}),
+            "extra_info": pa.struct({**own, "index": pa.int64(), "split": text}),
         }
     )

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_ext.rewards import last_number, same_last_number
 from trainer_ext.tasks import TEST, Row, task
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _CALCULATION = re.compile(r"<<[^>]*>>")  # the data's annotations for a calculator: 48/2 = <<48/2=24>>24
-_NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 
 
 @task("gsm8k")
@@ -33,7 +33,7 @@ def _read(path: str, of_hub: str, split: str | None) -> list[Row]:
     """The prompts of a local file, or of a split of a hub's data, as rows of a split."""
     rows = []
     for line, row in enumerate(_table(path, of_hub), 1):
-        answer = _last_number(row["answer"])
+        answer = last_number(row["answer"])
         if answer is None:
             raise ValueError(f"{path}: the answer of row {line} has no number: {row['answer']!r}")
         worked = _CALCULATION.sub("", row["answer"])
@@ -72,12 +72,4 @@ def _is_local(path: str) -> bool:
     return path.endswith((".jsonl", ".parquet"))
 
 
-def _last_number(text: str) -> str | None:
-    numbers = _NUMBER.findall(text)
-    return numbers[-1].replace(",", "") if numbers else None
-
-
-def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
-    """1.0 when the last number of the response equals the answer, else 0.0."""
-    number = _last_number(solution_str)
-    return float(number is not None and float(number) == float(ground_truth))
+compute_score = same_last_number

@@ -135,7 +135,7 @@ def demonstrations(
     module = tasks.get(task["name"])
     most, length = int(verl.data.max_prompt_length), int(verl.data.max_response_length)
     trained = tasks.rows_by_split(task, split)[tasks.TRAIN]
-    encoded = [(row, tokens_of(tokenizer, [{"role": "user", "content": row.prompt}])) for row in trained]
+    encoded = [(row, tokens_of(tokenizer, row.messages)) for row in trained]
     rows = [(row, prompt) for row, prompt in encoded if len(prompt) <= most]
     if not rows:
         raise ValueError(f"task {task['name']}: no prompt has at most data.max_prompt_length={most} tokens")

@@ -12,14 +12,16 @@ import torch
 
 from trainer_ext import tasks
 from trainer_ext.evaluation import Answer
+from trainer_ext.rewards import Score, Scorer
 
 
 class Prompt(NamedTuple):
-    """A prompt's token ids, what its answer is checked against, and the text of its messages."""
+    """A prompt's token ids, what its answer is checked against, the text of its messages, and verl's `extra_info`."""
 
     tokens: list[int]
     ground_truth: str
     text: str
+    extra_info: Mapping[str, Any]
 
 
 class Prompts:
@@ -39,12 +41,13 @@ class Prompts:
     def _read(self, split: str) -> list[Prompt]:
         """The prompts of a split that are short enough, like verl's filter_overlong_prompts. ValueError: none is."""
         path, rows = self._folder / f"{split}.parquet", []
-        for row in pq.read_table(path, columns=["prompt", "reward_model"]).to_pylist():
-            text = "\n".join(message["content"] for message in row["prompt"])
-            if text not in self._encoded:
-                self._encoded[text] = tokens_of(self._tokenizer, row["prompt"])
-            if len(self._encoded[text]) <= self._max_length:
-                rows.append(Prompt(self._encoded[text], row["reward_model"]["ground_truth"], text))
+        for row in pq.read_table(path, columns=["prompt", "reward_model", "extra_info"]).to_pylist():
+            messages, truth = row["prompt"], row["reward_model"]["ground_truth"]
+            whole = "\0".join(message[part] for message in messages for part in ("role", "content"))
+            if whole not in self._encoded:
+                self._encoded[whole] = tokens_of(self._tokenizer, messages)
+            if len(self._encoded[whole]) <= self._max_length:
+                rows.append(Prompt(self._encoded[whole], truth, tasks.text_of(messages), row["extra_info"]))
         if not rows and split != tasks.TRAIN and not pq.read_metadata(path).num_rows:
             raise ValueError(
                 f"trainer.split.{split}: the task has no {split} prompt, which evaluations need; give the task more "
@@ -93,6 +96,16 @@ def answers_to(asked: Sequence[tuple[str, Prompt]], found: Iterable[tuple[str, f
         sample = index - 1 if index else None
         answers.append(Answer(prompt.text, response, reward, prompt.ground_truth, split, sample))
     return answers
+
+
+def scores_of(scorer: Scorer, rows: Sequence[Prompt], responses: Sequence[str]) -> list[Score]:
+    """The scores of responses, equally many to each prompt in turn. RewardFailed: a reward cannot be given."""
+    each = len(responses) // len(rows)
+    asked = [row for row in rows for _ in range(each)]
+    return [
+        scorer(response, row.text, row.ground_truth, row.extra_info)
+        for row, response in zip(asked, responses, strict=True)
+    ]
 
 
 def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:

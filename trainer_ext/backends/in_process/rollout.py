@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_ext import registry, tasks
+from trainer_ext import registry, rewards, tasks
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, scores_of
 from trainer_ext.backends.in_process.sampler import Samples, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
 from trainer_ext.evaluation import Answer
+from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_every
 
@@ -64,16 +65,16 @@ class Rollout:
         self,
         method: Mapping[str, Any],
         verl: Any,
-        task: str,
+        task: Mapping[str, Any],
         tokenizer: Any,
         prompts: Prompts,
         modules: Mapping[str, Any],
         seed: int,
         device: str,
     ):
-        """modules: `policy`, `reference`, and `target` if the method has one."""
+        """task: the configuration's section; modules: `policy`, `reference`, and `target` if the method has one."""
         self._method, self._verl, self._modules = method, verl, modules
-        self._task, self._score = task, tasks.get(task).compute_score
+        self._task, self._score = task["name"], tasks.scorer(task)
         self._tokenizer, self._prompts, self._seed, self._device = tokenizer, prompts, seed, device
         self._asked: Sequence[tuple[str, Prompt]] = ()
         self._most = int(verl.actor_rollout_ref.rollout.max_num_seqs)
@@ -105,7 +106,8 @@ class Rollout:
             accepted = self._accepted(samples, step)
             metrics["rejection/accepted_fraction"] = float(accepted.float().mean())
             trained = replace(samples.batch, mask=samples.batch.mask & accepted[:, None])
-        return Drawn(samples, self._rewards(rows, samples), trained, metrics, positions)
+        scores = self._scores(rows, samples)
+        return Drawn(samples, _tensor(scores, samples), trained, metrics | rewards.metrics(scores), positions)
 
     def _plain_seconds(self, step: int, request: Request) -> float:
         """Seconds per token of sampling without drafts."""
@@ -131,7 +133,8 @@ class Rollout:
             rows = [row for _, row in part]
             keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
             samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
-            responses = zip(self._texts(samples), self._rewards(rows, samples).tolist(), strict=True)
+            scores = _tensor(self._scores(rows, samples), samples).tolist()
+            responses = zip(self._texts(samples), scores, strict=True)
             answers += answers_to(part, responses, n)
         return answers
 
@@ -168,12 +171,8 @@ class Rollout:
         """The text of each response."""
         return list(self._tokenizer.batch_decode(samples.batch.responses.tolist(), skip_special_tokens=True))
 
-    def _rewards(self, rows: list[Prompt], samples: Samples) -> Tensor:
-        texts = self._texts(samples)
-        n = len(texts) // len(rows)
-        truths = [row.ground_truth for row in rows for _ in range(n)]
-        rewards = [self._score(self._task, text, truth) for text, truth in zip(texts, truths, strict=True)]
-        return torch.tensor(rewards, dtype=torch.float32, device=samples.batch.responses.device)
+    def _scores(self, rows: list[Prompt], samples: Samples) -> list[Score]:
+        return scores_of(self._score, rows, self._texts(samples))
 
     def _accepted(self, samples: Samples, step: int) -> Tensor:
         """Rejection sampling towards the target: kept with probability pi_t / (m pi_theta), m the prompt's largest."""
@@ -184,3 +183,7 @@ class Rollout:
         chance = (ratio - ratio.amax(dim=1, keepdim=True)).exp().flatten()
         uniform = draws.uniforms(draws.keys(self._seed, "accept", step, range(len(chance))), 1)[:, 0]
         return uniform.to(chance.device) <= chance
+
+
+def _tensor(scores: Sequence[Score], samples: Samples) -> Tensor:
+    return torch.tensor([one.value for one in scores], dtype=torch.float32, device=samples.batch.responses.device)

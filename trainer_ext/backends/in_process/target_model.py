@@ -24,7 +24,7 @@ from trainer_ext import registry, tasks
 from trainer_ext.artifacts import build_once
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.batch import Request
-from trainer_ext.backends.in_process.prompts import Prompts
+from trainer_ext.backends.in_process.prompts import Prompts, scores_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.sampling import draws
 
@@ -173,9 +173,8 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
         keys = draws.keys(0, "target", 1, range(first * n, (first + len(part)) * n))
         batch = sample([module], Request.of(part, n, tokenizer, verl, module.device), keys).batch
         responses += [row[keep].tolist() for row, keep in zip(batch.responses, batch.mask, strict=True)]
-    score = tasks.get(task["name"]).compute_score
     texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
-    rewards = torch.tensor([score(task["name"], text, rows[i // n].ground_truth) for i, text in enumerate(texts)])
+    rewards = torch.tensor([one.value for one in scores_of(tasks.scorer(task), rows, texts)])
     weights = weigh(rewards.double().reshape(-1, n)).double().flatten().tolist()
     if not any(weights):
         raise ValueError(

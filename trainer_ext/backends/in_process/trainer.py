@@ -54,8 +54,9 @@ class InProcess:
         self._target_samples = target_model.samples(section)
         data = tasks.prepare(config["task"], self._trainer["split"], cache)
         prompts = Prompts(data, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
-        task = config["task"]["name"]
-        self._rollout = Rollout(section, verl, task, self.actor.tokenizer, prompts, modules, self._seed, self._device)
+        self._rollout = Rollout(
+            section, verl, config["task"], self.actor.tokenizer, prompts, modules, self._seed, self._device
+        )
         if self._trainer["eval_every"]:
             self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]))
         self.parameters = sum(p.numel() for p in self._policy.parameters())

@@ -22,6 +22,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import Metric
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
+from trainer_ext import rewards
 from trainer_ext.backends.in_process.prompts import Prompt
 from trainer_ext.backends.verl_ray import loss, workers
 from trainer_ext.methods import policy_loss
@@ -126,7 +127,7 @@ class Trainer(PPOTrainerSync):
             "raw_prompt": [[{"role": "user", "content": prompt.text}] for prompt in prompts],
             "data_source": [self._task] * count,
             "reward_model": [{"style": "rule", "ground_truth": prompt.ground_truth} for prompt in prompts],
-            "extra_info": [{"index": place} for place in range(count)],
+            "extra_info": [dict(prompt.extra_info) for prompt in prompts],
         }
         data = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(data, "global_steps", step)
@@ -244,6 +245,7 @@ class Trainer(PPOTrainerSync):
             entropy=columns["entropy"],
             collision=columns["collision"],
         )
+        self.values.update(self._reward_metrics(batch))
         updates = update(self.method, scored, self.global_steps)
         self.newest = scored, updates
         self.values.update(updates.metrics)
@@ -256,6 +258,13 @@ class Trainer(PPOTrainerSync):
             if name not in there
         }
         return self._put(batch, new) if new else batch
+
+    def _reward_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
+        """What the reward function returned beside the reward, in the run's order of responses."""
+        keys = sorted(batch.keys, key=self._row_of.__getitem__)
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        found = [dict(fields["reward_extra_info"]) for fields in data["extra_fields"]]
+        return rewards.metrics([rewards.score(one) for one in found])
 
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The policy's updates; the metrics are means over its mini-batches."""

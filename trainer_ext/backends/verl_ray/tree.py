@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from trainer_ext import tasks
 from trainer_ext.backends.in_process.engine import model_overrides
+from trainer_ext.backends.verl_ray import reward
 from trainer_ext.methods.update import Method
 
 #: The rollout server's name in verl's registries.
@@ -88,8 +88,9 @@ def whole_tree(
         tree.algorithm.rollout_correction.bypass_mode = False  # the server's log-probabilities are another program's
         tree.algorithm.adv_estimator = method.algorithm.adv_estimator
         tree.critic.enable = False
-        tree.reward.custom_reward_function.path = f"pkg://{tasks.get(config['task']['name']).__name__}"
-        tree.reward.custom_reward_function.name = "compute_score"
+        tree.reward.custom_reward_function.path = f"pkg://{reward.__name__}"
+        tree.reward.custom_reward_function.name = reward.compute_score.__name__
+        tree.reward.custom_reward_function.reward_kwargs = {"task": dict(config["task"])}
         tree.reward.num_workers = 1
         tree.trainer.update(
             device="cpu",

@@ -1,0 +1,229 @@
+"""Prompts and rewards of the user's own: columns, messages, metadata, functions in files, and what they get wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.configuration import configuration, tree_of
+from tests.trainer_ext.conftest import MemoryRun
+from tests.trainer_ext.twins import problems, write_problems, write_twin
+from trainer_ext import rewards, tasks
+from trainer_ext.tasks import file
+from trainer_ext.train import train
+
+SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
+SHARES = {"validation": 0.0, "test": 0.0}
+REWARDS = """
+from helper_of_rewards import bonus
+
+def graded(data_source, solution_str, ground_truth, extra_info):
+    right = float(solution_str == ground_truth)
+    return {"score": right + bonus(extra_info), "right": right, "level": extra_info["level"]}
+
+def plain(data_source, solution_str, ground_truth, extra_info=None):
+    return len(solution_str)
+
+CONSTANT = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A folder with a file of rewards, which imports the module beside it."""
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "helper_of_rewards.py").write_text("def bonus(info):\n    return info['level'] / 10\n")
+    return tmp_path
+
+
+def write(path, *lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def read(path, **more):
+    return file.rows({**SECTION, "train_path": path, **more})
+
+
+# ---------------------------------------------------------------- prompts
+
+
+def test_columns_are_named_and_the_others_are_metadata(tmp_path):
+    path = write(tmp_path / "a.jsonl", {"q": "2+2?", "a": 4, "how": "add", "level": 1, "tags": ["x"]})
+    (row,) = read(path, prompt="q", answer="a", worked_answer="how", system_prompt="Be short.")
+    assert (row.prompt, row.ground_truth, row.worked_answer) == ("2+2?", "4", "add")
+    assert row.metadata == {"level": 1, "tags": ["x"]}
+    assert row.messages == [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"}]
+
+
+def test_a_file_as_verl_prepares_it_is_read_by_dotted_names(tmp_path):
+    """The columns of verl's own examples (examples/data_preprocess/gsm8k.py)."""
+    line = {
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": "2+2?"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "4"},
+        "extra_info": {"split": "train", "index": 0, "answer": "2+2=4 #### 4", "question": "2+2?"},
+    }
+    pq.write_table(pa.Table.from_pylist([line]), tmp_path / "train.parquet")
+    (row,) = read(str(tmp_path / "train.parquet"), answer="reward_model.ground_truth")
+    assert (row.prompt, row.ground_truth) == ("2+2?", "4")
+    assert row.metadata["question"] == "2+2?" and row.metadata["ability"] == "math"
+
+
+def test_messages_keep_their_own_system_message_and_earlier_turns(tmp_path):
+    turns = [
+        {"role": "system", "content": "You count."},
+        {"role": "user", "content": "1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "3?"},
+    ]
+    path = write(tmp_path / "a.jsonl", {"prompt": turns, "answer": "4"}, {"prompt": turns[-1:], "answer": "4"})
+    talk, alone = read(path, system_prompt="Be short.")
+    assert talk.messages == turns and talk.text == "1?\n2\n3?"
+    assert alone.messages == [{"role": "system", "content": "Be short."}, turns[-1]] and alone.text == "3?"
+
+
+def test_a_test_file_is_the_test_split(tmp_path):
+    train_path = write(tmp_path / "a.jsonl", *({"prompt": f"{n}?", "answer": ""} for n in range(20)))
+    test_path = write(tmp_path / "b.jsonl", {"prompt": "20?", "answer": ""}, {"prompt": "3?", "answer": ""})
+    section = {**SECTION, "train_path": train_path, "test_path": test_path}
+    divided = tasks.rows_by_split(section, {"validation": 0.2, "test": 0.2})
+    assert {row.prompt for row in divided["test"]} == {"20?", "3?"}
+    assert "3?" not in {row.prompt for row in divided["train"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"prompt": "a", "answer": "b"}\n{"prompt": ', "a.jsonl, line 2: not JSON"),
+        ('["a", "b"]', 'a.jsonl, line 1: must be a mapping such as {"prompt": "...", "answer": "..."}'),
+        ('{"question": "a"}', "a.jsonl, line 1: task.prompt=prompt, which it does not have; it has question"),
+        ('{"prompt": "a", "answer": null}', "a.jsonl, line 1: task.answer=answer, which it does not have"),
+        ('{"prompt": " ", "answer": "b"}', "line 1: prompt: a prompt is text, or a list of messages"),
+        ('{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}', "role (system, user or assistant)"),
+        ('{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}', "the last of them the user's"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(tmp_path, text, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(str(path))
+
+
+def test_metadata_of_several_types_is_refused(tmp_path):
+    path = write(tmp_path / "a.jsonl", {"prompt": "a", "answer": "", "n": 1}, {"prompt": "b", "answer": "", "n": "x"})
+    with pytest.raises(ValueError, match="n: the prompts' values are not of one type"):
+        tasks.prepare({**SECTION, "train_path": path}, SHARES, tmp_path / "cache")
+
+
+# ---------------------------------------------------------------- rewards
+
+
+def test_a_function_of_a_file_gets_the_metadata(own):
+    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2})
+    section = {**SECTION, "train_path": path, "reward": f"{own}/rewards.py:graded"}
+    (row,) = file.rows(section)
+    score = tasks.scorer(section)("b", row.prompt, row.ground_truth, row.metadata)
+    assert score == rewards.Score(1.2, {"right": 1.0, "level": 2.0})
+
+
+def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_reward(own):
+    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2}, {"prompt": "c", "answer": "d"})
+    section = {**SECTION, "train_path": path, "reward": f"{own}/rewards.py:graded", "system_prompt": "Hm."}
+    folder = tasks.prepare(section, SHARES, own / "cache")
+    lines = pq.read_table(folder / "train.parquet").to_pylist()
+    assert [line["extra_info"] for line in lines] == [
+        {"level": 2, "index": 0, "split": "train"},
+        {"level": None, "index": 1, "split": "train"},
+    ]
+    assert lines[0]["prompt"] == [{"role": "system", "content": "Hm."}, {"role": "user", "content": "a"}]
+    (own / "rewards.py").write_text(REWARDS.replace("right +", "2 * right +"))
+    assert tasks.prepare(section, SHARES, own / "cache") != folder
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("exact", "task.reward='exact' is unknown; available: exact_match, last_number; did you mean exact_match?"),
+        ("{own}/none.py:graded", "none.py does not exist"),
+        ("{own}/rewards.py:grade", "rewards.py has no function 'grade'; it has graded, plain"),
+        ("{own}/rewards.py:CONSTANT", "has no function 'CONSTANT'"),
+        ("no.such.module:graded", "there is no module no.such.module; a file ends in .py"),
+    ],
+)
+def test_a_reward_that_cannot_be_found_is_named(own, spec, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        rewards.function(spec.format(own=own))
+
+
+def test_an_error_inside_a_module_is_not_taken_for_a_missing_module(own):
+    (own / "broken.py").write_text("import no_such_package\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        rewards.function(f"{own}/broken.py:graded")
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("1", "the reward is '1'; it must be a number"),
+        (None, "the reward is None; it must be a number"),
+        (float("nan"), "the reward is nan; it must be finite"),
+        ({"right": 1.0}, "the mapping has no key score, which is the reward; it has right"),
+        ({"score": 1.0, "why": "short"}, "the value of why is 'short'; it must be a number"),
+        ({"score": 1.0, "a b": 1.0}, "'a b' cannot name a metric"),
+    ],
+)
+def test_what_is_no_score_fails_the_run_with_the_prompt(returned, message):
+    scorer = rewards.Scorer("mine", lambda *_: returned)
+    with pytest.raises(rewards.RewardFailed) as raised:
+        scorer("said", "asked", "right", {})
+    assert message in str(raised.value)
+    assert "prompt 'asked', response 'said', answer 'right'" in str(raised.value)
+
+
+def test_further_numbers_are_means_over_the_responses():
+    scores = [rewards.Score(1.0, {"words": 2.0}), rewards.Score(0.0, {"words": 4.0})]
+    assert rewards.metrics(scores) == {"reward/words": 3.0}
+    with pytest.raises(ValueError, match="the reward returned words for some responses only"):
+        rewards.metrics([*scores, rewards.Score(1.0)])
+
+
+def test_exact_match_takes_no_notice_of_white_space_at_the_ends():
+    assert [rewards.exact_match("", text, " Paris") for text in ("Paris\n", "paris", "Paris.")] == [1.0, 0.0, 0.0]
+
+
+# ---------------------------------------------------------------- a run
+
+
+@pytest.mark.train
+def test_a_pretrained_model_trains_on_own_data_with_an_own_reward(own):
+    twin = write_twin("qwen2", write_problems(own / "problems.jsonl"), own / "twin")
+    lines = [{"question": one["question"], "answer": one["answer"], "level": 1} for one in problems()]
+    settings = {
+        "task.train_path": write(own / "a.jsonl", *lines),
+        "task.prompt": "question",
+        "task.reward": f"{own}/rewards.py:graded",
+        "task.system_prompt": "'Count.'",
+        "model.path": str(twin),
+        "trainer.steps": 2,
+        "trainer.eval_every": 2,
+        "trainer.eval_prompts": 2,
+        "trainer.split.validation": 0.2,
+        "verl.data.train_batch_size": 2,
+        "verl.data.max_prompt_length": 120,
+        "verl.data.max_response_length": 8,
+        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
+    }
+    overrides = [f"{key}={value}" for key, value in settings.items()]
+    run = MemoryRun(own / "run", own / "cache")
+    train(configuration("method=c0_grpo", "task=file", "model=pretrained", *overrides), run)
+    for line in run.lines:
+        assert line["reward/level"] == 1.0
+        assert line["analysis/reward_sum_mean"] == pytest.approx(line["reward/right"] + 0.1)
+    assert all(prompt in {one["question"] for one in problems()} for _, prompt, *_ in run.responses)
