@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_ext import tasks
+from trainer_ext.backends.in_process.prompts import Prompt
 from trainer_ext.rewards import SCORE
 
-_OF_VERL = ("num_turns", "rollout_reward_scores")  # what verl adds to extra_info; other backends do not
+_TEXT, _INFO = "rlsweep_prompt", "rlsweep_extra_info"
+
+
+def extra_info(prompt: Prompt) -> dict[str, Any]:
+    """A prompt's `extra_info` for `compute_score`: verl adds keys of its own, which other backends do not have."""
+    return {_TEXT: prompt.text, _INFO: dict(prompt.extra_info)}
 
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any], task: Mapping[str, Any]
 ) -> dict[str, float]:
     """The score and the further numbers of one response; task: the configuration's section `task`."""
-    info = {key: value for key, value in extra_info.items() if key not in _OF_VERL}
-    found = tasks.scorer(task)(solution_str, f"number {info['index']}", ground_truth, info)
+    found = tasks.scorer(task)(solution_str, extra_info[_TEXT], ground_truth, extra_info[_INFO])
     return {SCORE: found.value, **found.metrics}

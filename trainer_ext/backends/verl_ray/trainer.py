@@ -24,7 +24,7 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 
 from trainer_ext import rewards
 from trainer_ext.backends.in_process.prompts import Prompt
-from trainer_ext.backends.verl_ray import loss, workers
+from trainer_ext.backends.verl_ray import loss, reward, workers
 from trainer_ext.methods import policy_loss
 from trainer_ext.methods.update import Method, Scored, Update, update
 
@@ -127,7 +127,7 @@ class Trainer(PPOTrainerSync):
             "raw_prompt": [[{"role": "user", "content": prompt.text}] for prompt in prompts],
             "data_source": [self._task] * count,
             "reward_model": [{"style": "rule", "ground_truth": prompt.ground_truth} for prompt in prompts],
-            "extra_info": [dict(prompt.extra_info) for prompt in prompts],
+            "extra_info": [reward.extra_info(prompt) for prompt in prompts],
         }
         data = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(data, "global_steps", step)
