@@ -7,6 +7,7 @@ responses.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -113,15 +114,24 @@ def function(spec: str) -> Callable[..., Any]:
     A file is relative to the folder in which the command runs. ValueError: there is no such file, module, function or
     known reward. Whatever the file raises when it is imported is passed on.
     """
-    place, colon, name = spec.rpartition(":")
-    if not colon:
-        return reward.get(spec).function
+    place, colon, name = (spec, "", "") if spec.endswith(".py") else spec.rpartition(":")
+    if not colon and not place:
+        return _known(spec)
     module = _load(Path(place).expanduser()) if place.endswith(".py") else _import(place)
     found = getattr(module, name, None)
     if not callable(found):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
-        raise ValueError(f"{place} has no function {name!r}; it has {', '.join(own) or 'no function'}")
+        what = f"no function {name!r}" if name else "no function given"
+        raise ValueError(f"{place}: {what}; it has {', '.join(own) or 'none'}")
     return found  # type: ignore[no-any-return]
+
+
+def _known(name: str) -> Callable[..., Any]:
+    try:
+        return reward.get(name).function
+    except ValueError as error:
+        closest = "".join(f"; did you mean {one}?" for one in difflib.get_close_matches(name, list(reward), n=1))
+        raise ValueError(f"there is no such reward; there are {', '.join(reward)}{closest}") from error
 
 
 def file_of(function: Callable[..., Any]) -> Path:

@@ -109,6 +109,9 @@ def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
 
     try:
         row = next(iter(module.rows(section)), None)
+    except tasks.BadData as error:
+        fix = "correct it, or the key of the section task that names the column"
+        raise _Wrong(Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix)) from error
     except Exception as error:
         raise _Wrong(_raised(module.__file__, "rows", error, "the task has no prompts with these settings")) from error
     if row is None:

@@ -278,7 +278,8 @@ def test_a_reward_of_a_file_brings_its_metrics(own):
     _, words = own
     assert make(*words, "analysis.primary.metric=reward/level").runs
     (line,) = refused(*words, "analysis.primary.metric=reward/levl")
-    assert "analysis.primary.metric = reward/levl: no run of this experiment writes it" in line
+    said = "analysis.primary.metric = reward/levl: no run of this experiment writes it. Fix: write reward/level"
+    assert said in line
 
 
 @pytest.mark.parametrize(
@@ -287,6 +288,7 @@ def test_a_reward_of_a_file_brings_its_metrics(own):
         ("task.reward=rewards.py:graded", "task.reward = rewards.py:graded: the file "),
         ("task.reward=exact", "did you mean exact_match?. Fix: use a known reward, or name a function as FILE.py"),
         ("task.prompt=question", "own.jsonl, line 1: task.prompt=question, which it does not have; it has prompt, "),
+        ("task.train_path=own.json", "task.train_path = own.json: must be the path of a .jsonl or .parquet file"),
         ("task.train_path=nosuch.jsonl", "task.train_path = nosuch.jsonl: the file nosuch.jsonl does not exist"),
         ("method=q_star", "task.worked_answer = None: must be the column of a worked answer"),
         ("model=tiny", "task.warm_start = None: must be a mapping"),

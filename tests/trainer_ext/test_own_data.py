@@ -150,10 +150,11 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("exact", "task.reward='exact' is unknown; available: exact_match, last_number; did you mean exact_match?"),
+        ("exact", "there is no such reward; there are exact_match, last_number; did you mean exact_match?"),
         ("{own}/none.py:graded", "none.py does not exist"),
-        ("{own}/rewards.py:grade", "rewards.py has no function 'grade'; it has graded, plain"),
-        ("{own}/rewards.py:CONSTANT", "has no function 'CONSTANT'"),
+        ("{own}/rewards.py:grade", "rewards.py: no function 'grade'; it has graded, plain"),
+        ("{own}/rewards.py:CONSTANT", "no function 'CONSTANT'"),
+        ("{own}/rewards.py", "rewards.py: no function given; it has graded, plain"),
         ("no.such.module:graded", "there is no module no.such.module; a file ends in .py"),
     ],
 )

@@ -39,6 +39,10 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS = (TRAIN, VALIDATION, TEST)
 
 
+class BadData(ValueError):
+    """A file of prompts does not have what the section `task` says; the message names the file and the line or row."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One prompt (a user's message) and what its answer is checked against.

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext import rewards
-from trainer_ext.tasks import TEST, Row, task
+from trainer_ext.tasks import TEST, BadData, Row, task
 
-SUFFIXES = (".jsonl", ".parquet")
 _ROLES = ("system", "user", "assistant")
 _EXTRA = "extra_info"  # verl's column of metadata
 
@@ -24,7 +23,7 @@ _EXTRA = "extra_info"  # verl's column of metadata
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """The prompts of `task.train_path`, and those of `task.test_path` as test prompts if it is not null.
 
-    ValueError names the file and the line or row of a prompt that cannot be read, and what it should be.
+    BadData names the file and the line or row of a prompt that cannot be read, and what it should be.
     """
     found = list(_read(task, "train_path", None))
     return found if task["test_path"] is None else found + list(_read(task, "test_path", TEST))
@@ -74,8 +73,6 @@ def _lines(task: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str
         for number, row in enumerate(pq.read_table(path).to_pylist(), 1):
             yield f"{path}, row {number}", row
         return
-    if path.suffix != ".jsonl":
-        raise ValueError(f"task.{key}={task[key]}: the name must end in {' or '.join(SUFFIXES)}")
     with path.open(encoding="utf-8") as lines:
         for number, text in enumerate(lines, 1):
             where = f"{path}, line {number}"
@@ -84,9 +81,9 @@ def _lines(task: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str
             try:
                 line = json.loads(text)
             except ValueError as error:
-                raise ValueError(f"{where}: not JSON: {error}") from error
+                raise BadData(f"{where}: not JSON: {error}") from error
             if not isinstance(line, dict):
-                raise ValueError(f'{where}: must be a mapping such as {{"prompt": "...", "answer": "..."}}')
+                raise BadData(f'{where}: must be a mapping such as {{"prompt": "...", "answer": "..."}}')
             yield where, line
 
 
@@ -94,7 +91,7 @@ def _at(line: Mapping[str, Any], column: str, where: str, key: str) -> Any:
     value: Any = line
     for name in [column] if column in line else column.split("."):
         if not isinstance(value, Mapping) or value.get(name) is None:
-            raise ValueError(f"{where}: {key}={column}, which it does not have; it has {', '.join(line)}")
+            raise BadData(f"{where}: {key}={column}, which it does not have; it has {', '.join(line)}")
         value = value[name]
     return value
 
@@ -108,11 +105,11 @@ def _messages(value: Any, where: str) -> tuple[str, Sequence[Mapping[str, str]],
     )
     if not known or not value or value[-1]["role"] != "user" or not value[-1]["content"].strip():
         rule = "a prompt is text, or a list of messages with role (system, user or assistant) and content"
-        raise ValueError(f"{where}: {rule}, the last of them the user's and not empty; it is {value!r:.200}")
+        raise BadData(f"{where}: {rule}, the last of them the user's and not empty; it is {value!r:.200}")
     first = value[0]["content"] if value[0]["role"] == "system" else ""
     between = [{"role": one["role"], "content": one["content"]} for one in value[bool(first) : -1]]
     if any(one["role"] == "system" for one in between):
-        raise ValueError(f"{where}: only the first message may be the system's")
+        raise BadData(f"{where}: only the first message may be the system's")
     return first, between, value[-1]["content"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext.rewards import last_number, same_last_number
-from trainer_ext.tasks import TEST, Row, task
+from trainer_ext.tasks import TEST, BadData, Row, task
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _CALCULATION = re.compile(r"<<[^>]*>>")  # the data's annotations for a calculator: 48/2 = <<48/2=24>>24
@@ -35,7 +35,7 @@ def _read(path: str, of_hub: str, split: str | None) -> list[Row]:
     for line, row in enumerate(_table(path, of_hub), 1):
         answer = last_number(row["answer"])
         if answer is None:
-            raise ValueError(f"{path}: the answer of row {line} has no number: {row['answer']!r}")
+            raise BadData(f"{path}: the answer of row {line} has no number: {row['answer']!r}")
         worked = _CALCULATION.sub("", row["answer"])
         rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, split, worked))
     return rows
