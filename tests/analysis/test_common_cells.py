@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from analysis.data.sweep import read_sweep
+from analysis.findings import common_cells
 from analysis.findings.common_cells import NOT_RECORDED, LeftOutBecause
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.sweep_comparison import SweepComparison, compare_sweeps
@@ -68,6 +69,10 @@ def sweep(
 def compared(a: Path, b: Path) -> SweepComparison:
     first, second = read_sweep(a), read_sweep(b)
     return compare_sweeps(first, second, settings(first.plan["analysis"]))
+
+
+def test_what_does_not_vary_is_no_part_of_a_cell() -> None:
+    assert common_cells._without((("lr", LOW), ("n", 2)), {"lr"}) == (("n", 2),)
 
 
 @pytest.mark.usefixtures("without_pdfs")

@@ -14,6 +14,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
+from analysis.findings import verdicts
 from analysis.findings.outcomes import Bound, Ground, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import Verdict, judge
@@ -102,6 +103,13 @@ def test_ratio_is_a_geometric_mean_with_a_log_interval(make_sweep: MakeSweep, bo
     logs = np.log(table["B"] / table["A"])
     assert found.estimate == pytest.approx(np.exp(logs.mean())) and found.verdict == verdict
     assert found.interval == pytest.approx(np.exp(t_test.t_interval(logs)))
+
+
+def test_enough_seeds_are_not_asked_for(make_sweep: MakeSweep) -> None:
+    found = study(read_sweep(sweep_of(make_sweep, {UP: around(1.0, 2.0)})), settings({"primary": {"metric": UP}}))
+    assert verdicts._would_decide([np.array([1.0, 1.1, 0.9, 1.05])], found) == []
+    (ground,) = verdicts._would_decide([np.array([1.0, -1.1, 0.9, 0.05])], found)
+    assert ground.reason is Reason.WOULD_DECIDE and ground.needed > 4
 
 
 def test_ratio_of_numbers_around_zero_has_no_meaning(make_sweep: MakeSweep) -> None:
