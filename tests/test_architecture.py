@@ -42,6 +42,7 @@ RANKS = {
         "tasks",
         "artifacts",
         "memory",
+        "sizes",
         "metrics",
         "health",
         "rewards",

@@ -22,7 +22,6 @@ from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
 from launcher.worker.preflight import Objection
 
 _Sources = Mapping[str, tuple[str, str]]
-_PROMPT_LENGTH = "verl.data.max_prompt_length"
 
 
 @dataclass(frozen=True)
@@ -308,17 +307,19 @@ class _Builder:
     def _can_start(self, variant: ConfigVariant, config: Mapping[str, Any], base: Base, sources: _Sources) -> bool:
         """Whether the task works, and the files' requirements of each other are met."""
         task = self._context.task(config["task"])
+        tree = verl_tree.merged(base.tree, config["verl"])
         objections = list(task.objections)
         if not objections:
-            known = {**config, "task": {**config["task"], "functions": list(task.functions)}}
+            known = {**config, "task": {**config["task"], "functions": list(task.functions)}, "verl": tree}
             for one in variant.promises.unmet(known):
                 key = "task.name" if one.key == "task.functions" else one.key
-                objections.append(Objection(key, hydra_compose.lookup(config, key)[1], one.rule(), one.fix))
+                objections.append(Objection(key, hydra_compose.lookup(known, key)[1], one.rule(), one.fix))
         if not objections:
-            longest = hydra_compose.lookup({"verl": verl_tree.merged(base.tree, config["verl"])}, _PROMPT_LENGTH)[1]
-            lengths = self._context.lengths(config["task"], config["model"], longest)
-            fits = self._context.size(config, base, variant.architecture)
-            objections = [one for one in (lengths, fits) if one is not None]
+            prompts = self._context.prompts(config, tree["data"]["max_prompt_length"])
+            objections = [
+                *([prompts] if prompts is not None else []),
+                *self._context.sizes(config, base, variant.architecture),
+            ]
         for objection in objections:
             where, at = self._origin(objection.key, variant, sources)
             if objection.file is not None:

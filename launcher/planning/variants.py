@@ -117,8 +117,8 @@ class PlanningContext:
         self._bases: dict[str, Base | None] = {}
         self._differences: dict[tuple[str, str], tuple[dict[str, Any], list[BadDifference]]] = {}
         self._tasks: dict[str, TaskCheck] = {}
-        self._lengths: dict[str, Objection | None] = {}
-        self._sizes: dict[str, Objection | None] = {}
+        self._prompts: dict[str, Objection | None] = {}
+        self._sizes: dict[str, list[Objection]] = {}
 
     def file_of(self, experiment: str | None) -> str:
         """The file that declares an experiment."""
@@ -273,20 +273,30 @@ class PlanningContext:
             self._tasks[memo] = preflight.check_task(section, schema.is_local(section))
         return self._tasks[memo]
 
-    def lengths(self, section: Mapping[str, Any], model: Mapping[str, Any], longest: int) -> Objection | None:
-        """Why no prompt of a sound task has at most `longest` tokens; None: one has, or it is not known here."""
-        memo = repr([section, model.get("kind"), model.get("path"), longest])
-        if memo not in self._lengths:
+    def prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
+        """Why a split that a run reads has no prompt of at most `longest` tokens; None: it has, or it is not known."""
+        section, model, trainer = config["task"], config["model"], config["trainer"]
+        evaluated = bool(trainer.get("eval_every"))
+        memo = repr([section, model.get("kind"), model.get("path"), trainer.get("split"), evaluated, longest])
+        if memo not in self._prompts:
             known = schema.is_local(section)
-            self._lengths[memo] = preflight.check_lengths(section, model, longest) if known else None
-        return self._lengths[memo]
+            self._prompts[memo] = preflight.check_prompts(config, longest) if known else None
+        return self._prompts[memo]
 
-    def size(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> Objection | None:
-        """Why the models of a run do not fit; None: they do, or it is not known here."""
-        memo = repr([config["model"], config["method"], config["verl"], base.hash])
+    def sizes(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> list[Objection]:
+        """Why the models of a run cannot be loaded, do not fit into memory, or do not fit to its batches.
+
+        What is not known here is no objection. declared: the sizes that the model's file states.
+        """
+        memo = repr([config["model"], config["method"], config["trainer"], config["verl"], base.hash])
         if memo not in self._sizes:
             tree = verl_tree.merged(base.tree, config["verl"])
-            self._sizes[memo] = preflight.check_size(config, tree, declared)
+            self._sizes[memo] = [
+                *preflight.check_folders(config, declared),
+                *preflight.check_sizes(config, tree),
+            ]
+            too_large = preflight.check_size(config, tree, declared) if not self._sizes[memo] else None
+            self._sizes[memo] += [too_large] if too_large is not None else []
         return self._sizes[memo]
 
     def _no_header(self, where: str, package: str) -> None:

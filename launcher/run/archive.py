@@ -5,6 +5,7 @@ multirun/archive/<id>.<n>/    the n-th archived folder of the run, complete
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from launcher.files import fsync_folder
@@ -15,6 +16,12 @@ from launcher.run.folder import run_folder, runs_folder
 def archive_folder(multirun: Path) -> Path:
     """The folder of all archived runs."""
     return multirun / "archive"
+
+
+def generation(multirun: Path, run_id: str) -> int:
+    """Which folder of the run this is, from 1: the number of its newest archived folder, plus one."""
+    names = (path.name.removeprefix(f"{run_id}.") for path in archive_folder(multirun).glob(f"{run_id}.*"))
+    return 1 + max((int(name) for name in names if re.fullmatch("[0-9]+", name)), default=0)
 
 
 def archive(multirun: Path, run_id: str) -> Path | None:
@@ -30,10 +37,7 @@ def archive(multirun: Path, run_id: str) -> Path | None:
     with claim.locked(folder, claim.PATIENCE_S):
         if claim.live_claim(folder) is not None:
             return None
-        number = 1
-        while (parent / f"{run_id}.{number}").exists():
-            number += 1
-        target = folder.rename(parent / f"{run_id}.{number}")
+        target = folder.rename(parent / f"{run_id}.{generation(multirun, run_id)}")
     fsync_folder(parent)
     fsync_folder(runs_folder(multirun))
     return target

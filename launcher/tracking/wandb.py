@@ -1,5 +1,7 @@
 """W&B: one W&B run per run, with the same id. Steps are only appended to it, and only final ones.
 
+A run that was archived and run anew has a further W&B run.
+
 W&B keeps what it has received: a step that is computed again after a resume would be dropped, shown twice, or mixed
 with the old one, depending on how the W&B run was opened. A step is therefore sent when no resume can supersede it:
 when a checkpoint contains it, or the run is done. W&B's history is then always a beginning of the metric log, and the
@@ -23,8 +25,11 @@ import numpy as np
 import psutil
 import wandb
 
+from launcher import files
+from launcher.run.archive import generation
 from launcher.run.folder import multirun_of, read_config
 from launcher.run.lifecycle import RESUMABLE, RunState
+from launcher.run.records import read_object
 from launcher.text import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
@@ -121,9 +126,10 @@ class Writer:
             x_graphql_retry_max=_RETRIES,
             x_file_stream_retry_max=10_000,  # until finish_timeout: if wandb gives up earlier, it does not report it
         )
+        name = wandb_id(folder)
         try:
             self._run = wandb.init(
-                id=folder.name,
+                id=name,
                 entity=where.entity,
                 project=where.project,
                 config=dict(config),
@@ -137,7 +143,7 @@ class Writer:
                 dir=self._dir.name,
                 settings=settings,
             )
-            self._path = f"{self._run.entity}/{self._run.project}/{folder.name}"
+            self._path = f"{self._run.entity}/{self._run.project}/{name}"
             self.present, _ = self._on_server()
         except BaseException as error:
             self._dir.cleanup()
@@ -200,6 +206,22 @@ class Writer:
             return int(run.historyLineCount or 0), str(run.state)
         except Exception as error:  # wandb's client has no common base for its errors
             raise Unsent(f"{self._path}: {one_line(str(error))}") from error
+
+
+def wandb_id(folder: Path) -> str:
+    """The id of a run's W&B run: the run's own, and after it was archived and run anew, with a number from 2 on.
+
+    It is kept in the run's folder from the first use on, so that a resumed run has the same, whatever becomes of the
+    archive.
+    """
+    file = folder / "wandb_id.json"
+    try:
+        return str(read_object(file)["id"])
+    except FileNotFoundError:
+        number = generation(multirun_of(folder), folder.name)
+        name = folder.name if number == 1 else f"{folder.name}-{number}"
+        files.write_json(file, {"id": name})
+        return name
 
 
 class LiveRun:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -104,25 +104,26 @@ def _not_imported(name: str, error: Exception) -> Objection:
 
 
 def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
-    """Ask for the first prompt and its reward; the metrics that come with the reward. _Wrong: it fails."""
+    """Ask for all prompts and the first one's reward; the metrics that come with the reward. _Wrong: it fails."""
     from trainer_ext import rewards, tasks
 
     try:
-        row = next(iter(module.rows(section)), None)
+        rows = list(module.rows(section))
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
         raise _Wrong(Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix)) from error
     except Exception as error:
         raise _Wrong(_raised(module.__file__, "rows", error, "the task has no prompts with these settings")) from error
-    if row is None:
+    if not rows:
         rule, fix = "the task has no prompts", "return one trainer_ext.tasks.Row or more"
         raise _Wrong(Objection("rows", None, rule, fix, _file(module)))
-    for key in ("prompt", "ground_truth"):
-        text = getattr(row, key, None)
-        if not isinstance(text, str):
-            rule, fix = f"the {key} of a prompt is text", "return rows of trainer_ext.tasks.Row"
-            raise _Wrong(Objection("rows", text, rule, fix, _file(module)))
-    function = tasks.reward(section)
+    for number, row in enumerate(rows, start=1):
+        for key in ("prompt", "ground_truth"):
+            text = getattr(row, key, None)
+            if not isinstance(text, str):
+                rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.tasks.Row"
+                raise _Wrong(Objection("rows", text, rule, fix, _file(module)))
+    function, row = tasks.reward(section), rows[0]
     name, file = getattr(function, "__name__", "reward"), str(rewards.file_of(function))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     try:
@@ -143,22 +144,44 @@ def _raised(file: str | None, function: str, error: Exception, rule: str) -> Obj
     return Objection(f"{function}, line {line}", None, f"{rule}: {what}", "correct it", _shown(file))
 
 
-def check_lengths(section: Mapping[str, Any], model: Mapping[str, Any], longest: int) -> Objection | None:
-    """Whether any prompt of a task on this machine has at most `longest` tokens; without a tokenizer here, None."""
-    from trainer_ext import tasks
+def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
+    """Which sizes of a run do not fit together, as the run itself asks when it starts. verl: verl's tree merged."""
+    from trainer_ext import sizes
 
-    count = _counter(model)
-    if count is None:
+    return [Objection(one.key, one.value, one.rule, one.fix) for one in sizes.misfits({**config, "verl": verl})]
+
+
+def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
+    """Whether each split that a run reads has a prompt of at most `longest` tokens; None: it has.
+
+    The task's data are on this machine. Without a model's tokenizer here, lengths are not known.
+    """
+    from trainer_ext import sizes, tasks
+
+    section, trainer = config["task"], config["trainer"]
+    module, count = tasks.get(section["name"]), _counter(config["model"])
+    try:
+        divided = tasks.divide(module.rows(section), trainer["split"])
+    except sizes.Misfit as error:
+        return Objection(error.key, error.value, error.rule, error.fix, _file(module))
+    too_long: list[tuple[int, str]] = []
+    for split in tasks.SPLITS if trainer["eval_every"] else [tasks.TRAIN]:
+        if not divided[split]:
+            misfit = tasks.empty(split)
+            value = section["name"] if split == tasks.TRAIN else trainer["split"][split]
+            return Objection(misfit.key, value, misfit.rule, misfit.fix)
+        lengths = (count(row.text) for row in divided[split]) if count is not None else iter((0,))
+        shortest = next((tokens for tokens in lengths if tokens <= longest), None)
+        if shortest is None and count is not None:
+            too_long.append((min(count(row.text) for row in divided[split]), split))
+    if not too_long:
         return None
-    shortest, prompts = None, 0
-    for row in tasks.get(section["name"]).rows(section):
-        tokens, prompts = count(row.text), prompts + 1
-        if tokens <= longest:
-            return None
-        shortest = tokens if shortest is None else min(shortest, tokens)
-    rule = f"no prompt of task {section['name']} is so short: the shortest of {prompts} has {shortest} tokens"
+    tokens, split = max(too_long, key=lambda one: one[0])
+    rule = (
+        f"no {split} prompt of task {section['name']} is so short: the shortest of {len(divided[split])} has {tokens} "
+    )
     key = "verl.data.max_prompt_length"
-    return Objection(key, longest, rule, f"set {key}={shortest} or more")
+    return Objection(key, longest, f"{rule}tokens", f"set {key}={tokens} or more")
 
 
 def _counter(model: Mapping[str, Any]) -> Callable[[str], int] | None:
@@ -172,6 +195,48 @@ def _counter(model: Mapping[str, Any]) -> Callable[[str], int] | None:
 
     tokenizer = Tokenizer.from_file(str(file))
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+def check_folders(config: Mapping[str, Any], declared: Mapping[str, Any] | None) -> Iterator[Objection]:
+    """Which local folders of models cannot be loaded, and whether a target reads other tokens than the policy.
+
+    declared: the sizes that the model's file states, where its folder is not here.
+    """
+    section, method = config["model"], config["method"]
+    whole = True
+    for key, path, needed in (
+        ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (_WEIGHTS, _TOKENIZER)),
+        ("method.target_path", method.get("target_path"), (_WEIGHTS,)),
+    ):
+        folder = Path(os.path.expanduser(str(path)))
+        if path is None or not folder.is_dir():
+            continue  # a name on a hub
+        missing = [names for names in (("config.json",), *needed) if not any(any(folder.glob(one)) for one in names)]
+        if missing:
+            whole = False
+            rule = f"the folder has no {', and no '.join(' or '.join(names) for names in missing)}"
+            fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
+            yield Objection(key, path, rule, fix)
+    target = _target(method)
+    policy = _architecture(section, declared)
+    if not whole or target is None or policy is None or method["sampler"] == "rejection":
+        return  # rejection reads the target's probabilities of the policy's tokens alone
+    if target.vocabulary != policy.vocabulary:
+        rule = f"the target has {target.vocabulary} tokens and model {section['name']} has {policy.vocabulary}, "
+        rule += "but their probabilities are combined token by token"
+        fix = "choose a target with the same tokenizer and as many tokens (vocab_size in its config.json)"
+        yield Objection("method.target_path", method["target_path"], rule, fix)
+
+
+def _target(method: Mapping[str, Any]) -> Architecture | None:
+    """The sizes of a target of a folder of its own; None: there is none, or they are not known here."""
+    from trainer_ext import memory
+
+    return memory.of_folder(Path(os.path.expanduser(str(method.get("target_path")))))
 
 
 def check_size(
@@ -194,13 +259,12 @@ def check_size(
         rule = f"with verl.data.max_prompt_length={length - value} these are {length} tokens, and model "
         rule += f"{section['name']} reads at most {model.positions}"
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
-    own = memory.of_folder(Path(os.path.expanduser(str(method.get("target_path")))))
     device = bool(asked.get("devices"))
     key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
     limit = asked.get(key.rpartition(".")[2])
     if limit is None:
         return None
-    needed = memory.need(method, verl, model, memory.target_of(model, section, method, own), device)
+    needed = memory.need(method, verl, model, memory.target_of(model, section, method, _target(method)), device)
     total = needed.total + (0 if device else memory.PROCESS)
     if total <= limit * _GB:
         return None

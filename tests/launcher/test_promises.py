@@ -10,6 +10,7 @@ import pytest
 from launcher.planning.promises import Promises
 from tests.configuration import SHIPPED
 from tests.launcher.experiments import make, refused, write_experiment
+from trainer_ext.backends.in_process.initial_model import character_tokenizer, initialise
 
 ONE = {"A": {"method": "c0_grpo"}}
 TWO = {"A": {"method": "c0_grpo"}, "B": {"method": "ptrw"}}
@@ -87,8 +88,58 @@ REFUSED = [
     ),
     (
         ["experiment=quickstart", "verl.data.max_prompt_length=1"],
-        "command line: verl.data.max_prompt_length = 1: no prompt of task expression is so short: the shortest of 4096 "
-        "has 3 tokens. Fix: set verl.data.max_prompt_length=3 or more",
+        "command line: verl.data.max_prompt_length = 1: no train prompt of task expression is so short: the shortest "
+        "of 2658 has 3 tokens. Fix: set verl.data.max_prompt_length=3 or more",
+    ),
+    # sizes and splits, which the run also asks
+    (
+        ["method=c0_grpo", "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7"],
+        "command line: verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = 7: does not divide a mini-batch of "
+        "64 responses (8 of 32 prompts, times rollout.n=8). Fix: make it a divisor, such as 4",
+    ),
+    (
+        ["method=dpo", "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3"],
+        "times 2 of a pair). Fix: make it a divisor and even, because the two responses of a pair stay together, such "
+        "as 2",
+    ),
+    (
+        ["method=dpo", "verl.actor_rollout_ref.rollout.n=1"],
+        "must be 2 or more, because dpo_pairs=group compares two responses to one prompt. Fix: set it to 2 or more, or "
+        "set method.dpo_pairs=data",
+    ),
+    (
+        ["method=c0_grpo", "verl.actor_rollout_ref.rollout.n=1"],
+        "command line: verl.actor_rollout_ref.rollout.n = 1: must be 2 or more, because advantage=grpo compares the "
+        "responses to a prompt with each other. Fix: set it to 2 or more (8 is usual), or choose method/advantage=raw",
+    ),
+    (
+        ["method=c0_grpo", "method/advantage=verl", "verl.actor_rollout_ref.rollout.n=1"],
+        "Fix: set it to 2 or more (8 is usual), or set method.adv_estimator=reinforce_plus_plus",
+    ),
+    (
+        ["method=c0_grpo", "model.heads=3"],
+        "command line: model.heads = 3: model.hidden_size=64 does not give each head an even number of dimensions. "
+        "Fix: make model.hidden_size a multiple of 2 x model.heads",
+    ),
+    (
+        ["method=c0_ppo", "method.critic_warmup=120"],
+        "method.critic_warmup = 120: the critic alone is trained in all of trainer.steps=120, and the policy in none",
+    ),
+    (
+        ["method=c0_grpo", "trainer.eval_every=1", "trainer.split.test=0"],
+        "command line: trainer.split.test = 0: the task has no test prompt, which evaluations need. Fix: give the task "
+        "more prompts, raise trainer.split.test, or set trainer.eval_every=0",
+    ),
+    (["experiment=quickstart", "trainer.split.validation=0"], "the task has no validation prompt, which evaluations"),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "trainer.ranks=3"],
+        "command line: trainer.ranks = 3: a mini-batch of 64 responses (ppo_mini_batch_size=8 times rollout.n=8) "
+        "cannot be shared equally. Fix: make it a divisor, such as 2",
+    ),
+    (
+        ["method=c0_grpo", "verl.actor_rollout_ref.actor.optim.override_optimizer_config.momentum=0.9"],
+        "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads). Fix: remove it, "
+        "or set fused, amsgrad or eps below it",
     ),
     # groups and names
     (
@@ -224,7 +275,13 @@ def test_a_sound_task_is_accepted(write_task, conf):
         (f"import nosuch_module\n{GOOD}", "line 1", "ModuleNotFoundError: No module named 'nosuch_module'"),
         (GOOD.replace('[Row("1>", "1")]', 'section["nosuch"]'), "rows, line 6", "KeyError: 'nosuch'"),
         (GOOD.replace('[Row("1>", "1")]', "[]"), "rows", "the task has no prompts"),
-        (GOOD.replace('Row("1>", "1")', 'Row("1>", 1)'), "rows = 1", "the ground_truth of a prompt is text"),
+        (GOOD.replace('Row("1>", "1")', 'Row("1>", 1)'), "rows = 1", "the ground_truth of prompt 1 is not text"),
+        (
+            GOOD.replace('[Row("1>", "1")]', '[Row("1>", "1"), Row("2>", 2)]'),
+            "rows = 2",
+            "ground_truth of prompt 2 is not",
+        ),
+        (GOOD.replace('"1")]', '"1", "dev")]'), "rows = dev", "is one of train, validation, test, or None"),
         (GOOD.replace("float(solution_str", "nosuch(solution_str"), "compute_score, line 9", "NameError"),
         (GOOD.replace("float(solution_str == ground_truth)", '"high"'), "compute_score = high", "is a number"),
         (GOOD.replace("def compute_score", "def score"), "task.name = mine", "missing: compute_score"),
@@ -247,15 +304,30 @@ def test_a_task_without_demonstrations_cannot_teach_a_target_or_an_embedded_mode
 
 
 def test_local_prompts_of_a_pretrained_model_are_counted_with_its_tokenizer(tmp_path):
-    from trainer_ext.backends.in_process.initial_model import character_tokenizer
-
     model, data = tmp_path / "model", tmp_path / "train.jsonl"
     character_tokenizer().save_pretrained(model)
     data.write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}) + "\n")
     words = ["method=ptrw", "task=gsm8k", f"task.train_path={data}", "model=qwen2_5_0_5b", f"model.path={model}"]
-    (line,) = refused(*words, "verl.data.max_prompt_length=20")
-    assert "no prompt of task gsm8k is so short: the shortest of 1 has 73 tokens" in line
+    lines = refused(*words, "verl.data.max_prompt_length=20")
+    assert "no train prompt of task gsm8k is so short: the shortest of 1 has 73 tokens" in lines[0]
+    (line,) = refused(*words)
+    assert line == (
+        f"command line: model.path = {model}: the folder has no config.json, and no *.safetensors or "
+        "pytorch_model*.bin. Fix: name a folder that transformers' save_pretrained wrote, of the model and of its "
+        "tokenizer"
+    )
+    initialise({"hidden_size": 64, "intermediate_size": 96, "layers": 1, "heads": 2}, 0, model)
+    assert make(*words, "verl.data.max_prompt_length=200", "verl.data.max_response_length=100").runs
+
+
+def test_a_target_with_other_tokens_than_the_policy_is_refused(tmp_path):
+    initialise({"hidden_size": 64, "intermediate_size": 96, "layers": 1, "heads": 2}, 0, tmp_path)
+    words = ["method=q_star", "task=sorting", f"method.target_path={tmp_path}"]
     assert make(*words).runs
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "vocab_size": 120}))
+    (line,) = refused(*words)
+    assert f"method.target_path = {tmp_path}: the target has 120 tokens and model tiny has 99, but" in line
 
 
 SCORE = """
@@ -270,7 +342,7 @@ def own(tmp_path):
     (tmp_path / "rewards.py").write_text(SCORE)
     (tmp_path / "own.jsonl").write_text(json.dumps({"prompt": "1?", "answer": "2", "level": 3}) + "\n")
     reward = f"task.reward={tmp_path}/rewards.py:graded"
-    model = ["model=pretrained", f"model.path={tmp_path}"]
+    model = ["model=pretrained", "model.path=of/somebody"]
     return tmp_path, ["method=ptrw", "task=file", f"task.train_path={tmp_path}/own.jsonl", reward, *model]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from launcher import files, tracking
+from launcher.run.archive import archive, archive_folder
 from launcher.run.folder import (
     checkpoint_name,
     checkpoints_folder,
@@ -199,6 +201,20 @@ def test_sync_sends_every_step_once_with_its_labels_and_configuration(folder: Pa
         "tags": ["alone/grpo", "shared/grpo"],
     }
     assert json.loads(run.variables["config"])["method"]["value"] == {"name": "grpo"}
+
+
+@pytest.mark.processes
+def test_a_run_that_was_archived_and_run_anew_is_another_run_there(folder: Path, server: WandbServer) -> None:
+    multirun = multirun_of(folder)
+    sync(multirun, server.environment)
+    assert archive(multirun, RUN) is not None
+    again = make_run(multirun, RUN, steps=2)
+    assert list(sync(multirun, server.environment)[1]["sent"]) == [RUN]
+    shutil.rmtree(archive_folder(multirun))  # which does not change the id
+    log(again, range(3, 5))
+    sync(multirun, server.environment)
+    assert server.runs[RUN].column("value") == squares(3)
+    assert server.runs[f"{RUN}-2"].column("value") == squares(4)
 
 
 @pytest.mark.processes  # five processes, one after another

@@ -68,7 +68,7 @@ def test_a_split_that_the_task_brings_takes_no_others():
 
 def test_a_task_without_a_prompt_to_train_on_is_refused(monkeypatch):
     monkeypatch.setattr(tasks.get("sorting"), "rows", lambda task: [Row("1>", "1", TEST)])
-    with pytest.raises(ValueError, match=r"task\.name=sorting: the task has no prompt to train on"):
+    with pytest.raises(ValueError, match=r"task\.name: the task has no prompt to train on"):
         tasks.rows_by_split({"name": "sorting"}, SHARES)
 
 

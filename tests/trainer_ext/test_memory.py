@@ -55,7 +55,7 @@ def test_the_sizes_of_known_models():
 
 def test_an_embedded_model_has_the_size_that_is_built(tmp_path):
     section = SHIPPED.compose(["model=tiny"]).tree["model"]
-    initial_model._initialise({key: section[key] for key in initial_model.SHAPE}, 0, tmp_path)
+    initial_model.initialise({key: section[key] for key in initial_model.SHAPE}, 0, tmp_path)
     assert memory.of_folder(tmp_path) == memory.embedded(section)
     assert memory.embedded(section).parameters == 111_808
 

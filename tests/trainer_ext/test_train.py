@@ -99,9 +99,9 @@ def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_unde
         ),
         ("verl.actor_rollout_ref.actor.ppo_mini_batch_size=12", "does not divide a mini-batch of 96 responses"),
         ("method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "a divisor and even"),
-        ("method=dpo verl.actor_rollout_ref.rollout.n=1", "set it to 2 or more, or set method.dpo_pairs=data"),
+        ("method=c0_ppo method.critic_warmup=99", r"method\.critic_warmup = 99: the critic alone is trained in all of"),
         ("verl.actor_rollout_ref.rollout.temperature=0.0", "must be above 0"),
-        ("model.heads=3", "make it a multiple of 2 x model.heads"),
+        ("model.heads=3", "make model.hidden_size a multiple of 2 x model.heads"),
     ],
 )
 def test_settings_that_cannot_work_are_named(override, said, new_run):

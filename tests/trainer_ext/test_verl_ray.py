@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.configuration import configuration
-from trainer_ext.backends.verl_ray import process, shards, tree
+from trainer_ext import sizes
+from trainer_ext.backends.verl_ray import process, shards
 from trainer_ext.backends.verl_ray.trainer import deal
 
 
@@ -37,22 +38,26 @@ def test_one_rank_keeps_the_order_of_the_prompts():
 @pytest.mark.parametrize(
     ("overrides", "ranks", "words"),
     [
-        (["verl.actor_rollout_ref.actor.ppo_mini_batch_size=7"], 1, ["ppo_mini_batch_size=7", "divisor", "=32"]),
-        ([], 3, ["trainer.ranks=3", "64 responses", "divisor"]),
-        (["verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48"], 1, ["_per_gpu=48", "64 responses"]),
+        (["verl.actor_rollout_ref.actor.ppo_mini_batch_size=7"], 1, ["ppo_mini_batch_size = 7", "such as 4", "=32"]),
+        ([], 3, ["trainer.ranks = 3", "64 responses", "such as 2"]),
+        (
+            ["verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48"],
+            1,
+            ["_per_gpu = 48", "64 responses", "such as 32"],
+        ),
     ],
 )
 def test_sizes_that_do_not_divide_are_named(overrides, ranks, words):
-    verl = configuration(
+    config = configuration(
         "trainer=verl_ray",
+        f"trainer.ranks={ranks}",
         "verl.data.train_batch_size=32",
         "verl.actor_rollout_ref.actor.ppo_mini_batch_size=8",
         "verl.actor_rollout_ref.rollout.n=8",
         *overrides,
-    )["verl"]
-    with pytest.raises(ValueError) as refusal:
-        tree.check_sizes(verl, ranks)
-    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+    )
+    (refusal,) = sizes.misfits(config)
+    assert all(word in str(refusal) for word in words), str(refusal)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 9])

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
+from trainer_ext import sizes
 from trainer_ext.evaluation import Answer
 
 
@@ -63,6 +64,8 @@ def create(config: Mapping[str, Any], cache: Path) -> Backend:
 
     cache: a folder for models and data that runs share. ValueError names a key whose value cannot work.
     """
+    for misfit in sizes.misfits(config):
+        raise misfit
     backend: Backend = _module(config).create(_plain(config), cache)
     return backend
 

@@ -27,6 +27,7 @@ from typing import Any
 from trainer_ext import rewards
 from trainer_ext.artifacts import build_once
 from trainer_ext.registry import Part
+from trainer_ext.sizes import Misfit
 
 #: Decorator of a task's function `rows`; the module that it stands in is the task.
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
@@ -120,9 +121,12 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
     so that further rows move no other. A split that the rows bring themselves gets no others; of a prompt that they put
     into several, test counts before validation, and validation before train. Outside the training split each prompt
     stands once, and the order is that of the hashes: the first N are a random choice of N, and always the same.
+    Misfit: a row is in another split.
     """
     rows = list(rows)
     brought = {row.split for row in rows}
+    if unknown := sorted(map(str, brought - {None, *SPLITS})):
+        raise Misfit("rows", unknown[0], f"the split of a row is one of {', '.join(SPLITS)}, or None", "correct it")
     bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
     of_prompt: dict[str, str] = {}
     for row in rows:
@@ -156,12 +160,22 @@ def _digest(prompt: str) -> str:
 def rows_by_split(section: Mapping[str, Any], shares: Mapping[str, float]) -> dict[str, list[Row]]:
     """A task's prompts, divided. section: the configuration's section `task`; shares: trainer.split.
 
-    ValueError: no prompt is left to train on.
+    Misfit: no prompt is left to train on, or a row is in another split.
     """
     divided = divide(get(section["name"]).rows(section), shares)
     if not divided[TRAIN]:
-        raise ValueError(f"task.name={section['name']}: the task has no prompt to train on; give it more prompts")
+        raise empty(TRAIN)
     return divided
+
+
+def empty(split: str) -> Misfit:
+    """Why a run cannot start whose task has no prompt in a split that it reads."""
+    if split == TRAIN:
+        rule, fix = "the task has no prompt to train on", "give it more prompts"
+        return Misfit("task.name", None, rule, fix)
+    key = f"trainer.split.{split}"
+    rule = f"the task has no {split} prompt, which evaluations need"
+    return Misfit(key, None, rule, f"give the task more prompts, raise {key}, or set trainer.eval_every=0")
 
 
 def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path) -> Path:

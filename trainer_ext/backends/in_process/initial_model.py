@@ -67,14 +67,8 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     made_of = [shape, {**task, "warm_start": dict(warm)}, split, lengths, versions]
     digest.update(json.dumps(made_of, sort_keys=True).encode())
 
-    if shape["hidden_size"] % (2 * shape["heads"]):  # rotary positions rotate pairs of a head's dimensions
-        raise ValueError(
-            f"model.heads={shape['heads']}: model.hidden_size={shape['hidden_size']} does not give each head an even "
-            "number; make it a multiple of 2 x model.heads"
-        )
-
     def build(folder: Path) -> None:
-        _initialise(shape, warm["seed"], folder)
+        initialise(shape, warm["seed"], folder)
         examples = demonstrations(task, split, character_tokenizer(), warm["random_fraction"], config["verl"])
         size = {"steps": warm["steps"], "batch_size": warm["batch_size"], "rows": warm["batch_size"]}
         fine_tune(str(folder), folder, config["verl"], examples, lr=warm["lr"], seed=warm["seed"], **size)
@@ -116,7 +110,8 @@ def shaped(shape: Mapping[str, int], tokenizer: PreTrainedTokenizerFast) -> Llam
     )
 
 
-def _initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
+def initialise(shape: Mapping[str, int], seed: int, folder: Path) -> None:
+    """Write a random embedded model of this shape, with its tokenizer, into a folder."""
     tokenizer = character_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

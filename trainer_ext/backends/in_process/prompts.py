@@ -49,10 +49,7 @@ class Prompts:
             if len(self._encoded[whole]) <= self._max_length:
                 rows.append(Prompt(self._encoded[whole], truth, tasks.text_of(messages), row["extra_info"]))
         if not rows and split != tasks.TRAIN and not pq.read_metadata(path).num_rows:
-            raise ValueError(
-                f"trainer.split.{split}: the task has no {split} prompt, which evaluations need; give the task more "
-                f"prompts, raise trainer.split.{split}, or set trainer.eval_every=0"
-            )
+            raise tasks.empty(split)
         if not rows:
             raise ValueError(
                 f"{path}: no prompt has at most data.max_prompt_length={self._max_length} tokens; increase it"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
 from torch import Tensor
 from verl.utils.metric import Metric
@@ -37,7 +37,6 @@ class InProcess:
         temperature = verl.actor_rollout_ref.rollout.temperature
         if not temperature > 0:
             raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: must be above 0")
-        _check_sizes(verl, self._method)
         model_path = initial_model.start(config, cache)
         with open_dict(verl):
             verl.actor_rollout_ref.actor.update(self._method.actor_settings())
@@ -197,30 +196,6 @@ class InProcess:
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])
         return dict(state["run"])
-
-
-def _check_sizes(verl: DictConfig, method: Method) -> None:
-    """ValueError: micro-batches do not divide the mini-batches, or DPO gets no pairs."""
-    actor, n = verl.actor_rollout_ref.actor, int(verl.actor_rollout_ref.rollout.n)
-    if method.section["loss"] == "none":
-        return
-    pairs = method.section["loss"] == "dpo"
-    if pairs and not method.reads_pairs_of_task and n < 2:
-        raise ValueError(
-            f"verl.actor_rollout_ref.rollout.n={n}: DPO compares two responses to one prompt; "
-            "set it to 2 or more, or set method.dpo_pairs=data"
-        )
-    prompts, key = int(verl.data.train_batch_size), "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
-    whole = min(int(actor.ppo_mini_batch_size), prompts)
-    for size in {whole, prompts % whole} - {0}:
-        rows, unit = (2 * size, "2") if pairs else (n * size, "rollout.n")
-        micro = min(int(actor.ppo_micro_batch_size_per_gpu), rows)
-        if rows % micro or (pairs and micro % 2):
-            even = " and even, because the two responses of a pair stay together" if pairs else ""
-            raise ValueError(
-                f"{key}={micro} does not divide a mini-batch of {rows} responses "
-                f"({size} of {prompts} prompts, times {unit}); it must be a divisor{even}"
-            )
 
 
 def multiplied_parameters(module: Any) -> int:

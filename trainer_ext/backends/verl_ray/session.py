@@ -23,7 +23,7 @@ from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (registers with verl)
 from trainer_ext.backends.verl_ray.trainer import Trainer
-from trainer_ext.backends.verl_ray.tree import check_sizes, whole_tree
+from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops
 from trainer_ext.evaluation import Answer
 from trainer_ext.methods.update import Method
@@ -44,7 +44,6 @@ class Session:
         if torch.cuda.is_available():
             raise ValueError("trainer=verl_ray was only run on CPUs: hide the GPUs (CUDA_VISIBLE_DEVICES=)")
         verl, task = config["verl"], config["task"]
-        check_sizes(verl, ranks)
         self._method = Method.read(section, steps)
         model = initial_model.start(config, Path(cache))
         target = target_model.start(config, Path(cache), model)

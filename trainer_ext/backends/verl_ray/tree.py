@@ -19,29 +19,6 @@ AGENT_LOOP = "rlsweep_tokens"
 _PLUGIN = "trainer_ext.backends.verl_ray.plugin"
 
 
-def check_sizes(verl: Any, ranks: int) -> None:
-    """ValueError: the batch cannot be divided into mini-batches, these among the ranks, or these into micro-batches."""
-    actor, n, prompts = verl.actor_rollout_ref.actor, int(verl.actor_rollout_ref.rollout.n), verl.data.train_batch_size
-    mini = min(int(actor.ppo_mini_batch_size), int(prompts))
-    at = "verl.actor_rollout_ref.actor"
-    if prompts % mini:
-        raise ValueError(
-            f"{at}.ppo_mini_batch_size={mini}: trainer=verl_ray needs a divisor of verl.data.train_batch_size={prompts}"
-        )
-    if mini * n % ranks:
-        raise ValueError(
-            f"trainer.ranks={ranks}: a mini-batch of {mini * n} responses (ppo_mini_batch_size times rollout.n) cannot "
-            "be shared equally; make trainer.ranks a divisor"
-        )
-    own = mini * n // ranks
-    micro = min(int(actor.ppo_micro_batch_size_per_gpu), own)
-    if own % micro:
-        raise ValueError(
-            f"{at}.ppo_micro_batch_size_per_gpu={micro} does not divide a rank's {own} responses of a mini-batch "
-            f"(ppo_mini_batch_size {mini} times rollout.n {n} over {ranks} ranks): make it a divisor"
-        )
-
-
 def whole_tree(
     config: Mapping[str, Any], method: Method, model: str, target: str | None, data: Path, ranks: int
 ) -> DictConfig:

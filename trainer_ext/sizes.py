@@ -1,0 +1,89 @@
+"""Which sizes of a run do not fit together: batches, heads, warm-up. The plan asks before a run exists, the run when it
+starts.
+
+Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_ACTOR = "verl.actor_rollout_ref.actor"
+_MICRO = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
+
+
+class Misfit(ValueError):
+    """A value with which a run cannot start: its key, the value, what is allowed, and the fix.
+
+    value: None where the key alone says it.
+    """
+
+    def __init__(self, key: str, value: Any, rule: str, fix: str):
+        self.key, self.value, self.rule, self.fix = key, value, rule, fix
+        super().__init__(f"{key if value is None else f'{key} = {value}'}: {rule}. Fix: {fix}")
+
+
+def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
+    """What does not fit in a run's configuration (method, model, trainer, and verl's tree merged)."""
+    method, model, trainer = config["method"], config["model"], config["trainer"]
+    if model["kind"] == "embedded" and model["hidden_size"] % (2 * model["heads"]):
+        rule = f"model.hidden_size={model['hidden_size']} does not give each head an even number of dimensions"
+        yield Misfit("model.heads", model["heads"], rule, "make model.hidden_size a multiple of 2 x model.heads")
+    warmup = method.get("critic_warmup") or 0
+    if warmup and warmup >= trainer["steps"]:
+        rule = f"the critic alone is trained in all of trainer.steps={trainer['steps']}, and the policy in none"
+        yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
+    if trainer["backend"] == "verl_ray":
+        yield from _on_ranks(config["verl"], int(trainer["ranks"]))
+    elif method["loss"] != "none":
+        yield from _in_one_process(config["verl"], method["loss"] == "dpo")
+
+
+def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:
+    """Micro-batches divide the mini-batches. pairs: the two responses of a pair stay together."""
+    actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
+    prompts = int(verl["data"]["train_batch_size"])
+    whole = min(int(actor["ppo_mini_batch_size"]), prompts)
+    sizes = sorted({whole, prompts % whole} - {0}, reverse=True)  # of mini-batches, in prompts; the last may be smaller
+    each, unit = (2, "2 of a pair") if pairs else (n, f"rollout.n={n}")
+    for size in sizes:
+        rows = each * size
+        micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), rows)
+        if rows % micro or (pairs and micro % 2):
+            even = " and even, because the two responses of a pair stay together" if pairs else ""
+            rule = f"does not divide a mini-batch of {rows} responses ({size} of {prompts} prompts, times {unit})"
+            common = math.gcd(*(each * one for one in sizes))
+            fit = 2 * _divisor(common // 2, max(1, micro // 2)) if pairs else _divisor(common, micro)
+            yield Misfit(_MICRO, micro, rule, f"make it a divisor{even}, such as {fit}")
+            return
+
+
+def _on_ranks(verl: Any, ranks: int) -> Iterator[Misfit]:
+    """The batch divides into mini-batches, these among the ranks, and a rank's part into micro-batches."""
+    actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
+    prompts = int(verl["data"]["train_batch_size"])
+    mini = min(int(actor["ppo_mini_batch_size"]), prompts)
+    if prompts % mini:
+        rule = f"trainer=verl_ray needs a divisor of verl.data.train_batch_size={prompts}"
+        yield Misfit(
+            f"{_ACTOR}.ppo_mini_batch_size", mini, rule, f"make it a divisor, such as {_divisor(prompts, mini)}"
+        )
+        return
+    if mini * n % ranks:
+        rule = f"a mini-batch of {mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n}) cannot be "
+        fix = f"make it a divisor, such as {_divisor(mini * n, ranks)}"
+        yield Misfit("trainer.ranks", ranks, f"{rule}shared equally", fix)
+        return
+    own = mini * n // ranks
+    micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), own)
+    if own % micro:
+        rule = f"does not divide a rank's {own} responses of a mini-batch (ppo_mini_batch_size={mini} times "
+        rule += f"rollout.n={n} over {ranks} ranks)"
+        yield Misfit(_MICRO, micro, rule, f"make it a divisor, such as {_divisor(own, micro)}")
+
+
+def _divisor(whole: int, most: int) -> int:
+    """The largest divisor of `whole` that is at most `most`."""
+    return next(count for count in range(most, 0, -1) if not whole % count)
