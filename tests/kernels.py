@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import tested
+
 ROOT = Path(__file__).parents[1]
 WANTED = "RLSWEEP_TEST_KERNEL"  # what the plugin makes sure of
 # Fast, without figures, and each computes numbers. What holds of whole reports is in tests/analysis/test_processors.py.
@@ -117,7 +119,7 @@ def pytest_configure() -> None:
         pytest.exit(f"the setting did not take effect: {'; '.join(wrong)}", returncode=9)
 
 
-def tested(folder: str, names: Sequence[str]) -> list[str]:
+def files_of(folder: str, names: Sequence[str]) -> list[str]:
     return [f"tests/{folder}/test_{name}.py" for name in names]
 
 
@@ -129,17 +131,19 @@ def main() -> int:
         print(f"WARNING: {len(kernels)} of {len(KERNELS)} kernels can run here: the stand-in is all there is")
     runs: list[tuple[str, Mapping[str, str], str, list[str]]] = []
     for kernel in kernels:
-        files = tested("analysis", NUMBERS) + (tested("trainer_ext", TRAINER) if kernel == kernels[-1] else [])
+        files = files_of("analysis", NUMBERS) + (files_of("trainer_ext", TRAINER) if kernel == kernels[-1] else [])
         runs.append((f"{kernel.name}, 1 thread", settings(kernel, 1), "tests.kernels", files))
-        files = tested("analysis", MATRICES)
+        files = files_of("analysis", MATRICES)
         runs.append((f"{kernel.name}, 2 threads", settings(kernel, 2), "tests.kernels", files))
-    runs.append(("stand-in for another processor", {}, "tests.last_bits", tested("analysis", NUMBERS)))
+    runs.append(("stand-in for another processor", {}, "tests.last_bits", files_of("analysis", NUMBERS)))
     failed = []
     for name, environment, plugin, files in runs:
         print(f"== {name}", flush=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin]
         if subprocess.run([*command, *files], cwd=ROOT, env={**os.environ, **environment}).returncode:
             failed.append(name)
+    if not failed:
+        tested.note(["kernels"], **{"with": [f"OpenBLAS's {', '.join(kernel.name for kernel in kernels)}"]})
     print(f"{len(kernels)} kernels and the stand-in: {'FAILED: ' + '; '.join(failed) if failed else 'passed'}")
     return 1 if failed else 0
 

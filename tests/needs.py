@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests import tested
 from tests.cluster.rays import missing_ray
 from tests.cluster.slurm import missing_slurm
 
@@ -103,6 +104,8 @@ class Required:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._empty():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        elif session.exitstatus == pytest.ExitCode.OK:
+            tested.note(self.passed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for name in self._empty():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher.__main__ import COMMANDS
+from tests import tested
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "multirun/README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,6 +59,20 @@ def test_examples_in_python_import_what_exists(page):
                     assert hasattr(import_module(node.module), alias.name) or import_module(
                         f"{node.module}.{alias.name}"
                     )
+
+
+def test_readme_shows_what_the_tests_have_run():
+    assert tested.shown() == tested.table(json.loads(tested.KEPT.read_text()))
+
+
+def test_readme_lists_nothing_that_no_tier_ran(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tested", "check", str(tmp_path / "ran")])
+    every = [{"markers": [marker], "on": tested.machine()} for marker in tested.RUN]
+    (tmp_path / "ran").write_text("".join(json.dumps(line) + "\n" for line in every))
+    assert tested.main() == 0
+    (tmp_path / "ran").write_text("".join(json.dumps(line) + "\n" for line in every if line["markers"] != ["slurm"]))
+    assert tested.main() == 1
+    assert "README.md says that the tests run SLURM" in capsys.readouterr().out
 
 
 def test_the_index_lists_every_page():

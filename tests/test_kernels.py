@@ -49,7 +49,7 @@ def test_every_file_that_is_named_exists() -> None:
     named = [("analysis", name) for name in kernels.NUMBERS + kernels.MATRICES]
     named += [("trainer_ext", name) for name in kernels.TRAINER]
     for folder, name in named:
-        (path,) = kernels.tested(folder, [name])
+        (path,) = kernels.files_of(folder, [name])
         assert (kernels.ROOT / path).is_file(), path
 
 
