@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,17 +18,22 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from tests.cluster.rays import ROOT, Rays
 from tests.trainer_ext.conftest import SHORT, science
 from tests.waiting import until
 from trainer_ext.backends.verl_ray import process
+from trainer_ext.backends.verl_ray.shards import whole_weights
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 800
 RUN = [*SHORT, "trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "trainer.checkpoint_every=2"]
-#: What the comparison runs: a dual controller, draws towards a target, whose tokens have weights.
-METHODS = ("method=bnto_minimal method.warmup_steps=1 method.rho=0.2 method.alpha_lambda=1.0", "method=q_star")
+#: What is compared: a dual controller, and draws towards a target, whose tokens have weights. By the number of ranks.
+METHODS = {
+    "method=bnto_minimal method.warmup_steps=1 method.rho=0.2 method.alpha_lambda=1.0": 2,
+    "method=q_star": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +59,10 @@ def over(started: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.split()[0])
 def test_both_backends_train_the_same(space: Rays, cache: Path, tmp_path: Path, method: str) -> None:
     """The same tokens, masks and rewards; the rest to rounding."""
-    over(
-        space.run(
-            sys.executable, "-m", "tests.cluster.verl_ray_steps", str(tmp_path / "found"), str(cache), "4", method
-        )
-    )
-    (found,) = json.loads((tmp_path / "found").read_text()).values()
+    result, ranks = tmp_path / "found", str(METHODS[method])
+    compare = [sys.executable, "-m", "tests.cluster.verl_ray_steps", str(result), str(cache), "4"]
+    over(space.run(*compare, f"in_process,{ranks}", method))
+    found = json.loads(result.read_text())[method][ranks]
     for step in found["steps"]:
         assert step["tokens"] and step["mask"] and step["rewards"]
         assert step["advantages"] < 1e-6 and step["columns"]["advantages"] < 1e-5
@@ -80,16 +84,26 @@ def tensors(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_resumed_run_ends_with_the_same_bits(space: Rays, cache: Path, tmp_path: Path) -> None:
-    whole = train(space, cache, tmp_path / "whole", "trainer.steps=4")
-    (tmp_path / "whole" / "step_000002").rename(tmp_path / "resumed_from")
-    (tmp_path / "resumed").mkdir()
-    (tmp_path / "resumed_from").rename(tmp_path / "resumed" / "step_000002")
-    resumed = train(space, cache, tmp_path / "resumed", "trainer.steps=4")
-    assert science(resumed) == science(whole[2:])
-    one, two = (tmp_path / name / "step_000004" for name in ("whole", "resumed"))
-    assert tensors(one) and tensors(one) == tensors(two)
-    states = [json.loads((path / "state.json").read_text()) for path in (one, two)]
-    assert states[0]["controller"] == states[1]["controller"] and states[0]["training"] == states[1]["training"]
+    """On as many ranks. Another number of ranks reads the checkpoint too, and differs by rounding."""
+    ranks = {"whole": 2, "resumed": 2, "on_one_rank": 1}
+    lines = {}
+    for name, count in ranks.items():
+        if name != "whole":
+            shutil.copytree(tmp_path / "whole" / "step_000002", tmp_path / name / "step_000002")
+        lines[name] = science(train(space, cache, tmp_path / name, "trainer.steps=4", f"trainer.ranks={count}"))
+    ends = {name: tmp_path / name / "step_000004" for name in ranks}
+    states = {name: json.loads((end / "state.json").read_text()) for name, end in ends.items()}
+
+    assert lines["resumed"] == lines["whole"][2:]
+    assert tensors(ends["whole"]) and tensors(ends["whole"]) == tensors(ends["resumed"])
+    assert states["whole"]["controller"] == states["resumed"]["controller"]
+    assert states["whole"]["training"] == states["resumed"]["training"] == states["on_one_rank"]["training"]
+
+    for one, other in zip(lines["on_one_rank"], lines["whole"][2:], strict=True):
+        assert one == pytest.approx(other, rel=0.01, abs=1e-6)
+    whole, other = (whole_weights(ends[name] / "actor") for name in ("whole", "on_one_rank"))
+    apart = torch.cat([(whole[name] - tensor).abs().flatten() for name, tensor in other.items()])
+    assert int((apart > 1e-5).sum()) <= len(apart) / 10_000
 
 
 def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:

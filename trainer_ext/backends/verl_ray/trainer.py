@@ -138,8 +138,8 @@ class Trainer(PPOTrainerSync):
 
     def _announce(self, requests: int) -> None:
         servers = self.llm_server_manager.server_handles
-        # with several servers verl decides which one gets a request: each draws what it has after a moment
-        ray.get([server.announce.remote(requests if len(servers) == 1 else 0) for server in servers])
+        own = [len(range(rank, requests, len(servers))) for rank in range(len(servers))]  # as workers.RowClient does
+        ray.get([server.announce.remote(count) for server, count in zip(servers, own, strict=True)])
 
     def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, float]]:
         """The policy's own responses to the prompts and their rewards, in their order; a prompt's first is greedy."""
