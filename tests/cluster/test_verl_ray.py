@@ -6,19 +6,17 @@ A start of Ray takes a minute on two cores, so each test looks at several things
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from tests.cluster.rays import ROOT, Rays
 from tests.trainer_ext.conftest import SHORT, science
@@ -28,6 +26,7 @@ from trainer_ext.backends.verl_ray.shards import whole_weights
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 800
+START_S = 300  # for a start of Ray and the first step of a run, on a machine that does other things too
 RUN = [*SHORT, "trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "trainer.checkpoint_every=2"]
 #: What is compared: a dual controller, and draws towards a target, whose tokens have weights. By the number of ranks.
 METHODS = {
@@ -111,37 +110,44 @@ def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[s
     return space.run(sys.executable, str(ROOT / "launch.py"), "-m", *own, *overrides)
 
 
-def processes(space: Rays, *words: str) -> list[psutil.Process]:
-    """The processes of the namespace whose command has one of these words."""
-    found = []
-    for one in psutil.process_iter():
-        with suppress(OSError, psutil.Error):
-            if os.readlink(f"/proc/{one.pid}/ns/net") == space._space:
-                command = " ".join(one.cmdline())
-                if any(word in command for word in words):
-                    found.append(one)
-    return found
-
-
 def only_state(multirun: Path) -> dict[str, Any]:
     (path,) = multirun.glob("runs/*/state.json")
     return dict(json.loads(path.read_text()))
 
 
-def test_a_killed_agent_loop_ends_the_attempt_with_its_cause(space: Rays, tmp_path: Path) -> None:
-    """Nothing of Ray is left."""
-    started = launched(space, tmp_path, "method=c0_grpo", "trainer.steps=200", "trainer.checkpoint_every=1")
-    until(lambda: list(tmp_path.glob("runs/*/checkpoints/step_*")))
-    until(lambda: processes(space, "_KeyedWorker"))  # Ray renames a process while it begins a call
-    for loop in processes(space, "_KeyedWorker"):
-        loop.send_signal(signal.SIGKILL)
-    until(lambda: only_state(tmp_path)["state"] == "failed")
-    started.communicate(timeout=LIMIT_S)
-    assert "an agent loop died" in json.dumps(only_state(tmp_path))
-    assert not processes(space, "ray::", "raylet", "gcs_server", "verl_ray")
+def running(multirun: Path, attempt: int) -> bool:
+    """Whether this attempt has made a step, and a checkpoint can be resumed."""
+    logs = [path.read_text() for path in multirun.glob("runs/*/metrics.jsonl")]
+    return f'"attempt": {attempt}' in "".join(logs) and bool(list(multirun.glob("runs/*/checkpoints/step_*")))
 
 
-def test_one_response_of_256_that_fails_ends_the_step_with_its_cause(space: Rays, cache: Path, tmp_path: Path) -> None:
+def test_what_dies_or_is_stopped_is_named_and_the_next_attempt_goes_on(space: Rays, tmp_path: Path) -> None:
+    """Also where the run is a task of another Ray. Nothing of Ray is left, and the run's model can be exported."""
+    small = ["verl.data.train_batch_size=8", "trainer.ranks=2", "trainer.steps=8", "trainer.checkpoint_every=1"]
+    started = launched(space, tmp_path, "method=c0_grpo", "cluster=ray", "cluster.cpus=1", *small)
+    for attempt, number in ((1, signal.SIGKILL), (2, signal.SIGSTOP)):
+        until(lambda attempt=attempt: running(tmp_path, attempt), START_S)
+        assert len(space.processes("gcs_server")) == 2  # of the run, and of the cluster
+        trains = until(lambda: space.processes("WorkerDict"))[-1]
+        trains.send_signal(number)
+        until(lambda attempt=attempt: only_state(tmp_path)["attempt"] > attempt)
+        (errors,) = tmp_path.glob(f"runs/*/attempts/{attempt}/stderr.log")
+        cause = errors.read_text().splitlines()[-1]
+        assert ("a process that trains died" if number == signal.SIGKILL else f"(pid {trains.pid}) is stopped") in cause
+    said = over(started)
+    assert "1 done" in said, said
+    assert only_state(tmp_path)["ends"] == {"lost": 1, "stalled": 1}
+    assert not space.processes("ray::", "raylet", "gcs_server", "verl_ray")
+
+    (run,) = (tmp_path / "runs").iterdir()
+    export = ["-m", "launcher", "export", run.name, str(tmp_path / "model"), f"--multirun={tmp_path}"]
+    over(space.run(sys.executable, *export))
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    weights = whole_weights(run / "checkpoints" / "step_000008" / "actor")
+    assert all(torch.equal(weights[name], parameter) for name, parameter in model.named_parameters())
+
+
+def test_a_failing_response_and_a_killed_agent_loop_are_named(space: Rays, cache: Path, tmp_path: Path) -> None:
     """verl would train on the others, and a padding row."""
     said = over(
         space.run(
@@ -151,3 +157,5 @@ def test_one_response_of_256_that_fails_ends_the_step_with_its_cause(space: Rays
     (line,) = [line for line in said.splitlines() if line.startswith("RAISED")]
     assert "255 of 256 responses arrived in step 1; the first response that failed: row " in line
     assert "ArithmeticError: a reward that fails" in line
+    (line,) = [line for line in said.splitlines() if line.startswith("KILLED")]
+    assert "Lost: an agent loop died" in line
