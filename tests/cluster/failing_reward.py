@@ -1,7 +1,7 @@
 """A reward that fails for one response of one prompt, the first time: FAILED_ONCE names the file that remembers it.
 
-As a program, `python -m tests.cluster.failing_reward CACHE`, the first step of a run with this reward, and the step
-after it, in which the agent loop is killed. It prints the exceptions, and how long each step took.
+As a program, `python -m tests.cluster.failing_reward CACHE`, the first step of a run with this reward, one in which the
+process that trains is killed, and one in which the agent loop is. It prints the exceptions, and how long they took.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def main() -> None:
     plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
     with tempfile.TemporaryDirectory(prefix="vr-") as folder, patch.object(session, "whole_tree", failing):
         run = session.Session(plain, sys.argv[1], folder)
-        for step, word in ((1, "RAISED"), (2, "KILLED")):
+        (trains,), (loop,) = run.trainer.actor_rollout_wg.workers, run.trainer.agent_loop_manager.agent_loop_workers
+        for step, killed in ((1, None), (2, trains), (3, loop)):
             began = time.monotonic()
-            if word == "KILLED":
-                (loop,) = run.trainer.agent_loop_manager.agent_loop_workers
-                threading.Timer(1.0, ray.kill, [loop]).start()  # while it waits for responses
+            if killed is not None:  # while responses are drawn
+                threading.Timer(1.0, ray.kill, [killed]).start()
             try:
                 run.step(step)
             except Exception as error:
                 text = " ".join(str(error).split())
-                print(f"{word} {type(error).__name__}: {text} AFTER {time.monotonic() - began:.1f} s", flush=True)
+                print(f"RAISED {type(error).__name__}: {text} AFTER {time.monotonic() - began:.1f} s", flush=True)
         run.close()
 
 

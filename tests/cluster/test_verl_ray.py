@@ -115,47 +115,44 @@ def only_state(multirun: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
-def running(multirun: Path, attempt: int) -> bool:
-    """Whether this attempt has made a step, and a checkpoint can be resumed."""
-    logs = [path.read_text() for path in multirun.glob("runs/*/metrics.jsonl")]
-    return f'"attempt": {attempt}' in "".join(logs) and bool(list(multirun.glob("runs/*/checkpoints/step_*")))
+def running(multirun: Path) -> bool:
+    """Whether the run has a checkpoint, and has gone on."""
+    steps = [len(path.read_text().splitlines()) for path in multirun.glob("runs/*/metrics.jsonl")]
+    return max(steps, default=0) >= 2 and bool(list(multirun.glob("runs/*/checkpoints/step_*")))
 
 
-def test_what_dies_or_is_stopped_is_named_and_the_next_attempt_goes_on(space: Rays, tmp_path: Path) -> None:
+def test_a_stopped_process_is_named_and_the_next_attempt_goes_on(space: Rays, tmp_path: Path) -> None:
     """Also where the run is a task of another Ray. Nothing of Ray is left, and the run's model can be exported."""
-    small = ["verl.data.train_batch_size=8", "trainer.ranks=2", "trainer.steps=8", "trainer.checkpoint_every=1"]
+    small = ["verl.data.train_batch_size=8", "trainer.ranks=2", "trainer.steps=6", "trainer.checkpoint_every=1"]
     started = launched(space, tmp_path, "method=c0_grpo", "cluster=ray", "cluster.cpus=1", *small)
-    for attempt, number in ((1, signal.SIGKILL), (2, signal.SIGSTOP)):
-        until(lambda attempt=attempt: running(tmp_path, attempt), START_S)
-        assert len(space.processes("gcs_server")) == 2  # of the run, and of the cluster
-        trains = until(lambda: space.processes("WorkerDict"))[-1]
-        trains.send_signal(number)
-        until(lambda attempt=attempt: only_state(tmp_path)["attempt"] > attempt)
-        (errors,) = tmp_path.glob(f"runs/*/attempts/{attempt}/stderr.log")
-        cause = errors.read_text().splitlines()[-1]
-        assert ("a process that trains died" if number == signal.SIGKILL else f"(pid {trains.pid}) is stopped") in cause
+    until(lambda: running(tmp_path), START_S)
+    assert len(space.processes("gcs_server")) == 2  # of the run, and of the cluster
+    trains = until(lambda: space.processes("WorkerDict"))[-1]
+    trains.send_signal(signal.SIGSTOP)
+    until(lambda: only_state(tmp_path)["attempt"] == 2)
+    (errors,) = tmp_path.glob("runs/*/attempts/1/stderr.log")
+    assert f"(pid {trains.pid}) is stopped for 30 s" in errors.read_text().splitlines()[-1]
     said = over(started)
     assert "1 done" in said, said
-    assert only_state(tmp_path)["ends"] == {"lost": 1, "stalled": 1}
+    assert only_state(tmp_path)["ends"] == {"stalled": 1}
     assert not space.processes("ray::", "raylet", "gcs_server", "verl_ray")
 
     (run,) = (tmp_path / "runs").iterdir()
     export = ["-m", "launcher", "export", run.name, str(tmp_path / "model"), f"--multirun={tmp_path}"]
     over(space.run(sys.executable, *export))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    weights = whole_weights(run / "checkpoints" / "step_000008" / "actor")
+    weights = whole_weights(run / "checkpoints" / "step_000006" / "actor")
     assert all(torch.equal(weights[name], parameter) for name, parameter in model.named_parameters())
 
 
-def test_a_failing_response_and_a_killed_agent_loop_are_named(space: Rays, cache: Path, tmp_path: Path) -> None:
+def test_a_failing_response_and_killed_processes_are_named(space: Rays, cache: Path, tmp_path: Path) -> None:
     """verl would train on the others, and a padding row."""
     said = over(
         space.run(
             sys.executable, "-m", "tests.cluster.failing_reward", str(cache), FAILED_ONCE=str(tmp_path / "failed")
         )
     )
-    (line,) = [line for line in said.splitlines() if line.startswith("RAISED")]
-    assert "255 of 256 responses arrived in step 1; the first response that failed: row " in line
-    assert "ArithmeticError: a reward that fails" in line
-    (line,) = [line for line in said.splitlines() if line.startswith("KILLED")]
-    assert "Lost: an agent loop died" in line
+    raised, trainer, loop = (line for line in said.splitlines() if line.startswith("RAISED"))
+    assert "255 of 256 responses arrived in step 1; the first response that failed: row " in raised
+    assert "ArithmeticError: a reward that fails" in raised
+    assert "Lost: a process that trains died" in trainer and "Lost: an agent loop died" in loop
