@@ -9,9 +9,9 @@ from typing import Any
 DEADLINE = 120.0  # seconds after which a process that does nothing is a failure, not slow
 
 
-def until(condition: Callable[[], Any]) -> Any:
+def until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """Wait for a condition; its value."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()
         if found:

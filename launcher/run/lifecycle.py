@@ -196,6 +196,8 @@ def kind_of(error: BaseException) -> FailureKind:
         ("Preempted", FailureKind.PREEMPTED),
         ("Diverged", FailureKind.DIVERGED),
         ("OutOfMemoryError", FailureKind.OUT_OF_MEMORY),
+        ("Lost", FailureKind.LOST),
+        ("Stalled", FailureKind.STALLED),
     ):
         if name in names:
             return kind

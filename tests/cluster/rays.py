@@ -120,6 +120,16 @@ class Rays:
         where = ["cluster=ray", f"cluster.address={self.address}"]
         return self.run(sys.executable, "-m", "tests.launcher.drive", str(multirun), *where, *overrides)
 
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """The processes of the namespace whose command has one of these words."""
+        found = []
+        for one in psutil.process_iter():
+            with suppress(OSError, psutil.Error):
+                command = " ".join(one.cmdline())
+                if os.readlink(f"/proc/{one.pid}/ns/net") == self._space and any(word in command for word in words):
+                    found.append(one)
+        return found
+
     def stop(self) -> None:
         """End every process of the namespace: all are ours."""
         for process in self._started:

@@ -126,6 +126,19 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     until(lambda: not ray_processes(ray, job))
 
 
+@pytest.mark.ray
+@pytest.mark.slurm
+@pytest.mark.timeout(900)
+def test_a_run_that_starts_its_own_ray_is_done_in_a_job(ray: Rays, tmp_path: Path) -> None:
+    """It starts a Ray of one machine, unlike the jobs above, and leaves nothing of it on the node."""
+    run = ["trainer=verl_ray", "method=c0_grpo", "trainer.steps=2", "verl.data.train_batch_size=8"]
+    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=3", f"multirun={tmp_path}"]
+    started = ray.run(sys.executable, "launch.py", "-m", *run, *where)
+    said, _ = started.communicate(timeout=800)
+    assert started.returncode == 0 and "1 done" in said, said
+    assert not ray.processes("ray::", "raylet", "gcs_server")
+
+
 def test_slurms_short_numbers_of_cpus() -> None:
     assert on_slurm.per_node("4(x2),8") == [4, 4, 8]
     with pytest.raises(ValueError, match="4\\(x2\\),8"):

@@ -1,7 +1,8 @@
-"""Steps of methods by both backends, compared: `python -m tests.cluster.verl_ray_steps RESULT CACHE STEPS METHOD ...`.
+"""Steps of methods, compared: `python -m tests.cluster.verl_ray_steps RESULT CACHE STEPS SIDES METHOD ...`.
 
-A METHOD is the overrides of a run, separated by spaces. It needs the environment of process.environment before Python
-starts. RESULT gets, by METHOD, what the steps and the parameters after them differ in.
+SIDES are separated by commas: `in_process`, or the ranks of a run under Ray. A METHOD is the overrides of a run,
+separated by spaces. It needs the environment of process.environment before Python starts. RESULT gets, by METHOD and by
+each side but the first, what the steps and the parameters after them differ in from those of the first.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from unittest.mock import patch
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.configuration import configuration
-from tests.trainer_ext.conftest import SHORT
 from trainer_ext.backends.in_process import trainer as in_process
 from trainer_ext.backends.verl_ray.session import Session
+from trainer_ext.backends.verl_ray.shards import whole_weights
 from trainer_ext.backends.verl_ray.trainer import _place
 
 Seen = dict[str, Any]
@@ -67,8 +67,8 @@ def without_ray(overrides: list[str], cache: Path, steps: int) -> tuple[list[See
     return found, {name: value.clone() for name, value in trainer.actor.weights().items()}
 
 
-def with_ray(overrides: list[str], cache: Path, steps: int) -> tuple[list[Seen], dict[str, Tensor]]:
-    config = configuration("trainer=verl_ray", *overrides)
+def with_ray(overrides: list[str], cache: Path, steps: int, ranks: int) -> tuple[list[Seen], dict[str, Tensor]]:
+    config = configuration("trainer=verl_ray", f"trainer.ranks={ranks}", *overrides)
     plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
     with tempfile.TemporaryDirectory(prefix="vr-") as folder, tempfile.TemporaryDirectory() as saved:
         session = Session(plain, str(cache), folder)
@@ -86,10 +86,8 @@ def with_ray(overrides: list[str], cache: Path, steps: int) -> tuple[list[Seen],
             metrics, *_ = session.step(step)
             found.append(seen(*session.trainer.newest, metrics, tokens[-1]))
         session.save(saved, {})
-        ranks = sorted((Path(saved) / "actor").glob("rank*"))
-        pieces = [load_file(path / "weights.safetensors") for path in ranks]
         session.close()
-    return found, {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+        return found, whole_weights(Path(saved) / "actor")
 
 
 def furthest(a: Tensor, b: Tensor) -> float:
@@ -121,13 +119,17 @@ def compared(one: tuple[list[Seen], dict[str, Tensor]], two: tuple[list[Seen], d
 
 
 def main() -> None:
-    result, cache, steps, *methods = sys.argv[1:]
+    result, cache, steps, sides, *methods = sys.argv[1:]
     torch.set_num_threads(1)
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for method in methods:
-        overrides = [*SHORT, f"trainer.steps={steps}", *method.split()]
-        given = overrides, Path(cache), int(steps)
-        found[method] = compared(without_ray(*given), with_ray(*given))
+        given = [f"trainer.steps={steps}", *method.split()], Path(cache), int(steps)
+        runs = {
+            side: without_ray(*given) if side == "in_process" else with_ray(*given, ranks=int(side))
+            for side in sides.split(",")
+        }
+        first, *others = runs
+        found[method] = {side: compared(runs[first], runs[side]) for side in others}
         Path(result).write_text(json.dumps(found, indent=1))
         print(f"compared {method}", flush=True)
 

@@ -19,6 +19,7 @@ from launcher.schedulers.local import memory, pool
 from launcher.schedulers.local.limits import Job, Limits
 from tests.launcher import steps
 from tests.waiting import until
+from trainer_ext.backends import Lost, Stalled
 
 
 class OutOfMemoryError(RuntimeError):
@@ -47,6 +48,8 @@ def wrapped(first, then):
         (ValueError("a text about being out of memory"), "exception"),
         (steps.Diverged("nan"), "diverged"),
         (steps.Preempted("asked"), "preempted"),
+        (Lost("a process of the backend died"), "lost"),
+        (Stalled("it is stopped"), "stalled"),
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
         (OSError(errno.ENOENT, "No such file"), "exception"),

@@ -78,10 +78,12 @@ def test_a_missing_part_of_a_checkpoint_is_named(tmp_path: Path):
 
 
 def test_every_run_of_ray_has_a_token_of_its_own():
-    one, two = (process.environment({"PYTHONPATH": "/elsewhere"}) for _ in range(2))
+    given = {"PYTHONPATH": "/elsewhere", "RAY_ADDRESS": "10.0.0.1:6379", "RAY_AUTH_TOKEN_PATH": "/elsewhere/token"}
+    one, two = (process.environment(given) for _ in range(2))
     assert one["RAY_AUTH_MODE"] == "token" and len(one["RAY_AUTH_TOKEN"]) == 64
     assert one["RAY_AUTH_TOKEN"] != two["RAY_AUTH_TOKEN"]
     assert one["PYTHONPATH"].split(os.pathsep)[-1] == "/elsewhere"
+    assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"} & set(one)
 
 
 def test_only_processes_with_a_handler_are_asked_for_their_stacks():

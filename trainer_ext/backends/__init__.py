@@ -14,6 +14,14 @@ from trainer_ext import sizes
 from trainer_ext.evaluation import Answer
 
 
+class Lost(RuntimeError):
+    """A process that the backend had started died. The launcher resumes the run as after the death of its own one."""
+
+
+class Stalled(RuntimeError):
+    """A process of the backend does not go on. The launcher resumes the run as one that makes no step."""
+
+
 class Backend(Protocol):
     """One run's training. A step's result depends on the configuration and the step's number alone.
 
@@ -38,7 +46,7 @@ class Backend(Protocol):
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update; the metrics of docs/metrics.md but for those that `train` measures.
 
-        FloatingPointError: the model's outputs are not numbers any more.
+        FloatingPointError: the model's outputs are not numbers any more. Lost, Stalled: see there.
         """
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:

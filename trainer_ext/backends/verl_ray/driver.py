@@ -14,13 +14,15 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
+from trainer_ext.backends import Lost, Stalled
+
 _PR_SET_PDEATHSIG = 1
 
 
 def _portable(error: BaseException) -> Exception:
     """An exception that another process can raise: of the same kind where that decides what happens to the run."""
     text = str(error).strip()
-    for kind in (FloatingPointError, ValueError, MemoryError):
+    for kind in (FloatingPointError, ValueError, MemoryError, Lost, Stalled):
         if isinstance(error, kind):
             return kind(text)
     if isinstance(error, OSError) and error.errno is not None:

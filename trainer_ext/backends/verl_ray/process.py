@@ -27,6 +27,7 @@ import psutil
 from omegaconf import OmegaConf
 
 from trainer_ext import tasks
+from trainer_ext.backends import Lost, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.evaluation import Answer
 
@@ -35,10 +36,7 @@ _DRIVER = "trainer_ext.backends.verl_ray.driver"
 _CLOSE_S = 15.0  # for Ray to end by itself
 _STACKS_S = 2.0  # for the processes to print their stacks
 _LOOK_S = 1.0
-
-
-class DriverDied(RuntimeError):
-    """Ray's driver ended without an answer."""
+_STOPPED_S = 30.0  # for which a process of Ray may be stopped, such as by SIGSTOP
 
 
 class VerlRay:
@@ -98,44 +96,65 @@ class VerlRay:
         self._end()
 
     def _ask(self, question: str, doing: str, *given: Any) -> Any:
-        """The driver's answer. Raises its exception, DriverDied, or RuntimeError if it takes longer than hang_s."""
+        """The driver's answer. Raises its exception.
+
+        Lost: the driver died. Stalled: it takes longer than hang_s, or a process of Ray is stopped for _STOPPED_S.
+        """
+        waited, stopped_for = 0.0, 0.0  # not by a clock, which also goes on while this process is stopped itself
         try:
             self._connection.send((question, given))
-            end = time.monotonic() + self._hang_s
             while not self._connection.poll(_LOOK_S):
-                if time.monotonic() > end:
-                    self._print_stacks(doing)
+                waited += _LOOK_S
+                stopped = self._stopped()
+                stopped_for = stopped_for + _LOOK_S if stopped else 0.0
+                if stopped_for >= _STOPPED_S:
+                    self._stall(doing, f"cannot go on: {stopped} for {stopped_for:g} s")
+                if waited >= self._hang_s:
+                    because = f": {stopped}" if stopped else ""
+                    self._stall(doing, f"took longer than trainer.hang_s={self._hang_s:g} s{because}")
             kind, answer = self._connection.recv()
         except (EOFError, ConnectionError) as error:
             code = self._driver.wait()
-            raise DriverDied(
+            raise Lost(
                 f"Ray's driver ended with code {code} during {doing}; its last output is in the attempt's stderr.log"
             ) from error
         if kind == "error":
             raise answer
         return answer
 
-    def _print_stacks(self, doing: str) -> NoReturn:
-        """Make every process of Ray print its stacks to the attempt's stderr.log, and raise RuntimeError."""
-        driver = psutil.Process(self._driver.pid)
-        found = [driver, *driver.children(recursive=True)]
-        frozen = [one for one in found if one.status() == psutil.STATUS_STOPPED]
-        for one in found:
+    def _processes(self) -> list[psutil.Process]:
+        """The driver, and all that it has started."""
+        with suppress(psutil.NoSuchProcess):
+            driver = psutil.Process(self._driver.pid)
+            return [driver, *driver.children(recursive=True)]
+        return []
+
+    def _stopped(self) -> str:
+        """The processes of Ray that are stopped, in words; "" where none is."""
+        found = []
+        for one in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                if one.status() == psutil.STATUS_STOPPED:
+                    found.append(f"{' '.join(one.cmdline()[:1])} (pid {one.pid})")
+        return f"{' and '.join(found)} {'is' if len(found) == 1 else 'are'} stopped" if found else ""
+
+    def _stall(self, doing: str, why: str) -> NoReturn:
+        """Make every process of Ray print its stacks to the attempt's stderr.log, and raise Stalled."""
+        for one in self._processes():
             if _handles(one.pid, signal.SIGUSR1):
-                one.send_signal(signal.SIGUSR1)
+                with suppress(psutil.NoSuchProcess):
+                    one.send_signal(signal.SIGUSR1)
         time.sleep(_STACKS_S)
-        stopped = "; ".join(f"{one.name()} (pid {one.pid}) is stopped" for one in frozen)
-        raise RuntimeError(
-            f"{doing} took longer than trainer.hang_s={self._hang_s:g} s"
-            f"{f': {stopped}' if stopped else ''}; the stacks of Ray's processes are in the attempt's stderr.log"
-        )
+        raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of the driver and of all processes that Ray starts."""
     path = os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
+    # of another Ray, in which this run may be a task
+    theirs = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH")
     return {
-        **given,
+        **{name: value for name, value in given.items() if name not in theirs},
         "PYTHONPATH": path,
         # Ray's own switch between one machine, where it listens on loopback, and a cluster
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

@@ -66,7 +66,7 @@ class Server:
         self._step = step
 
     async def announce(self, requests: int) -> None:
-        """How many requests follow, which are then drawn as one batch; forget what was seen of those before."""
+        """How many requests this server gets now, to draw as one batch; forget what was seen of those before."""
         self._announced, self._seen, self._failures = requests, [], []
 
     async def failed(self, text: str, not_numbers: bool) -> None:

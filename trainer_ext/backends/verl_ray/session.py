@@ -24,7 +24,7 @@ from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (registers with verl)
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
-from trainer_ext.backends.verl_ray.workers import KeyedLoops
+from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
 from trainer_ext.evaluation import Answer
 from trainer_ext.methods.update import Method
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
@@ -73,7 +73,7 @@ class Session:
         self.trainer.init()
         self.trainer.agent_loop_manager = KeyedLoops.create(
             config=tree,
-            llm_client=self.trainer.get_llm_client(),
+            llm_client=self.trainer.llm_server_manager.get_client(RowClient),
             teacher_client=None,
             reward_loop_worker_handles=self.trainer.get_reward_handles(),
         )

@@ -23,6 +23,7 @@ from verl.utils.metric import Metric
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
 from trainer_ext import rewards
+from trainer_ext.backends import Lost, Stalled
 from trainer_ext.backends.in_process.prompts import Prompt
 from trainer_ext.backends.verl_ray import loss, reward, workers
 from trainer_ext.methods import policy_loss
@@ -63,27 +64,23 @@ class Trainer(PPOTrainerSync):
             """verl waits for responses for ever, also if those who make them are dead."""
             nonlocal looked
             if time.monotonic() - looked > _LOOK_S:
-                self._check_makers()
+                self._check()
                 looked = time.monotonic()
             return wait(*given)
 
         buffer._wait_for_next_poll = watched
         return buffer
 
-    def _check_makers(self) -> None:
-        """Raise if an agent loop, a rollout server or a reward worker is dead, or does not answer."""
+    def _check(self) -> None:
+        """Lost, Stalled: an agent loop, a rollout server or a reward worker is dead, or does not answer."""
         makers = {
-            "an agent loop": list(self.agent_loop_manager.agent_loop_workers),
-            "a rollout server": list(self.llm_server_manager.server_handles),
-            "a reward worker": list(self.get_reward_handles() or []),
+            "an agent loop": self.agent_loop_manager.agent_loop_workers,
+            "a rollout server": self.llm_server_manager.server_handles,
+            "a reward worker": self.get_reward_handles() or [],
         }
         for name, actors in makers.items():
-            try:
-                ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=_ANSWER_S)
-            except ray.exceptions.GetTimeoutError as error:
-                raise RuntimeError(f"{name} has not answered for {_ANSWER_S:g} s") from error
-            except ray.exceptions.RayActorError as error:
-                raise RuntimeError(f"{name} died while responses were drawn: {error}") from error
+            if not _answer(name, actors):
+                raise Stalled(f"{name} has not answered for {_ANSWER_S:g} s")
 
     def _init_dataloader(self) -> None:
         """The run's own prompts take the place of verl's data sets."""
@@ -139,8 +136,8 @@ class Trainer(PPOTrainerSync):
 
     def _announce(self, requests: int) -> None:
         servers = self.llm_server_manager.server_handles
-        # with several servers verl decides which one gets a request: each draws what it has after a moment
-        ray.get([server.announce.remote(requests if len(servers) == 1 else 0) for server in servers])
+        own = [len(range(rank, requests, len(servers))) for rank in range(len(servers))]  # as workers.RowClient does
+        ray.get([server.announce.remote(count) for server, count in zip(servers, own, strict=True)])
 
     def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, float]]:
         """The policy's own responses to the prompts and their rewards, in their order; a prompt's first is greedy."""
@@ -165,7 +162,7 @@ class Trainer(PPOTrainerSync):
     # ------------------------------------------------------------ stages of a step
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
-        """verl's stages. RuntimeError names what died, or the first response that failed.
+        """verl's stages. RuntimeError names the first response that failed; Lost and Stalled what died or hangs.
 
         FloatingPointError: the model's outputs are not numbers any more.
         """
@@ -174,11 +171,12 @@ class Trainer(PPOTrainerSync):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Replace verl's complaint about missing responses by what happened to them."""
+        """Replace what verl says of missing responses or a lost connection by the cause."""
         try:
             yield
         except Exception as error:
-            self._check_makers()
+            self._check()
+            _answer("a process that trains", self.actor_rollout_wg.workers)  # it need not: others may hold it up
             servers = self.llm_server_manager.server_handles
             failures = [one for some in ray.get([server.failures.remote() for server in servers]) for one in some]
             if any(not_numbers for _, not_numbers in failures):
@@ -293,6 +291,18 @@ class Trainer(PPOTrainerSync):
     def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
         fields = TensorDict(dict(columns), batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def _answer(name: str, actors: Sequence[Any]) -> bool:
+    """Whether all of these actors answer within _ANSWER_S. Lost: one of them is dead."""
+    try:
+        ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=_ANSWER_S)
+    except ray.exceptions.GetTimeoutError:
+        return False
+    except ray.exceptions.RayActorError as error:
+        details = " ".join(str(error).split()).partition(" Some common causes")[0]
+        raise Lost(f"{name} died: {details}") from error
+    return True
 
 
 def deal(lengths: Sequence[int], size: int, ranks: int) -> list[int]:

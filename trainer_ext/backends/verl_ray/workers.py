@@ -1,4 +1,4 @@
-"""Worker classes, the resource pool of a machine without an accelerator, and agent loops with keyed draws."""
+"""Workers, the resource pool of a machine without an accelerator, and agent loops whose draws have keys."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch.distributed as dist
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from trainer_ext.backends.verl_ray import shards
-from trainer_ext.backends.verl_ray.rollout import report
+from trainer_ext.backends.verl_ray.rollout import report, server_name
 from trainer_ext.sampling import draws
 
 
@@ -61,6 +63,20 @@ class CpuPools(ResourcePoolManager):
             )
 
 
+class RowClient(LLMServerClient):
+    """Sends each response to the server of its row: a server then draws the same batch whenever a step is repeated.
+
+    verl takes the server that has least to do at that moment, or one by chance.
+    """
+
+    async def _acquire_server(self, request_id: str, **given: Any) -> tuple[str, Any]:
+        name = server_name(given["sampling_params"]["row"] % int(self.config.trainer.n_gpus_per_node))
+        return name, ray.get_actor(name)
+
+    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
+        """Nobody counts."""
+
+
 class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     """verl's worker of agent loops; each response gets the key of its draws, and its failure is remembered."""
 
@@ -70,7 +86,7 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         row = int(kwargs["place"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
         key = draws.key(int(rollout.seed), purpose, int(kwargs["global_steps"]), row)
         # `seed` is also a field of vLLM's sampling parameters
-        own = {**sampling_params, "seed": key, "purpose": purpose, "greedy": evaluating and session == 0}
+        own = {**sampling_params, "seed": key, "row": row, "purpose": purpose, "greedy": evaluating and session == 0}
         try:
             return await super()._run_agent_loop(own, trajectory, **kwargs)
         except Exception as error:
@@ -82,7 +98,5 @@ class KeyedLoops(AgentLoopManagerTQ):
     """verl's manager of agent loops over our workers."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        import ray
-
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(_KeyedWorker)
