@@ -137,6 +137,7 @@ _KNOWN = {
 }
 
 _PASS = "eval/pass@"
+_REWARD = "reward/"  # further numbers that a task's reward function returns
 
 _TOKENS = {
     metric.key: metric
@@ -164,6 +165,8 @@ def describe(key: str) -> Metric:
     if key.startswith(_PASS):
         samples = key.removeprefix(_PASS)
         return Metric(key, f"share of test prompts that one of {samples} responses solves", "", "higher")
+    if key.startswith(_REWARD):
+        return Metric(key, f"{key.removeprefix(_REWARD)}, by the reward function")
     derived = None if key in _KNOWN else derived_metric.parse(key)
     if derived is None:
         return _KNOWN.get(key) or Metric(key, key)

@@ -13,7 +13,7 @@ from trainer_ext import memory
 from trainer_ext.backends.in_process import initial_model
 
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-PRETRAINED = [name for name in MODELS if SHIPPED.compose([f"model={name}"]).tree["model"]["kind"] == "pretrained"]
+PRETRAINED = [name for name in MODELS if "architecture" in SHIPPED.compose([f"model={name}"]).tree["model"]]
 
 
 def declared(model: str) -> memory.Architecture:
