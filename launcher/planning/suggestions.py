@@ -24,8 +24,23 @@ OPTIONS = {
         "reinforce": "policy_raw",
         "supervised": "sft",
     },
-    "model": {"qwen": "qwen2_5_0_5b", "qwen2_5": "qwen2_5_0_5b", "llama": "llama_7b", "gpt_2": "gpt2", "small": "tiny"},
-    "task": {"math": "gsm8k", "arithmetic": "expression", "sort": "sorting"},
+    "model": {
+        "qwen": "qwen2_5_0_5b",
+        "qwen2_5": "qwen2_5_0_5b",
+        "llama": "llama_7b",
+        "gpt_2": "gpt2",
+        "small": "tiny",
+        "own": "pretrained",
+        "hf": "pretrained",
+    },
+    "task": {
+        "math": "gsm8k",
+        "arithmetic": "expression",
+        "sort": "sorting",
+        "own": "file",
+        "jsonl": "file",
+        "custom": "file",
+    },
     "cluster": {"sbatch": "slurm", "here": "local"},
 }
 _LR, _BATCH = "verl.actor_rollout_ref.actor.optim.lr", "verl.data.train_batch_size"

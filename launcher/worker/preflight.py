@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from launcher.text import nearest, one_line
 
 if TYPE_CHECKING:
     from trainer_ext.memory import Architecture, Need
+    from trainer_ext.tasks import Row
 
 _GB = 1e9
 _DOING = {"sampling": "it samples", "scoring": "it scores a micro-batch", "update": "it updates the policy"}
@@ -108,7 +109,7 @@ def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
     from trainer_ext import rewards, tasks
 
     try:
-        rows = list(module.rows(section))
+        rows = _prompts_of(module, section).rows
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
         raise _Wrong(Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix)) from error
@@ -138,6 +139,39 @@ def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
         raise _Wrong(Objection(name, returned, rule, "return a float, or such a mapping", _shown(file))) from error
 
 
+class _Prompts:
+    """The prompts of a task with one section of the configuration, asked for once."""
+
+    def __init__(self, rows: Callable[..., Iterable[Row]], section: Mapping[str, Any]):
+        self.rows: Sequence[Row] = tuple(rows(section))
+        self._divided: dict[str, Mapping[str, Sequence[Row]]] = {}
+
+    def divided(self, shares: Mapping[str, float]) -> Mapping[str, Sequence[Row]]:
+        """They by split. sizes.Misfit: a row is in another split."""
+        from trainer_ext import tasks
+
+        if repr(shares) not in self._divided:
+            self._divided[repr(shares)] = tasks.divide(self.rows, shares)
+        return self._divided[repr(shares)]
+
+
+#: By task and section, with the state of the files that they were read from: a process may make many plans.
+_prompts: dict[tuple[Any, str], tuple[Any, _Prompts]] = {}
+_MOST = 8
+
+
+def _prompts_of(module: ModuleType, section: Mapping[str, Any]) -> _Prompts:
+    stamps = [path.stat() for path in getattr(module, "files", lambda _: [])(section)]
+    state = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in stamps]
+    key = (module.rows, repr(section))
+    if key not in _prompts or _prompts[key][0] != state:
+        found = _Prompts(module.rows, section)
+        while len(_prompts) >= _MOST:
+            del _prompts[next(iter(_prompts))]
+        _prompts[key] = state, found
+    return _prompts[key][1]
+
+
 def _raised(file: str | None, function: str, error: Exception, rule: str) -> Objection:
     what = f"{type(error).__name__}: {one_line(str(error))}"
     line = next((f.lineno for f in reversed(traceback.extract_tb(error.__traceback__)) if f.filename == file), 0)
@@ -161,7 +195,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     section, trainer = config["task"], config["trainer"]
     module, count = tasks.get(section["name"]), _counter(config["model"])
     try:
-        divided = tasks.divide(module.rows(section), trainer["split"])
+        divided = _prompts_of(module, section).divided(trainer["split"])
     except sizes.Misfit as error:
         return Objection(error.key, error.value, error.rule, error.fix, _file(module))
     too_long: list[tuple[int, str]] = []

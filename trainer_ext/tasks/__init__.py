@@ -70,7 +70,7 @@ class Row:
     @property
     def text(self) -> str:
         """The messages but for the system's, by which prompts are told apart."""
-        return text_of(self.messages)
+        return text_of([*self.before, {"role": "user", "content": self.prompt}]) if self.before else self.prompt
 
 
 def get(name: str) -> ModuleType:
