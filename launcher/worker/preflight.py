@@ -193,13 +193,15 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     from trainer_ext import sizes, tasks
 
     section, trainer = config["task"], config["trainer"]
+    if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
+        return None
     module, count = tasks.get(section["name"]), _counter(config["model"])
     try:
         divided = _prompts_of(module, section).divided(trainer["split"])
     except sizes.Misfit as error:
         return Objection(error.key, error.value, error.rule, error.fix, _file(module))
     too_long: list[tuple[int, str]] = []
-    for split in tasks.SPLITS if trainer["eval_every"] else [tasks.TRAIN]:
+    for split in tasks.SPLITS if trainer.get("eval_every") else [tasks.TRAIN]:
         if not divided[split]:
             misfit = tasks.empty(split)
             value = section["name"] if split == tasks.TRAIN else trainer["split"][split]

@@ -89,7 +89,7 @@ def test_the_report_has_the_same_runs(golden):
 def conf_of(golden: Path) -> Path:
     """The present configuration with the earlier version's section `trainer`, so that it plans that version's runs."""
     conf = Path(shutil.copytree(ROOT / "conf", golden.parent / "conf"))
-    path = conf / "trainer" / "shared" / "training.yaml"
+    path = conf / "trainer" / "common" / "training.yaml"
     content = yaml.safe_load(path.read_text())
     frozen = read_config(next((golden / "runs").iterdir()))["trainer"]
     content["trainer"] = {**frozen, **{key: content["trainer"][key] for key in ("verl_keys", "writes")}}

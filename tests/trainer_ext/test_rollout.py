@@ -202,8 +202,8 @@ def test_pairs_of_the_data_are_a_right_and_a_wrong_answer(cache):
     batch = trainer._rollout.pairs(1)
     texts = trainer.actor.tokenizer.batch_decode(batch.responses.tolist(), skip_special_tokens=True)
     truths = [row.ground_truth for row in trainer._rollout._prompts.of_step(1, 32) for _ in range(2)]
-    scores = [trainer._rollout._score("expression", text, truth) for text, truth in zip(texts, truths, strict=True)]
-    assert scores == [1.0, 0.0] * 32
+    scores = [trainer._rollout._score(text, "", truth, {}) for text, truth in zip(texts, truths, strict=True)]
+    assert [one.value for one in scores] == [1.0, 0.0] * 32
     assert "actor/dpo_loss" in trainer.step(1)
 
 
