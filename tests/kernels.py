@@ -143,7 +143,7 @@ def main() -> int:
         if subprocess.run([*command, *files], cwd=ROOT, env={**os.environ, **environment}).returncode:
             failed.append(name)
     if not failed:
-        tested.note(["kernels"], **{"with": [f"OpenBLAS's {', '.join(kernel.name for kernel in kernels)}"]})
+        tested.note(["kernels"], kernels=[f"OpenBLAS's {', '.join(kernel.name for kernel in kernels)}"])
     print(f"{len(kernels)} kernels and the stand-in: {'FAILED: ' + '; '.join(failed) if failed else 'passed'}")
     return 1 if failed else 0
 

@@ -48,8 +48,10 @@ NOT_RUN = (
 
 
 def add(file: Path, markers: Iterable[str], **more: Any) -> None:
-    """Note that tests of these markers have passed; more: what else to say of them."""
-    line = {"markers": sorted(markers), "on": machine(), **more}
+    """Note that tests of these markers have passed; more: by marker, what they ran with beside the versions."""
+    names = sorted(set(markers) & set(RUN))
+    versions = {name: [one for needed in RUN[name][1] if (one := _version(needed))] for name in names}
+    line = {"with": {**versions, **more}, "on": machine()}
     with file.open("a") as stream:
         stream.write(json.dumps(line) + "\n")
 
@@ -67,9 +69,7 @@ def read(file: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     found: dict[str, list[str]] = {}
     for line in lines:
-        for marker in line["markers"]:
-            if marker in RUN:
-                found[marker] = line.get("with") or [one for name in RUN[marker][1] if (one := _version(name))]
+        found |= line["with"]
     return {"run": dict(sorted(found.items())), "on": lines[-1]["on"] if lines else {}}
 
 
@@ -97,15 +97,14 @@ def _version(name: str) -> str | None:
 def table(kept: Mapping[str, Any]) -> str:
     """README's table."""
     on = kept["on"]
-    lines = [f"The tests have run on {on['system']} with Python {on['python']}, without a GPU:", ""]
+    lines = [
+        f"On {on['system']} with Python {on['python']}, without a GPU. A row stands for tests that all passed:",
+        "",
+    ]
     lines += ["| run by the tests | with |", "| --- | --- |"]
     lines += [
         f"| {what} | {', '.join(kept['run'][marker])} |" for marker, (what, _) in RUN.items() if marker in kept["run"]
     ]
-    lines += ["", "| not run by any test | instead |", "| --- | --- |"]
-    for marker, (what, _) in RUN.items():
-        if marker in kept["run"]:
-            lines.append(f"| {what} | {', '.join(kept['run'][marker])} |")
     lines += ["", "| not run by any test | instead |", "| --- | --- |"]
     lines += [f"| {what} | {instead} |" for what, instead in NOT_RUN]
     return "\n".join(lines) + "\n"

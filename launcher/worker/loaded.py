@@ -23,6 +23,7 @@ _BACKENDS = "trainer_ext/backends"
 #: the hashes of the first call of `note` after its import, whatever happens to its file later. Forks inherit them.
 _noted: dict[str, tuple[str, str, str]] = {}
 _seen: set[str] = set()  # of sys.modules
+_by_path: set[Path] = set()  # the folders of files that were loaded by their path
 
 
 def note() -> None:
@@ -64,10 +65,13 @@ def _of_backend(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _place(name: str, path: Path) -> str:
     """How a module is recorded: by its path below the folder of its top-level package.
 
-    One that was loaded from a file, under another name than the file's, by the path of the file.
+    A file that was loaded by its path, under another name than its own, is recorded by that path, and so are the
+    modules beside it: another process does not have their folder on sys.path.
     """
     parts = name.split(".")
     if path.stem not in (parts[-1], "__init__"):
+        _by_path.add(path.parent)
+    if path.parent in _by_path:
         return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
     return "/".join([*parts, path.name] if path.stem == "__init__" else [*parts[:-1], path.name])
 

@@ -362,10 +362,12 @@ def plan_with_groups(multirun, name, groups):
 
 def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_path):
     file = tmp_path / "rewards.py"
-    file.write_text("def good(*_):\n    return 1.0\n")
+    helper = tmp_path / "beside_the_rewards.py"
+    helper.write_text("VALUE = 1.0\n")
+    file.write_text("from beside_the_rewards import VALUE\n\ndef good(*_):\n    return VALUE\n")
     rewards.function(f"{file}:good")
     kept = loaded.record({})
-    assert str(file) in kept.modules
+    assert {str(file), str(helper)} <= kept.modules.keys()
     only = code.Code(modules={str(file): kept.modules[str(file)]}, syntax={str(file): kept.syntax[str(file)]})
     assert code.changes(only) == {}
     file.write_text("def good(*_):\n    return 2.0\n")
