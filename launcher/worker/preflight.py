@@ -269,7 +269,7 @@ def check_folders(config: Mapping[str, Any], declared: Mapping[str, Any] | None)
 
 
 def _target(method: Mapping[str, Any]) -> Architecture | None:
-    """The sizes of a target of a folder of its own; None: there is none, or they are not known here."""
+    """The sizes of the target in method.target_path; None where no path is given, or its sizes are not known here."""
     from trainer_ext import memory
 
     return memory.of_folder(Path(os.path.expanduser(str(method.get("target_path")))))

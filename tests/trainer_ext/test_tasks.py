@@ -185,7 +185,7 @@ def test_a_demonstration_of_an_expression_has_the_right_form_and_may_be_any():
 
 
 def test_only_the_module_of_the_named_task_is_imported():
-    """What a run has loaded is what its code is: a change of another task is no change of it."""
+    """The code of a run is what it has loaded. The module of another task is not part of it."""
     code = "import sys; from trainer_ext import tasks; tasks.get('expression'); print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {name for name in done.stdout.split() if name.startswith("trainer_ext.tasks.")}

@@ -76,7 +76,8 @@ class Row:
 def get(name: str) -> ModuleType:
     """The task's module. ValueError names the tasks that there are.
 
-    Of the modules here, only the one of that name is imported, so that a change of the others is no change of its runs.
+    Of the modules in this folder, only the one with that name is imported. The others are then not part of the code of
+    its runs.
     """
     here = [module.name for module in pkgutil.iter_modules(__path__)]
     for module in [name] if name in here else here:

@@ -130,7 +130,7 @@ class VerlRay:
         return []
 
     def _stopped(self) -> str:
-        """The processes of Ray that are stopped, in words; "" where none is."""
+        """The processes of Ray that are stopped, in words; an empty text if there are none."""
         found = []
         for one in self._processes():
             with suppress(psutil.NoSuchProcess):
