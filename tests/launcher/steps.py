@@ -14,8 +14,8 @@ from launcher.run import claim, stop_request
 from launcher.run.lifecycle import FailureKind
 
 PACE = "STEPS_SECONDS"  # seconds a step
-# What happens at the third step:
-# {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "freeze" | "grow" | "orphan" | "late"}
+# What happens at the third step, and for "deaf" before the first one:
+# {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "deaf" | "freeze" | "grow" | "orphan" | "late"}
 END = "STEPS_END"
 # A file: while it is there, runs wait before their sixth step, or until they are asked to stop.
 GATE = "STEPS_GATE"
@@ -39,6 +39,8 @@ def train(config: Any, run: Any) -> dict[str, Any]:
         value = json.loads((folder / "walk.json").read_text())
     end = json.loads(os.environ.get(END, "{}")).get(str(config["seed"]))
     began = time.monotonic()
+    while end == "deaf":
+        time.sleep(0.05)
     for step in range(done + 1, config["trainer"]["steps"] + 1):
         time.sleep(float(os.environ.get(PACE, "0")))
         while step == 6 and os.path.exists(os.environ.get(GATE, "")) and not run.stop_requested():

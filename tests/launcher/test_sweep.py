@@ -168,7 +168,7 @@ def test_over_its_time_a_run_saves_a_checkpoint_and_goes_on_while_it_gets_furthe
 @pytest.mark.processes
 def test_a_run_that_does_not_stop_is_killed_at_its_limit(sweeps):
     limits = ("cluster.limit_s=1", "cluster.grace_s=0.5", "seed=0")
-    code, _ = sweeps.run(*SMALL, *limits, STEPS_END=json.dumps({"0": "hang"}))
+    code, _ = sweeps.run(*SMALL, *limits, STEPS_END=json.dumps({"0": "deaf"}))
     (state,) = sweeps.states().values()
     assert (code, state["state"], state["kind"]) == (1, "failed", "time_out")
     assert state["cause"] == "over the limit of 1 s for an attempt; signal 9 (SIGKILL)"
