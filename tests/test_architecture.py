@@ -42,6 +42,7 @@ RANKS = {
         "tasks",
         "artifacts",
         "memory",
+        "chat",
         "sizes",
         "metrics",
         "health",

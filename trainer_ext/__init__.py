@@ -10,6 +10,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     tasks        prompts and their splits, demonstrations and rewards
     artifacts    files that runs share, such as models; the first run that needs one builds it
     memory       how much memory a run needs, by arithmetic
+    chat         how many tokens the messages of a prompt are
     sizes        which sizes of a run do not fit together
     metrics      the analysis metrics of a step
     health       checks of each step's metrics: divergence and warnings

@@ -190,7 +190,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
 
     The task's data are on this machine. Without a model's tokenizer here, lengths are not known.
     """
-    from trainer_ext import sizes, tasks
+    from trainer_ext import chat, sizes, tasks
 
     section, trainer = config["task"], config["trainer"]
     if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
@@ -206,10 +206,15 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
             misfit = tasks.empty(split)
             value = section["name"] if split == tasks.TRAIN else trainer["split"][split]
             return Objection(misfit.key, value, misfit.rule, misfit.fix)
-        lengths = (count(row.text) for row in divided[split]) if count is not None else iter((0,))
-        shortest = next((tokens for tokens in lengths if tokens <= longest), None)
-        if shortest is None and count is not None:
-            too_long.append((min(count(row.text) for row in divided[split]), split))
+        if count is None:
+            continue
+        try:
+            for row in {tuple(message["role"] for message in row.messages): row for row in divided[split]}.values():
+                count(row)  # a template may refuse an order of roles
+            if not any(count(row) <= longest for row in divided[split]):
+                too_long.append((min(map(count, divided[split])), split))
+        except chat.Unusable as error:
+            return _no_template(section, config["model"], error)
     if not too_long:
         return None
     tokens, split = max(too_long, key=lambda one: one[0])
@@ -220,17 +225,23 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     return Objection(key, longest, f"{rule}tokens", f"set {key}={tokens} or more")
 
 
-def _counter(model: Mapping[str, Any]) -> Callable[[str], int] | None:
-    """Counts the tokens of a prompt, without those that a chat template adds; None without a tokenizer here."""
-    if model.get("kind") == "embedded":
-        return len  # one token for each character
-    file = Path(os.path.expanduser(str(model.get("path")))) / "tokenizer.json"
-    if not file.is_file():
-        return None
-    from tokenizers import Tokenizer
+def _no_template(section: Mapping[str, Any], model: Mapping[str, Any], error: Exception) -> Objection:
+    """Why the chat template of a model cannot read a task's messages."""
+    fix = "choose another model, or prompts of the roles that its template reads"
+    if section.get("system_prompt"):
+        fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
+    rule = f"the model's chat template refuses the messages of task {section['name']}: {one_line(str(error))}"
+    return Objection("model.path", model.get("path"), rule, fix)
 
-    tokenizer = Tokenizer.from_file(str(file))
-    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+def _counter(model: Mapping[str, Any]) -> Callable[[Row], int] | None:
+    """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises chat.Unusable."""
+    if model.get("kind") == "embedded":  # one token for each character
+        return lambda row: sum(len(message["content"]) for message in row.messages)
+    from trainer_ext import chat
+
+    count = chat.counter(Path(os.path.expanduser(str(model.get("path")))))
+    return None if count is None else lambda row: count(row.messages)
 
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")

@@ -10,7 +10,9 @@ import pytest
 from launcher.planning.promises import Promises
 from tests.configuration import SHIPPED
 from tests.launcher.experiments import make, refused, write_experiment
+from tests.trainer_ext.twins import tokenizer_of
 from trainer_ext.backends.in_process.initial_model import character_tokenizer, initialise
+from trainer_ext.backends.in_process.prompts import tokens_of
 
 ONE = {"A": {"method": "c0_grpo"}}
 TWO = {"A": {"method": "c0_grpo"}, "B": {"method": "ptrw"}}
@@ -318,6 +320,31 @@ def test_local_prompts_of_a_pretrained_model_are_counted_with_its_tokenizer(tmp_
     )
     initialise({"hidden_size": 64, "intermediate_size": 96, "layers": 1, "heads": 2}, 0, model)
     assert make(*words, "verl.data.max_prompt_length=200", "verl.data.max_response_length=100").runs
+
+
+def test_the_tokens_of_a_chat_template_count_and_its_refusals_are_named(tmp_path):
+    """A run renders every prompt with it before the first step."""
+    model, data, tokenizer = tmp_path / "model", tmp_path / "train.jsonl", tokenizer_of("qwen2")
+    data.write_text(json.dumps({"prompt": "1 + 1?", "answer": "2"}) + "\n")
+    words = ["method=ptrw", "task=file", f"task.train_path={data}", "model=pretrained", f"model.path={model}"]
+    words += ["task.reward=exact_match", "trainer.eval_every=0"]
+    tokenizer.save_pretrained(model)
+    messages = [{"role": "user", "content": "1 + 1?"}]
+    bare, whole = len(tokenizer.encode("1 + 1?")), len(tokens_of(tokenizer, messages))
+    assert whole > bare
+    lines = refused(*words, f"verl.data.max_prompt_length={bare}")
+    assert f"the shortest of 1 has {whole} tokens. Fix: set verl.data.max_prompt_length={whole} or more" in lines[0]
+    (model / "chat_template.jinja").write_text(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{% for message in messages %}{{ message.content }}{% endfor %}"
+    )
+    lines = refused(*words, "task.system_prompt=Count.")
+    assert lines[0] == (
+        f"command line: model.path = {model}: the model's chat template refuses the messages of task file: "
+        "TemplateError: System role not supported. Fix: set task.system_prompt=null if the template reads no system "
+        "message, or choose another model"
+    )
+    assert not any("chat template" in line for line in refused(*words))
 
 
 def test_a_target_with_other_tokens_than_the_policy_is_refused(tmp_path):

@@ -51,7 +51,7 @@ def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> P
     A few updates have taught it the form of an answer, so that some responses have a reward and others have none.
     data: a file of `write_problems`.
     """
-    tokenizer = {"gpt2": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
+    tokenizer = tokenizer_of(family)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = AutoModelForCausalLM.from_config(_config(family, tokenizer, positions))
@@ -59,6 +59,11 @@ def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> P
     module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def tokenizer_of(family: str) -> Fast:
+    """A tokenizer of the family's kind."""
+    return {"gpt2": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
 
 
 def _teach(module: Any, tokenizer: Fast, data: Path) -> None:

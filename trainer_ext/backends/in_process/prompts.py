@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import torch
 
-from trainer_ext import tasks
+from trainer_ext import chat, tasks
 from trainer_ext.evaluation import Answer
 from trainer_ext.rewards import Score, Scorer
 
@@ -108,8 +108,9 @@ def scores_of(scorer: Scorer, rows: Sequence[Prompt], responses: Sequence[str]) 
 def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
     """The tokens of a prompt: by the tokenizer's chat template; without one (a base model), of the plain text."""
     if tokenizer.chat_template is None:
-        text = "\n".join(message["content"] for message in messages) + "\n"
-        return list(tokenizer.encode(text))  # with the token that begins a text, where the model has one
+        return list(
+            tokenizer.encode(chat.plain(messages))
+        )  # with the token that begins a text, where the model has one
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return list(tokenizer.encode(text, add_special_tokens=False))
 

@@ -1,0 +1,83 @@
+"""Plans count a prompt's tokens without torch, and find as many as transformers does in a run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from tests.trainer_ext.twins import CHAT, tokenizer_of
+from trainer_ext import chat
+from trainer_ext.backends.in_process.prompts import tokens_of
+
+REFUSES = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Roles must alternate') }}{% endif %}{% endfor %}"
+)
+TURNS = "{% for message in messages %}<turn>{{ message['role'] }}\n{{ message['content'] | trim }}\n{% endfor %}"
+#: What published templates do beside putting text around the messages.
+TEMPLATES = {
+    "as Qwen's": CHAT,
+    "begins a text, trims, refuses roles": "{{ bos_token }}" + REFUSES + TURNS + "<turn>model",
+    "adds a system message": "{% if messages[0].role != 'system' %}<s>You help.{{ eos_token }}{% endif %}" + CHAT,
+    "marks what is generated": TURNS
+    + "{% generation %}{% if not add_generation_prompt %}x{% endif %}{% endgeneration %}",
+    "leaves a loop, writes JSON": "{% for m in messages %}{{ m | tojson }}"
+    "{% if loop.first %}{% break %}{% endif %}{% endfor %}",
+    "lines of its own": "{%- set x = namespace(n=0) %}\n{%- for m in messages %}\n    {{ m.content }}\n{% endfor %}\n",
+}
+CONVERSATIONS = [
+    [{"role": "user", "content": " Ann has 2 pens.\n\nHow many? "}],
+    [{"role": "user", "content": "é – 数"}, {"role": "assistant", "content": "2"}, {"role": "user", "content": "Why?"}],
+]
+FAMILIES = ("gpt2", "llama", "qwen2")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("template", [None, *TEMPLATES.values()], ids=["no template", *TEMPLATES])
+def test_a_plan_counts_the_tokens_that_a_run_has(family, template, tmp_path):
+    tokenizer = tokenizer_of(family)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(tmp_path)
+    loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
+    for messages in CONVERSATIONS:
+        assert count(messages) == len(tokens_of(loaded, messages))
+
+
+@pytest.mark.parametrize("given", [CHAT, [{"name": "tools", "template": "x"}, {"name": "default", "template": CHAT}]])
+def test_templates_in_the_settings_and_special_tokens_of_older_versions_are_read(given, tmp_path):
+    template = "{{ bos_token }}" + CHAT
+    tokenizer_of("llama").save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    given = template if isinstance(given, str) else [{**one, "template": template} for one in given[1:]] + given[:1]
+    settings.update(chat_template=given, bos_token={"content": "<s>", "lstrip": False, "__type": "AddedToken"})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
+    assert loaded.chat_template is not None
+    assert count(CONVERSATIONS[0]) == len(tokens_of(loaded, CONVERSATIONS[0]))
+
+
+def test_a_tokenizer_that_cuts_and_fills_counts_whole_prompts(tmp_path):
+    """Files of models for other purposes say that texts have a certain length."""
+    tokenizer_of("gpt2").save_pretrained(tmp_path)
+    core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    core.enable_truncation(4)
+    core.enable_padding(length=4)
+    core.save(str(tmp_path / "tokenizer.json"))
+    loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
+    assert count(CONVERSATIONS[0]) == len(tokens_of(loaded, CONVERSATIONS[0])) > 4
+
+
+def test_a_template_that_refuses_a_role_says_so(tmp_path):
+    tokenizer = tokenizer_of("llama")
+    tokenizer.chat_template = REFUSES + TURNS
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(chat.Unusable, match="System role not supported"):
+        chat.counter(tmp_path)([{"role": "system", "content": "Count."}, *CONVERSATIONS[0]])
+
+
+def test_without_a_tokenizer_there_is_no_count(tmp_path):
+    assert chat.counter(tmp_path) is None

@@ -1,0 +1,78 @@
+"""How many tokens the messages of a prompt are, by the files of a model's folder: without torch, as plans ask it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class Unusable(ValueError):
+    """A model's chat template cannot be applied to the messages of a prompt; the message says why."""
+
+
+def plain(messages: Messages) -> str:
+    """The text of messages for a model without a chat template."""
+    return "\n".join(message["content"] for message in messages) + "\n"
+
+
+def counter(folder: Path) -> Callable[[Messages], int] | None:
+    """Counts tokens as a run of the model does; None: the folder has no `tokenizer.json`.
+
+    The counter raises Unusable.
+    """
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()  # a file may say that texts are cut; a run's prompts are not
+    tokenizer.no_padding()
+    settings = {name: _mapping(folder / name) for name in ("special_tokens_map.json", "tokenizer_config.json")}
+    template = _template(folder, settings["tokenizer_config.json"])
+    if template is None:
+        return lambda messages: len(tokenizer.encode(plain(messages)).ids)
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    special = {key: _text(value) for found in settings.values() for key, value in found.items() if _is_token(key)}
+    named = {key: value for key, value in special.items() if value is not None}
+
+    def count(messages: Messages) -> int:
+        conversation = [dict(message) for message in messages]
+        try:
+            texts, _ = render_jinja_template(
+                [conversation], chat_template=template, add_generation_prompt=True, **named
+            )
+        except Exception as error:  # a template may do anything
+            raise Unusable(f"{type(error).__name__}: {error}") from error
+        return len(tokenizer.encode(texts[0], add_special_tokens=False).ids)
+
+    return count
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """The template that transformers chooses: a file of its own before the tokenizer's settings."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    given = settings.get("chat_template")
+    if isinstance(given, list):  # several by name
+        given = {one["name"]: one["template"] for one in given}.get("default")
+    return given
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _is_token(key: str) -> bool:
+    return key.endswith("_token")
+
+
+def _text(value: Any) -> str | None:
+    """A special token's text, which stands alone or in a mapping."""
+    text = value.get("content") if isinstance(value, Mapping) else value
+    return text if isinstance(text, str) else None
