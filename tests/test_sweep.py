@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainer_ext.conftest import FEW_PROMPTS
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,7 @@ def command(multirun: Path) -> list[str]:
         "-m",
         "experiment=quickstart",
         "task.warm_start.steps=20",
+        *FEW_PROMPTS,
         f"trainer.steps={STEPS}",
         "trainer.checkpoint_every=5",
         "seed=0,1",

@@ -12,11 +12,13 @@ from tests.configuration import CONF, configuration
 from tests.sharing import shared_folder
 from trainer_ext.evaluation import Answer
 
-__all__ = ["CONF", "METHODS", "SHORT", "MemoryRun", "configuration", "quick_settings", "science"]
+__all__ = ["CONF", "FEW_PROMPTS", "METHODS", "SHORT", "MemoryRun", "configuration", "quick_settings", "science"]
 
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 # A short warm start keeps the tests quick; the methods do not know the difference.
 SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]
+# Where it does not matter what the responses are.
+FEW_PROMPTS = ["verl.data.train_batch_size=8", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=4"]
 DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these train nothing
 TOWARDS_TARGET = DECODING | {
     *("q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"),

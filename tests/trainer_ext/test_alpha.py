@@ -98,7 +98,7 @@ def test_bisection_is_as_exact_as_its_halvings(n, kind):
         assert (found.passes == n).all()
         for i in range(len(theta)):
             row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[kind])
-            expected, inside = row.root()
+            expected, inside = row.root
             a = float(found.alpha[i])
             assert bool(found.degenerate[i]) == (row.masked and not inside)
             if not inside:
@@ -353,7 +353,7 @@ def test_tokens_below_the_range_of_float32_decide_where_they_are_all_there_is():
     found = solve(theta, target)
     for i in range(2):
         row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[torch.float32])
-        assert float(found.alpha[i]) == pytest.approx(row.root()[0], abs=1e-5)
+        assert float(found.alpha[i]) == pytest.approx(row.root[0], abs=1e-5)
 
 
 @pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
@@ -376,7 +376,7 @@ def test_close_rows_in_float32_keep_to_the_middle():
         lost = (found.alpha - 0.5).abs() > 0.01
         for i in lost.nonzero()[:, 0].tolist():  # the few whose rounded sums leave a root inside
             row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[torch.float32])
-            assert row.root()[1]
+            assert row.root[1]
         assert lost.float().mean() < 0.3 and not found.degenerate.any()
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from launcher.planning.promises import Promises
 from tests.configuration import SHIPPED
-from tests.trainer_ext.conftest import METHODS, SHORT, MemoryRun, configuration, quick_settings, science
+from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
 from trainer_ext import backends, tasks
 from trainer_ext.train import Diverged, Preempted, train
 
@@ -50,7 +50,8 @@ def documented() -> set[str]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_writes_documented_numbers_and_repeats_them(backend, method, new_run):
-    config = configuration(f"trainer={backend}", *SHORT, f"method={method}", *quick_settings(method), "trainer.steps=2")
+    own = [*SHORT, *FEW_PROMPTS, f"method={method}", *quick_settings(method), "trainer.steps=2"]
+    config = configuration(f"trainer={backend}", *own)
     run, again = new_run("run"), new_run("again")
     train(config, run)
     train(config, again)
@@ -89,10 +90,8 @@ def test_seeds_differ(backend, new_run):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method, new_run):
     """From the first step to the end; from any other to the next, where the checkpoints are the same again."""
-    config = configuration(
-        f"trainer={backend}", *SHORT, f"method={method}", *quick_settings(method), "trainer.checkpoint_every=1"
-    )
-    whole = new_run("whole")
+    own = [*SHORT, *FEW_PROMPTS, f"method={method}", *quick_settings(method), "trainer.checkpoint_every=1"]
+    config, whole = configuration(f"trainer={backend}", *own), new_run("whole")
     summary = train(config, whole)
     for step in range(1, 6):
         last = 6 if step in (1, 5) else step + 1
