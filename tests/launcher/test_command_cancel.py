@@ -157,7 +157,7 @@ def test_a_plan_without_a_command_of_ours_is_refused_before_anything_changes(mul
 @pytest.mark.processes
 def test_a_failed_run_is_run_again_by_the_experiments_own_command(sweeps):
     """In a folder of its own with an odd name, though the command named another."""
-    small = ("method=c0_grpo", "seed=0,1", "trainer.steps=4", "trainer.checkpoint_every=4")
+    small = ("method=c0_grpo", "seed=0,1", "trainer.steps=4", "trainer.checkpoint_every=4", "task.warm_start.steps=3")
     sweeps.run(*small, STEPS_END='{"0": "raise", "1": "raise"}')
     moved = sweeps.multirun.rename(sweeps.multirun.with_name("it's $(moved)"))
     first, second = (path.name for path in (moved / "runs").iterdir())
@@ -172,7 +172,7 @@ def test_a_failed_run_is_run_again_by_the_experiments_own_command(sweeps):
 
 @pytest.mark.processes
 def test_an_interruption_ends_the_retry_of_all_experiments(sweeps):
-    small = ("method=c0_grpo", "trainer.steps=400", "trainer.checkpoint_every=400")
+    small = ("method=c0_grpo", "trainer.steps=400", "trainer.checkpoint_every=400", "task.warm_start.steps=3")
     for seed, name in enumerate(("first", "second")):
         sweeps.run(*small, f"seed={seed}", f"experiment.name={name}", STEPS_END=json.dumps({str(seed): "raise"}))
     command = [sys.executable, "-m", "launcher", "retry", "first", "second", "--multirun", str(sweeps.multirun)]
