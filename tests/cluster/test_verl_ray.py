@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.cluster.rays import ROOT, Rays
-from tests.trainer_ext.conftest import SHORT, science
+from tests.trainer_ext.conftest import FEW_PROMPTS, SHORT, science
 from tests.trainer_ext.twins import problems, write_problems, write_twin
 from tests.waiting import until
 from trainer_ext.backends.verl_ray import process
@@ -28,11 +28,12 @@ from trainer_ext.backends.verl_ray.shards import whole_weights
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 800
 START_S = 300  # for a start of Ray and the first step of a run, on a machine that does other things too
-RUN = [*SHORT, "trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "trainer.checkpoint_every=2"]
+OWN = ["trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "trainer.checkpoint_every=2"]
+RUN = [*SHORT, *FEW_PROMPTS, *OWN]
 #: What is compared: a dual controller with data and a reward of the user's, on two ranks; and draws towards a target,
 #: whose tokens have weights.
 DUAL = "method=bnto_minimal method.warmup_steps=1 method.rho=0.2 method.alpha_lambda=1.0"
-TOWARDS = f"method=q_star {' '.join(SHORT)}"
+TOWARDS = f"method=q_star {' '.join([*SHORT, *FEW_PROMPTS])}"
 REWARD = """
 def graded(data_source, solution_str, ground_truth, extra_info):
     assert set(extra_info) == {"level", "index", "split"}, extra_info

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -67,9 +67,16 @@ def own_policy_loss(b: Batch, smoothing: float | None, choice: str, region: str)
     return {"loss": float(loss) if any(map(any, b.valid)) else 0.0, **composition.finish(found)}
 
 
+@cache  # properties ask for them in every example
+def _shipped_dual_settings() -> control.DualSettings:
+    settings = registry.control.of(configuration("method=bnto_minimal")["method"])()
+    assert isinstance(settings, control.DualSettings)
+    return settings
+
+
 def dual_settings(**changes: Any) -> control.DualSettings:
     """The settings of conf/method/control/dual.yaml with some changed."""
-    return replace(registry.control.of(configuration("method=bnto_minimal")["method"])(), **changes)
+    return replace(_shipped_dual_settings(), **changes)
 
 
 @dataclass(frozen=True)
