@@ -206,7 +206,7 @@ def test_a_link_is_removed_and_what_it_points_to_stays(multirun, capsys, tmp_pat
 
 
 def test_the_answer_fits_on_a_screen(multirun, capsys):
-    for number in range(200):
+    for number in range(60):
         folder = make_run(multirun, f"r{number:03d}", RunState.DONE)
         make_checkpoint(folder, 1)
         make_checkpoint(folder, 2)
