@@ -114,13 +114,20 @@ def test_the_prompts_of_a_test_file_are_test_prompts(functions):
 
 def test_problems_without_tests_are_left_out_and_counted(problems, capsys):
     first, second = apps.rows(problems)
-    assert "2 of 4 problems have no tests and are left out" in capsys.readouterr().out
+    assert "2 of 4 problems have no tests and are left out" in capsys.readouterr().err
     assert first.metadata == {"problem_id": "7", "difficulty": "introductory"}
     assert first.worked_answer == "```python\nprint(2 * int(input()))\n```"
     assert json.loads(first.ground_truth) == {"stdio": [["1\n", "2\n"], ["2\n", "4"]]}
     assert "standard input" in first.prompt
     assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000]]
     assert "def double(self, n):" in second.prompt and "Write the function double." in second.prompt
+
+
+def test_a_model_that_learns_from_problems_is_tested_on_functions(problems, functions):
+    both = {**problems, "humaneval_path": functions["train_path"]}
+    assert [row.split for row in apps.rows(both)] == [None, None, "test", "test"]
+    assert apps.rows(both)[-1].metadata == {"task_id": "Own/1"}
+    assert len(apps.files(both)) == 2
 
 
 def test_problems_of_one_difficulty_are_chosen(problems):

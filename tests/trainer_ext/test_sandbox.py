@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -123,3 +124,18 @@ def test_a_flood_ends_in_time(name):
     assert verdict(FLOODS[name], SHORT).passed == 0
     assert time.monotonic() - began < 5
     assert verdict(RIGHT).right
+
+
+@pytest.mark.parametrize("name", ["ends before the tests", "prints a verdict", "is equal to everything"])
+def test_a_forgery_does_not_pass_without_namespaces(name):
+    assert verdict(FORGERIES[name], replace(LIMITS, isolation="process")).passed == 0
+
+
+@pytest.mark.parametrize("name", ["fork bomb", "zombies", "a daemon", "a daemon that ignores signals", "huge files"])
+def test_a_flood_ends_in_time_without_namespaces(name):
+    limits = replace(SHORT, isolation="process")
+    began = time.monotonic()
+    assert verdict(FLOODS[name], limits).passed == 0
+    assert time.monotonic() - began < 5
+    assert verdict(RIGHT, limits).right
+    assert verdict("print(2 * int(input()))", limits, stdio=[["2", "4"]]).right

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -195,32 +196,27 @@ def _answer(module: types.ModuleType, what: str, arguments: Sequence[Any]) -> tu
 
 def _run(code: types.CodeType, text: str) -> tuple[Any, ...]:
     """Run the program as a script of its own; its output, and whether it ended well."""
-    files = [os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600) for _ in range(2)]
-    os.write(files[0], b"")
-    with open(files[0], "wb", closefd=False) as given:
+    with tempfile.TemporaryFile(dir=".") as given, tempfile.TemporaryFile(dir=".") as output:
         given.write(text.encode("utf-8", "surrogatepass"))
-    os.lseek(files[0], 0, os.SEEK_SET)
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            os.dup2(files[0], 0)
-            os.dup2(files[1], 1)
-            os.closerange(3, 64)
-            status = _script(code)
-        finally:
-            os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if os.getpid() == 1:  # of a process namespace
-        with contextlib.suppress(OSError):
-            os.kill(-1, signal.SIGKILL)
-            while True:
-                os.wait()
-    with open(files[1], "rb") as output:
+        given.seek(0)
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                os.dup2(given.fileno(), 0)
+                os.dup2(output.fileno(), 1)
+                os.closerange(3, 64)
+                status = _script(code)
+            finally:
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if os.getpid() == 1:  # of a process namespace
+            with contextlib.suppress(OSError):
+                os.kill(-1, signal.SIGKILL)
+                while True:
+                    os.wait()
         output.seek(0)
-        printed = output.read()
-    os.close(files[0])
-    return "printed", printed.decode("utf-8", "replace"), status
+        return "printed", output.read().decode("utf-8", "replace"), status
 
 
 def _script(code: types.CodeType) -> int:

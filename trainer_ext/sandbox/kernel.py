@@ -5,9 +5,11 @@ Only the standard library: the server of the sandbox imports this before it give
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
+import re
 import resource
 import struct
 from collections.abc import Iterable
@@ -22,6 +24,7 @@ _NOROOT_LOCKED = 0x3
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
 _KILL = 9
+_SLACK = 256  # processes and threads that the user may start later
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -169,6 +172,21 @@ def limit(seconds: float, memory_mb: int, processes: int, file_mb: int) -> None:
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
+
+
+def counted_with(namespaces: bool) -> int:
+    """How many more processes and threads a limit must allow, because the kernel counts others with a program's.
+
+    It counts all of the user's, but for root's programs, whose user is their own, and in a user namespace since 5.14.
+    """
+    release = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
+    if os.getuid() == 0 or (namespaces and release >= (5, 14)):
+        return 0
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            count += len(list(process.glob("task/*"))) if process.stat().st_uid == os.getuid() else 0
+    return count + _SLACK
 
 
 #: Numbers of system calls on x86-64 and on 64-bit ARM. The first group is refused to programs; they need none of it.

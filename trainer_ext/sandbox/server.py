@@ -39,6 +39,7 @@ class Server:
         self._settings = settings
         self._folder = folder
         self._uid = _UNSHARED_UIDS + os.getpid() if os.getuid() == 0 else None
+        self._others = kernel.counted_with(settings["isolation"] == NAMESPACES)
         kernel.first_for_memory()
         self._home = None
         if settings["isolation"] == NAMESPACES:
@@ -84,7 +85,8 @@ class Server:
         if self._home:
             kernel.own_folder(settings["file_mb"])
         kernel.without_privileges(self._uid)
-        kernel.limit(settings["seconds"], settings["memory_mb"], settings["processes"], settings["file_mb"])
+        processes = settings["processes"] + self._others
+        kernel.limit(settings["seconds"], settings["memory_mb"], processes, settings["file_mb"])
         kernel.refuse_system_calls()
 
     def _watch(self, events: int) -> tuple[bytes, bool]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainer_ext import unit_tests
-from trainer_ext.tasks import TEST, BadData, Row, task
+from trainer_ext.tasks import TEST, BadData, Row, humaneval, task
 from trainer_ext.tasks.tables import is_local, local_files, read_table
 
 _COLUMNS = ("question", "input_output")
@@ -22,11 +23,14 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     """The problems of `task.train_path`, and those of the test file if there is one.
 
     `task.train_path`: a hub name, whose test split comes with it, or a .jsonl (or .jsonl.gz) or .parquet file with
-    APPS' columns. `task.test_path`: such a file, or null. Prints how many rows have no tests. BadData names the file
-    and the line or row of a problem that cannot be read.
+    APPS' columns. `task.test_path`: such a file, or null. `task.humaneval_path`: data with HumanEval's columns, which
+    are the test prompts instead, or null. Says how many rows have no tests. BadData names the file and the line or row
+    of a problem that cannot be read.
     """
     chosen = task["difficulty"]
     rows = _read(task["train_path"], "train", None, chosen)
+    if task["humaneval_path"] is not None:
+        return rows + humaneval.read(task["humaneval_path"], f"Complete the function. {_ANSWER}", TEST)
     if task["test_path"] is not None:
         return rows + _read(task["test_path"], "train", TEST, chosen)
     return rows if is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST, chosen)
@@ -49,7 +53,7 @@ def _read(path: str, of_hub: str, split: str | None, difficulty: str | None) -> 
         metadata = {"problem_id": str(row.get("problem_id", "")), "difficulty": str(row.get("difficulty") or "")}
         rows.append(Row(prompt, json.dumps(tests), split, worked, metadata=metadata))
     if without:
-        print(f"{path}: {without} of {without + len(rows)} problems have no tests and are left out")
+        print(f"{path}: {without} of {without + len(rows)} problems have no tests and are left out", file=sys.stderr)
     return rows
 
 
@@ -84,5 +88,5 @@ def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that `task.train_path` and `task.test_path` name."""
+    """The local files that the section names."""
     return local_files(task)

@@ -49,7 +49,7 @@ def demonstration(row: Row, generator: random.Random, random_fraction: float) ->
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that `task.train_path` and `task.test_path` name."""
+    """The local files that the section names."""
     return local_files(task)
 
 

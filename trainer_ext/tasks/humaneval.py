@@ -24,11 +24,12 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     Each is a .jsonl (or .jsonl.gz) or .parquet file with HumanEval's columns, or a hub name, whose split is `test`.
     BadData names the file and the line or row of a prompt that cannot be read.
     """
-    rows = _read(task["train_path"], task["instruction"], None)
-    return rows if task["test_path"] is None else rows + _read(task["test_path"], task["instruction"], TEST)
+    rows = read(task["train_path"], task["instruction"], None)
+    return rows if task["test_path"] is None else rows + read(task["test_path"], task["instruction"], TEST)
 
 
-def _read(path: str, instruction: str | None, split: str | None) -> list[Row]:
+def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
+    """The prompts of a file or of a hub's data, as rows of a split. instruction: what stands before each; BadData."""
     rows = []
     for _, row in read_table(path, "test", _COLUMNS):
         prompt, entry_point = row["prompt"], row["entry_point"]
@@ -52,5 +53,5 @@ def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that `task.train_path` and `task.test_path` name."""
+    """The local files that the section names."""
     return local_files(task)

@@ -19,8 +19,8 @@ def is_local(path: str) -> bool:
 
 
 def local_files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that `task.train_path` and `task.test_path` name."""
-    paths = (task["train_path"], task["test_path"])
+    """The local files that the keys `*_path` of the section `task` name."""
+    paths = (value for key, value in task.items() if key.endswith("_path"))
     return [Path(path).expanduser() for path in paths if path is not None and is_local(path)]
 
 
