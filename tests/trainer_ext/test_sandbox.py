@@ -86,6 +86,26 @@ def test_wrong_tests_are_no_verdict(tests):
         sandbox.run(LIMITS, [RIGHT], tests)
 
 
+def test_a_program_that_cannot_even_start_has_no_verdict():
+    with pytest.raises(sandbox.Unavailable, match=r"ended twice before they began, within .*memory_mb=1,"):
+        verdict(RIGHT + "  #" + "x" * 10**7, replace(LIMITS, memory_mb=1))
+    with pytest.raises(sandbox.BadTests, match="do not fit into memory_mb"):
+        verdict(RIGHT, replace(LIMITS, memory_mb=64), tests=["assert square(3) == 9"] * 10**6)
+
+
+def test_an_interrupted_server_is_not_used_again(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    verdict(RIGHT)
+    pid, *_ = kernel.descendants(os.getpid())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sandbox._Server, "_answer", interrupted)
+        verdict("while True: pass")
+    assert pid not in kernel.descendants(os.getpid())
+    assert verdict(RIGHT).right
+
+
 def test_what_the_kernel_refuses_is_named():
     with pytest.raises(sandbox.Unavailable, match="mount on /tmp/rlsweep-no-such-folder: No such file"):
         sandbox._Server(sandbox.Limits("namespaces", 1, 256, 8, file_mb=4), folder="/tmp/rlsweep-no-such-folder")

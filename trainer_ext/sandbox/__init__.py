@@ -40,7 +40,7 @@ class Unavailable(RuntimeError):
 
 
 class BadTests(ValueError):
-    """The tests of a program are not valid Python, or their setup raises."""
+    """The tests of a program are not valid Python, their setup raises, or there are too many of them."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def run(limits: Limits, sources: Sequence[str], tests: Mapping[str, Any]) -> Ver
     answer = _pool(limits).run(json.dumps(list(sources)).encode(), json.dumps(dict(tests)).encode())
     events = answer["events"]
     if "T" in events:
-        raise BadTests("the tests are not valid Python, or their setup raises")
+        raise BadTests("the tests are not valid Python, their setup raises, or they do not fit into memory_mb")
     return Verdict(events.count("P"), cases, answer["timed_out"], "S" in events)
 
 
@@ -163,14 +163,18 @@ class _Pool:
         with self._free:
             for _ in range(2):  # a server that was ended from outside is replaced once
                 server = self._idle.pop() if self._idle else _Server(self._limits)
-                answer = server.run(program, tests)
+                try:
+                    answer = server.run(program, tests)
+                except BaseException:  # such as an interruption
+                    server.close()
+                    raise
                 if answer is not None and answer["again"]:
                     self._idle.append(server)
                 else:
                     server.close()
-                if answer is not None:
+                if answer is not None and (answer["timed_out"] or set("BT") & set(answer["events"])):
                     return answer
-        raise Unavailable("the process that starts programs has ended twice without an answer")
+        raise Unavailable(f"the processes of a program ended twice before they began, within {self._limits}")
 
     def close(self) -> None:
         while self._idle:

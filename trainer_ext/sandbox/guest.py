@@ -21,7 +21,8 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-PASSED, FAILED, SYNTAX, BAD_TESTS, END = b"P", b"F", b"S", b"T", b"E"
+#: What the tests report: they begin, a case passed or failed, the program is no Python, they are wrong, they end.
+BEGIN, PASSED, FAILED, SYNTAX, BAD_TESTS, END = b"B", b"P", b"F", b"S", b"T", b"E"
 _LARGEST = 1 << 26  # bytes of a message
 _TOLERANCE = 1e-6
 _GROUPS: Mapping[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
@@ -243,11 +244,13 @@ class Program:
     def __init__(self, channel: socket.socket):
         self._link = channel.fileno()
         self._lost = False
+        self.started = False
 
     def start(self) -> None:
         """Wait until the program's source has been read. Lost: its process has ended."""
         if self._receive() != b"read":
-            raise Lost
+            raise self._broken()
+        self.started = True
 
     def compiled(self) -> bool:
         """Whether the program is valid Python. Lost: its process has ended."""
@@ -326,14 +329,20 @@ def check(orders: int, channel: socket.socket, verdict: int) -> NoReturn:
     program = Program(channel)
     try:
         program.start()
-        tests = json.loads(receive(orders))
+        try:
+            tests = json.loads(receive(orders))
+        except (ValueError, MemoryError):
+            report(BAD_TESTS)
+            os._exit(0)
+        report(BEGIN)
         if not program.compiled():
             report(SYNTAX)
         elif not _prepared(program, tests, report):
             report(BAD_TESTS)
-        report(END)
     except Lost:
-        report(END)
+        if not program.started:
+            os._exit(1)
+    report(END)
     os._exit(0)
 
 

@@ -54,6 +54,11 @@ def reap_orphans() -> None:
     _call("subreaper", _libc.prctl(_SUBREAPER, 1, 0, 0, 0))
 
 
+def hide_from_others() -> None:
+    """Refuse other processes of the same user this one's memory and descriptors, and those of its children."""
+    _call("dumpable", _libc.prctl(_DUMPABLE, 0, 0, 0, 0))
+
+
 def first_for_memory() -> None:
     """If the machine's memory runs out, the kernel ends this process and its children before the run."""
     Path("/proc/self/oom_score_adj").write_text("1000")
@@ -151,7 +156,7 @@ def without_privileges(uid: int | None) -> None:
         header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
         _call("capset", _libc.syscall(_number("capset"), header, ctypes.create_string_buffer(24)))
     _call("no_new_privs", _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _call("dumpable", _libc.prctl(_DUMPABLE, 0, 0, 0, 0))  # no other process reads or writes its memory
+    hide_from_others()
     _call("pdeathsig", _libc.prctl(_PDEATHSIG, _KILL, 0, 0, 0))
 
 

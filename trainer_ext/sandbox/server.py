@@ -46,6 +46,7 @@ class Server:
             self._home = kernel.leave_the_machine(folder, sys.base_prefix)
         else:
             kernel.reap_orphans()
+            kernel.hide_from_others()
             os.chmod(folder, 0o777)
             os.chdir(folder)
 
