@@ -87,6 +87,7 @@ def leave_the_machine(root: str, python: str) -> Home:
     """
     if os.getuid():
         _become_root_of_users()
+    _become_first_process()
     home = Home()
     _unshare("mounts, network, IPC, host name", _NEWNS | _NEWNET | _NEWIPC | _NEWUTS)
     _mount("none", "/", None, _REC | _PRIVATE)
@@ -116,14 +117,18 @@ def leave_the_machine(root: str, python: str) -> Home:
 
 
 def _become_root_of_users() -> None:
-    """Go on as the only user of a new user namespace, who has all privileges in it, in a process namespace of its own.
-
-    The process that calls this waits for the one that goes on, and ends with it.
-    """
+    """Become the only user of a new user namespace, who has all privileges in it."""
     uid, gid = os.getuid(), os.getgid()
     _unshare("users", _NEWUSER)
     for file, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
         Path(f"/proc/self/{file}").write_text(text)
+
+
+def _become_first_process() -> None:
+    """Go on as process 1 of a new process namespace: only in one of its own a process may return to it.
+
+    The process that calls this waits for the one that goes on, and ends with it.
+    """
     _unshare("processes", _NEWPID)
     if pid := os.fork():
         os.closerange(0, 64)
@@ -177,6 +182,21 @@ def limit(seconds: float, memory_mb: int, processes: int, file_mb: int) -> None:
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
+
+
+def user_of_programs() -> int | None:
+    """Whom root's programs run as: a number that no account has, another one for each server. None: not root.
+
+    Refused: this root is that of a user namespace without other users.
+    """
+    if os.getuid():
+        return None
+    ranges = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    first, _, count = max(ranges)  # the highest numbers
+    span = min(count // 2, 1 << 22)
+    if not span:
+        raise Refused(1, "root may become no other user here (/proc/self/uid_map)")
+    return first + count - 1 - span + os.getpid() % span
 
 
 def counted_with(namespaces: bool) -> int:

@@ -23,7 +23,6 @@ from typing import Any, NoReturn
 
 from trainer_ext.sandbox import guest, kernel
 
-_UNSHARED_UIDS = 1 << 30  # no account has these numbers; each server has its own
 NAMESPACES = "namespaces"
 #: What programs import most is in memory before they are started.
 _COMMON = (
@@ -38,7 +37,7 @@ class Server:
     def __init__(self, settings: dict[str, Any], folder: str):
         self._settings = settings
         self._folder = folder
-        self._uid = _UNSHARED_UIDS + os.getpid() if os.getuid() == 0 else None
+        self._uid = kernel.user_of_programs()
         self._others = kernel.counted_with(settings["isolation"] == NAMESPACES)
         kernel.first_for_memory()
         self._home = None
