@@ -26,15 +26,15 @@ test: setup
 
 # Launchers with their workers, real training, and slower implementations by others. A file's tests share what they train.
 test-runs: setup
-	$(PYTEST) -n auto --dist loadfile --require processes,train,peer,compiler,root
+	$(PYTEST) -n auto --dist loadfile --require processes,train,peer,compiler,root,namespaces
 
 # A browser, LaTeX and bash.
 test-programs: setup
 	$(PYTEST) --require browser,latex,bash tests/browser tests/analysis tests/launcher/test_command_words.py
 
-# Whether every supported platform can be installed, as the package registry has it.
+# Whether every supported platform can be installed, as the package registry has it; HumanEval's own solutions.
 test-network: setup
-	$(PYTEST) --require network tests/test_platforms.py
+	$(PYTEST) --require network tests/test_platforms.py tests/trainer_ext/test_code_tasks.py
 
 # The numbers under every kernel of linear algebra that this processor can run.
 test-kernels: setup
@@ -74,6 +74,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.speculative
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.pool
+	$(BIN)/python -m benchmarks.sandbox
 	$(BIN)/python -m benchmarks.ray
 	$(BIN)/python -m benchmarks.slurm
 	$(BIN)/python -m benchmarks.status

@@ -13,12 +13,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
 from tests import tested
 from tests.cluster.rays import missing_ray
 from tests.cluster.slurm import missing_slurm
+from trainer_ext import sandbox
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
@@ -55,6 +57,18 @@ def missing_root() -> str | None:
     return None
 
 
+@cache
+def missing_namespaces() -> str | None:
+    limits = sandbox.Limits("namespaces", seconds=30, memory_mb=256, processes=8, file_mb=4)
+    try:
+        sandbox.run(limits, [""], {"tests": ["pass"]})
+    except sandbox.Unavailable as error:
+        return f"this machine cannot isolate programs: {error}"
+    finally:
+        sandbox.close()
+    return None
+
+
 NEEDS = {
     "browser": Need("opens the report in a Chromium", missing_browser),
     "latex": Need(
@@ -64,6 +78,7 @@ NEEDS = {
     "bash": Need("types in a bash", lambda: missing_program("bash", "bash")),
     "compiler": Need("compiles a C library", lambda: missing_program("cc", "gcc libc6-dev")),
     "root": Need("mounts a file system or makes a process namespace", missing_root),
+    "namespaces": Need("runs programs in namespaces", missing_namespaces),
     "processes": Need("starts the programs that users start, and kills them", command="make test-runs"),
     "train": Need("trains with verl for minutes", command="make test-runs"),
     "peer": Need("compares with a slower implementation by others", command="make test-runs"),

@@ -46,7 +46,9 @@ RANKS = {
         "sizes",
         "metrics",
         "health",
+        "unit_tests",
         "rewards",
+        "sandbox",
         "registry",
     ),
     "analysis": (

@@ -14,6 +14,8 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     sizes        which sizes of a run do not fit together
     metrics      the analysis metrics of a step
     health       checks of each step's metrics: divergence and warnings
+    unit_tests   the reward of generated code: it passes unit tests
     rewards      what reward functions return, and functions that a configuration names
+    sandbox      runs programs that a model wrote, with tests, where they can harm nothing
     registry     the choices of each part of a method, registered by decorator
 """

@@ -47,6 +47,11 @@ class Scorer:
     def __init__(self, data_source: str, function: Callable[..., Any]):
         self._data_source, self._function = data_source, function
 
+    @property
+    def parallel(self) -> int:
+        """How many responses may be scored at the same time, in threads."""
+        return int(getattr(self._function, "parallel", 1))
+
     def __call__(self, response: str, prompt: str, ground_truth: str, extra_info: Mapping[str, Any]) -> Score:
         """The score of one response. RewardFailed: the function raises, or returns something else than a score.
 

@@ -73,6 +73,7 @@ class _Planner:
             if not sections:
                 sections = {"cluster": self._cluster(tree, composed, name), "tracking": self._tracking(tree, name)}
                 multirun = str(tree.get("multirun") or multirun)
+                self._context.runs_here = sections["cluster"].get("name") == "local"
             experiments.append(self._experiment(name, tree, composed))
         names = [experiment.name for experiment in experiments]
         for twice in {name for name in names if names.count(name) > 1}:

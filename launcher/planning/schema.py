@@ -32,7 +32,7 @@ Validator: Any = validators.extend(
         "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
     ),
 )
-_DATA = (".jsonl", ".parquet")
+_DATA = (".jsonl", ".jsonl.gz", ".parquet")
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 

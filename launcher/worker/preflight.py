@@ -44,10 +44,11 @@ class TaskCheck:
     metrics: frozenset[str] = frozenset()  # that the task's reward writes
 
 
-def check_task(section: Mapping[str, Any], local: bool) -> TaskCheck:
+def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> TaskCheck:
     """Import a task's module, and ask it for one prompt and one reward. section: the configuration's `task`.
 
-    local: whether its data are on this machine; otherwise the module is imported and nothing is asked.
+    local: whether its data are on this machine; otherwise the module is imported and nothing is asked. runs_here:
+    whether its runs are started on this machine, which must then be able to isolate the programs that they test.
     """
     from trainer_ext import tasks
 
@@ -75,7 +76,7 @@ def check_task(section: Mapping[str, Any], local: bool) -> TaskCheck:
     if not local:
         return TaskCheck(functions, ())
     try:
-        return TaskCheck(functions, (), _asked(module, section))
+        return TaskCheck(functions, (), _asked(module, section, runs_here))
     except _Wrong as error:
         return TaskCheck(functions, (error.objection,))
 
@@ -104,9 +105,9 @@ def _not_imported(name: str, error: Exception) -> Objection:
     return Objection(f"line {line}", None, rule, "correct the line", _shown(at) or f"the module of task {name}")
 
 
-def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
+def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the metrics that come with the reward. _Wrong: it fails."""
-    from trainer_ext import rewards, tasks
+    from trainer_ext import rewards, sandbox, tasks
 
     try:
         rows = _prompts_of(module, section).rows
@@ -129,6 +130,10 @@ def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     try:
         returned = function(section["name"], row.ground_truth, row.ground_truth, info)
+    except sandbox.Unavailable as error:
+        if not runs_here:
+            return frozenset(map(rewards.metric, getattr(function, "numbers", ())))
+        raise _Wrong(_no_sandbox(section["sandbox"]["isolation"], error)) from error
     except Exception as error:
         rule = "the reward of the first prompt's own answer fails"
         raise _Wrong(_raised(file, name, error, rule)) from error
@@ -137,6 +142,15 @@ def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
     except (TypeError, ValueError) as error:
         rule = f"the reward of a response is a number, or a mapping of numbers with {rewards.SCORE}: {error}"
         raise _Wrong(Objection(name, returned, rule, "return a float, or such a mapping", _shown(file))) from error
+
+
+def _no_sandbox(isolation: str, error: Exception) -> Objection:
+    """Why this machine cannot run the programs that a model writes."""
+    rule = f"this machine cannot isolate generated programs so: {one_line(str(error))}"
+    fix = "run where the kernel allows it (docs/code-tasks.md)"
+    if isolation != "process":
+        fix += ", or set task.sandbox.isolation=process, which does not protect from code that means harm"
+    return Objection("task.sandbox.isolation", isolation, rule, fix)
 
 
 class _Prompts:

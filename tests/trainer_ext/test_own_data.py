@@ -150,7 +150,7 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("exact", "there is no such reward; there are exact_match, last_number; did you mean exact_match?"),
+        ("exact", "there is no such reward; there are exact_match, last_number, unit_tests; did you mean exact_match?"),
         ("{own}/none.py:graded", "none.py does not exist"),
         ("{own}/rewards.py:grade", "rewards.py: no function 'grade'; it has graded, plain"),
         ("{own}/rewards.py:CONSTANT", "no function 'CONSTANT'"),

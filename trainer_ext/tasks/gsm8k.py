@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainer_ext.rewards import last_number, same_last_number
 from trainer_ext.tasks import TEST, BadData, Row, task
+from trainer_ext.tasks.tables import is_local, local_files, read_table
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _CALCULATION = re.compile(r"<<[^>]*>>")  # the data's annotations for a calculator: 48/2 = <<48/2=24>>24
@@ -26,33 +26,19 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     rows = _read(task["train_path"], "train", None)
     if task["test_path"] is not None:
         return rows + _read(task["test_path"], "train", TEST)
-    return rows if _is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST)
+    return rows if is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST)
 
 
 def _read(path: str, of_hub: str, split: str | None) -> list[Row]:
     """The prompts of a local file, or of a split of a hub's data, as rows of a split."""
     rows = []
-    for line, row in enumerate(_table(path, of_hub), 1):
+    for where, row in read_table(path, of_hub, ("question", "answer"), "main"):
         answer = last_number(row["answer"])
         if answer is None:
-            raise BadData(f"{path}: the answer of row {line} has no number: {row['answer']!r}")
+            raise BadData(f"{where}: the answer has no number: {row['answer']!r}")
         worked = _CALCULATION.sub("", row["answer"])
         rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, split, worked))
     return rows
-
-
-def _table(path: str, of_hub: str) -> Iterable[Mapping[str, str]]:
-    file = Path(path).expanduser()
-    if not _is_local(path):
-        import datasets
-
-        return iter(datasets.load_dataset(path, "main", split=of_hub))
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return list(pq.read_table(file, columns=["question", "answer"]).to_pylist())
-    with file.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
 
 
 def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
@@ -63,13 +49,8 @@ def demonstration(row: Row, generator: random.Random, random_fraction: float) ->
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that `task.train_path` and `task.test_path` name."""
-    paths = (task["train_path"], task["test_path"])
-    return [Path(path).expanduser() for path in paths if path is not None and _is_local(path)]
-
-
-def _is_local(path: str) -> bool:
-    return path.endswith((".jsonl", ".parquet"))
+    """The local files that the section names."""
+    return local_files(task)
 
 
 compute_score = same_last_number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,10 +100,14 @@ def scores_of(scorer: Scorer, rows: Sequence[Prompt], responses: Sequence[str]) 
     """The scores of responses, equally many to each prompt in turn. RewardFailed: a reward cannot be given."""
     each = len(responses) // len(rows)
     asked = [row for row in rows for _ in range(each)]
-    return [
-        scorer(response, row.text, row.ground_truth, row.extra_info)
-        for row, response in zip(asked, responses, strict=True)
-    ]
+
+    def one(row: Prompt, response: str) -> Score:
+        return scorer(response, row.text, row.ground_truth, row.extra_info)
+
+    if scorer.parallel == 1:
+        return [one(row, response) for row, response in zip(asked, responses, strict=True)]
+    with ThreadPoolExecutor(scorer.parallel) as threads:
+        return list(threads.map(one, asked, responses))
 
 
 def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:

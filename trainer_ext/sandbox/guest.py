@@ -1,0 +1,419 @@
+"""What runs inside the sandbox: a program, and in another process the tests that call it.
+
+The two share no memory, no files and no process namespace. The tests send arguments or a standard input, and the
+program sends back data. Its replies become plain values of built-in types, so nothing of the program takes part in a
+comparison, and it never sees what a result is compared with.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+#: What the tests report: they begin, a case passed or failed, the program is no Python, they are wrong, they end.
+BEGIN, PASSED, FAILED, SYNTAX, BAD_TESTS, END = b"B", b"P", b"F", b"S", b"T", b"E"
+_LARGEST = 1 << 26  # bytes of a message
+_TOLERANCE = 1e-6
+_GROUPS: Mapping[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+_MODULE = "candidate"
+
+
+class Opaque:
+    """A value of a type that does not leave the program: equal to nothing."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<a value of type {self.kind}>"
+
+
+class Lost(BaseException):
+    """The program has ended, or sent something else than a reply. No test can catch it by `except Exception`."""
+
+
+class Raised(Exception):
+    """The program raised an exception of its own."""
+
+
+def encode(value: Any) -> str:
+    """A value of built-in types as JSON; subclasses become their built-in type, other values their type's name."""
+    return json.dumps(_tree(value))
+
+
+def _tree(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    for name, group in _GROUPS.items():
+        if isinstance(value, group):
+            return [name, *map(_tree, group.__iter__(value))]  # type: ignore[attr-defined]
+    if isinstance(value, dict):
+        return ["dict", *([_tree(key), _tree(one)] for key, one in dict.items(value))]
+    if isinstance(value, (bytes, bytearray)):
+        return ["bytes", bytes(value).hex()]
+    if isinstance(value, complex):
+        return ["complex", value.real, value.imag]
+    for plain in (int, float, str):
+        if isinstance(value, plain):
+            return plain(value)
+    return ["other", type(value).__name__]
+
+
+def decode(text: str | bytes) -> Any:
+    """The value of a text of `encode`. ValueError, TypeError, RecursionError: it is none."""
+    return _value(json.loads(text))
+
+
+def _value(tree: Any) -> Any:
+    if not isinstance(tree, list):
+        if isinstance(tree, dict):
+            raise ValueError("a mapping is not a value")
+        return tree
+    kind, *items = tree
+    if kind in _GROUPS:
+        return _GROUPS[kind](map(_value, items))
+    if kind == "dict":
+        return {_value(key): _value(one) for key, one in items}
+    if kind == "bytes":
+        return bytes.fromhex(items[0])
+    if kind == "complex":
+        return complex(float(items[0]), float(items[1]))
+    return Opaque(str(items[0]))
+
+
+def receive(descriptor: int) -> bytes:
+    """The next message. EOFError: there is none; ValueError: it is too large."""
+    (length,) = struct.unpack("!I", _exactly(descriptor, 4))
+    if length > _LARGEST:
+        raise ValueError("the message is too large")
+    return _exactly(descriptor, length)
+
+
+def send(descriptor: int, message: bytes) -> None:
+    """Send a message whole."""
+    left = memoryview(struct.pack("!I", len(message)) + message)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _exactly(descriptor: int, length: int) -> bytes:
+    pieces = []
+    while length:
+        piece = os.read(descriptor, min(length, 1 << 20))
+        if not piece:
+            raise EOFError("the other side has ended")
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
+
+# ---------------------------------------------------------------- the program's side
+
+
+def serve(orders: int, channel: socket.socket) -> NoReturn:
+    """Run a program, and answer the tests until they end. orders: from where the program is read, and nothing else."""
+    sources = json.loads(receive(orders))
+    _silence()
+    link = channel.fileno()
+    send(link, b"read")
+    _hide()
+    code = next(filter(None, map(_compiled, sources)), None)
+    if code is None:
+        send(link, encode("syntax").encode())
+        os._exit(0)
+    send(link, encode("compiled").encode())
+    module: types.ModuleType | None = None
+    while True:
+        what, *arguments = decode(receive(link))
+        if what == "run":
+            reply: Any = _run(code, arguments[0])
+        else:
+            try:
+                if module is None:
+                    module = _defined(code)
+                reply = _answer(module, what, arguments)
+            except BaseException as error:
+                reply = ("raised", type(error).__name__, str(error)[:1000])
+        send(link, encode(reply).encode())
+
+
+def _compiled(source: str) -> types.CodeType | None:
+    try:
+        return compile(source, "<program>", "exec", dont_inherit=True)
+    except Exception:
+        return None
+
+
+def _silence() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def _hide() -> None:
+    """Remove the sandbox's modules from those that the program finds."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trainer_ext"]:
+        del sys.modules[name]
+    for name in ("exit", "quit"):
+        setattr(builtins, name, sys.exit)
+
+
+def _defined(code: types.CodeType) -> types.ModuleType:
+    """The module that a program makes when it is imported."""
+    module = sys.modules[_MODULE] = types.ModuleType(_MODULE)
+    with contextlib.suppress(SystemExit):
+        exec(code, vars(module))
+    return module
+
+
+def _answer(module: types.ModuleType, what: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    if what == "names":
+        return "names", [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    name, positional, named = arguments
+    function = getattr(module, name, None)
+    if function is None and hasattr(module, "Solution"):
+        function = getattr(module.Solution(), name, None)
+    if function is None:
+        raise NameError(f"name {name!r} is not defined")
+    return "value", function(*positional, **named)
+
+
+def _run(code: types.CodeType, text: str) -> tuple[Any, ...]:
+    """Run the program as a script of its own; its output, and whether it ended well."""
+    with tempfile.TemporaryFile(dir=".") as given, tempfile.TemporaryFile(dir=".") as output:
+        given.write(text.encode("utf-8", "surrogatepass"))
+        given.seek(0)
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                os.dup2(given.fileno(), 0)
+                os.dup2(output.fileno(), 1)
+                os.closerange(3, 64)
+                status = _script(code)
+            finally:
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if os.getpid() == 1:  # of a process namespace
+            with contextlib.suppress(OSError):
+                os.kill(-1, signal.SIGKILL)
+                while True:
+                    os.wait()
+        output.seek(0)
+        return "printed", output.read().decode("utf-8", "replace"), status
+
+
+def _script(code: types.CodeType) -> int:
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    status = 0
+    try:
+        exec(code, vars(module))
+    except SystemExit as error:
+        status = 0 if error.code is None else error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        status = 1
+    sys.stdout.flush()
+    return status & 0xFF
+
+
+# ---------------------------------------------------------------- the tests' side
+
+
+class Program:
+    """The program under test, from the process of its tests."""
+
+    def __init__(self, channel: socket.socket):
+        self._link = channel.fileno()
+        self._lost = False
+        self.started = False
+
+    def start(self) -> None:
+        """Wait until the program's source has been read. Lost: its process has ended."""
+        if self._receive() != b"read":
+            raise self._broken()
+        self.started = True
+
+    def compiled(self) -> bool:
+        """Whether the program is valid Python. Lost: its process has ended."""
+        return bool(self._reply() == "compiled")
+
+    def names(self) -> list[str]:
+        """The functions and classes that the program defines. Lost: it has ended."""
+        reply = self._ask("names")
+        return [name for name in reply[1] if isinstance(name, str)] if reply[0] == "names" else []
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function that calls the program's function of this name."""
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            return self._result(self._ask("call", name, arguments, named))
+
+        call.__name__ = name
+        return call
+
+    def run(self, text: str) -> tuple[str, int]:
+        """The output of the program for a standard input, and its exit status. Lost: it has ended."""
+        reply = self._ask("run", text)
+        if reply[0] != "printed" or not isinstance(reply[1], str) or not isinstance(reply[2], int):
+            raise self._broken()
+        return reply[1], reply[2]
+
+    def _result(self, reply: Sequence[Any]) -> Any:
+        if reply[0] == "value":
+            return reply[1]
+        name, text = str(reply[1]), str(reply[2])
+        known = getattr(builtins, name, None)
+        if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, UnicodeError):
+            raise known(text)
+        raise Raised(f"{name}: {text}")
+
+    def _ask(self, *question: Any) -> tuple[Any, ...]:
+        if self._lost:
+            raise Lost
+        try:
+            send(self._link, encode(question).encode())
+        except OSError:
+            raise self._broken() from None
+        reply = self._reply()
+        if not isinstance(reply, tuple) or len(reply) < 2 or (reply[0] == "raised" and len(reply) < 3):
+            raise self._broken()
+        return reply
+
+    def _reply(self) -> Any:
+        try:
+            return decode(self._receive())
+        except (ValueError, TypeError, IndexError, RecursionError, MemoryError):
+            raise self._broken() from None
+
+    def _receive(self) -> bytes:
+        try:
+            return receive(self._link)
+        except (EOFError, OSError, ValueError, MemoryError):
+            raise self._broken() from None
+
+    def _broken(self) -> Lost:
+        self._lost = True
+        return Lost()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the program has ended before its tests."""
+        return self._lost
+
+
+def check(orders: int, channel: socket.socket, verdict: int) -> NoReturn:
+    """Run the tests of a program and report each case. orders: from where the tests are read, once the program was."""
+
+    def report(event: bytes) -> None:
+        os.write(verdict, event)
+
+    program = Program(channel)
+    try:
+        program.start()
+        try:
+            tests = json.loads(receive(orders))
+        except (ValueError, MemoryError):
+            report(BAD_TESTS)
+            os._exit(0)
+        report(BEGIN)
+        if not program.compiled():
+            report(SYNTAX)
+        elif not _prepared(program, tests, report):
+            report(BAD_TESTS)
+    except Lost:
+        if not program.started:
+            os._exit(1)
+    report(END)
+    os._exit(0)
+
+
+def _prepared(program: Program, tests: Mapping[str, Any], report: Callable[[bytes], None]) -> bool:
+    """Run all cases; False: the tests themselves are wrong."""
+    for text, expected in tests.get("stdio", ()):
+        printed, status = program.run(text)
+        report(PASSED if status == 0 and same_output(printed, expected) else FAILED)
+    for arguments, expected in tests.get("calls", ()):
+        report(_case(program, lambda: _called(program, tests["entry_point"], arguments, expected)))  # noqa: B023
+    if not tests.get("tests"):
+        return True
+    namespace: dict[str, Any] = {"__name__": "tests"}
+    try:
+        exec(compile(tests.get("setup", ""), "<setup>", "exec", dont_inherit=True), namespace)
+        codes = [compile(test, "<test>", "exec", dont_inherit=True) for test in tests["tests"]]
+    except Exception:
+        return False
+    if tests.get("entry_point"):
+        namespace[tests["entry_point"]] = namespace["candidate"] = program.function(tests["entry_point"])
+    else:  # what Python and the tests define themselves is not replaced
+        names = [name for name in program.names() if not hasattr(builtins, name)]
+        namespace = {name: program.function(name) for name in names} | namespace
+    for code in codes:
+        report(_case(program, lambda: exec(code, namespace)))  # noqa: B023
+    return True
+
+
+def _case(program: Program, run: Callable[[], Any]) -> bytes:
+    try:
+        run()
+    except Exception:
+        return FAILED
+    except Lost:
+        raise
+    except BaseException:  # SystemExit, KeyboardInterrupt
+        return FAILED
+    if program.lost:  # a test caught it
+        raise Lost
+    return PASSED
+
+
+def _called(program: Program, name: str, arguments: Sequence[Any], expected: Any) -> None:
+    result = _lists(program.function(name)(*arguments))
+    one = isinstance(expected, list) and len(expected) == 1 and result == expected[0]
+    assert one or result == expected
+
+
+def _lists(value: Any) -> Any:
+    """A value as JSON has it: tuples are lists."""
+    if isinstance(value, (list, tuple)):
+        return [_lists(one) for one in value]
+    return {key: _lists(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def same_output(printed: str, expected: str) -> bool:
+    """Whether two outputs have the same lines and words; numbers with a point may differ by 1e-6."""
+    ours = [line.split() for line in printed.strip().splitlines()]
+    theirs = [line.split() for line in expected.strip().splitlines()]
+    if ours == theirs:
+        return True
+    if [len(line) for line in ours] != [len(line) for line in theirs]:
+        return False
+    pairs = [pair for one, other in zip(ours, theirs, strict=True) for pair in zip(one, other, strict=True)]
+    return all(one == other or _near(one, other) for one, other in pairs)
+
+
+def _near(one: str, other: str) -> bool:
+    if "." not in one + other:
+        return False
+    try:
+        return math.isclose(float(one), float(other), rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    except ValueError:
+        return False

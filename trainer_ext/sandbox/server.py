@@ -1,0 +1,149 @@
+"""A small Python process that starts the processes of programs and of their tests, by forks of itself.
+
+It reads neither: a process that it starts reads the program, another one reads the tests. So its memory, which its
+children inherit, holds nothing of earlier programs and tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from trainer_ext.sandbox import guest, kernel
+
+NAMESPACES = "namespaces"
+#: What programs import most is in memory before they are started.
+_COMMON = (
+    "bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq itertools math "
+    "operator random re statistics string threading typing"
+)
+
+
+class Server:
+    """One program at a time. settings: isolation, seconds, memory_mb, processes, file_mb; folder: an empty one."""
+
+    def __init__(self, settings: dict[str, Any], folder: str):
+        self._settings = settings
+        self._folder = folder
+        self._uid = kernel.user_of_programs()
+        self._others = kernel.counted_with(settings["isolation"] == NAMESPACES)
+        kernel.first_for_memory()
+        self._home = None
+        if settings["isolation"] == NAMESPACES:
+            self._home = kernel.leave_the_machine(folder, sys.base_prefix)
+        else:
+            kernel.reap_orphans()
+            kernel.hide_from_others()
+            os.chmod(folder, 0o777)
+            os.chdir(folder)
+
+    def run(self) -> dict[str, Any]:
+        """The events of one program's tests, whether the time was up, and whether the next one may follow."""
+        ours, theirs = socket.socketpair()
+        events, report = os.pipe()
+        program = self._start(lambda: guest.serve(0, theirs), {0, theirs.fileno()})
+        tests = self._start(lambda: guest.check(0, ours, report), {0, ours.fileno(), report})
+        for one in (ours, theirs):
+            one.close()
+        os.close(report)
+        seen, timed_out = self._watch(events)
+        os.close(events)
+        used = self._end(program)
+        self._end(tests)
+        self._sweep()
+        out_of_cpu = used.ru_utime + used.ru_stime >= self._settings["seconds"]
+        return {"events": seen.decode(), "timed_out": timed_out or out_of_cpu, "again": guest.END in seen}
+
+    def _start(self, work: Callable[[], NoReturn], kept: set[int]) -> int:
+        pid = self._home.fork() if self._home else os.fork()
+        if pid:
+            return pid
+        try:
+            for before, after in itertools.pairwise([-1, *sorted(kept), 1 << 10]):
+                if after > before + 1:  # closerange(0, 0) closes everything
+                    os.closerange(before + 1, after)
+            self._confine()
+            work()
+        finally:
+            os._exit(1)
+
+    def _confine(self) -> None:
+        settings = self._settings
+        os.setsid()  # a signal to its process group would reach the server, in whatever namespace that is
+        if self._home:
+            kernel.own_folder(settings["file_mb"])
+        kernel.without_privileges(self._uid)
+        processes = settings["processes"] + self._others
+        kernel.limit(settings["seconds"], settings["memory_mb"], processes, settings["file_mb"])
+        kernel.refuse_system_calls()
+
+    def _watch(self, events: int) -> tuple[bytes, bool]:
+        """What the tests report until they end, or until the time is up; whether it was."""
+        deadline = time.monotonic() + self._settings["seconds"]
+        waiting = select.poll()
+        waiting.register(events, select.POLLIN)
+        waiting.register(0, 0)  # the run has ended
+        seen = b""
+        while (left := deadline - time.monotonic()) > 0:
+            for descriptor, _ in waiting.poll(1000 * left + 1):
+                if descriptor == 0:
+                    return seen, False
+                piece = os.read(events, 1 << 16)
+                if not piece:
+                    return seen, False
+                seen += piece
+        return seen, True
+
+    def _end(self, pid: int) -> Any:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return os.wait4(pid, 0)[2]
+
+    def _sweep(self) -> None:
+        """End what a program without a process namespace has left, and remove its files."""
+        if self._home:
+            return
+        while left := list(kernel.descendants(os.getpid())):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+        for entry in os.scandir(self._folder):
+            shutil.rmtree(entry.path, ignore_errors=True) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+
+
+def main() -> None:
+    """Serve until the standard input ends. Arguments: the settings as JSON, and an empty folder."""
+    root, settings, folder = sys.argv[1:]
+    sys.path.remove(root)
+    sys.set_int_max_str_digits(0)
+    for name in _COMMON.split():
+        importlib.import_module(name)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the run
+    try:
+        server = Server(json.loads(settings), folder)
+    except OSError as error:
+        guest.send(1, json.dumps({"refused": error.strerror or str(error)}).encode())
+        return
+    guest.send(1, json.dumps({"refused": None}).encode())
+    gc.collect()
+    gc.freeze()
+    while os.read(0, 1):
+        answer = server.run()
+        guest.send(1, json.dumps(answer).encode())
+        if not answer["again"]:
+            return

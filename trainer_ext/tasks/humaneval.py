@@ -1,0 +1,57 @@
+"""HumanEval: functions to complete from their docstrings, right when the unit tests of the row pass.
+
+Its 164 prompts are there to evaluate: with a `task.train_path` of another file, they are the test prompts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_ext import unit_tests
+from trainer_ext.tasks import TEST, Row, task
+from trainer_ext.tasks.tables import local_files, read_table
+
+_COLUMNS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
+
+
+@task("humaneval")
+def rows(task: Mapping[str, Any]) -> list[Row]:
+    """The prompts of `task.train_path`, and those of `task.test_path` as test prompts if it is not null.
+
+    Each is a .jsonl (or .jsonl.gz) or .parquet file with HumanEval's columns, or a hub name, whose split is `test`.
+    BadData names the file and the line or row of a prompt that cannot be read.
+    """
+    rows = read(task["train_path"], task["instruction"], None)
+    return rows if task["test_path"] is None else rows + read(task["test_path"], task["instruction"], TEST)
+
+
+def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
+    """The prompts of a file or of a hub's data, as rows of a split. instruction: what stands before each; BadData."""
+    rows = []
+    for _, row in read_table(path, "test", _COLUMNS):
+        prompt, entry_point = row["prompt"], row["entry_point"]
+        tests = {
+            "prompt": prompt,
+            "entry_point": entry_point,
+            "setup": f"{prompt}\n    pass\n\n{row['test']}",  # the tests may use what the prompt defines
+            "tests": [f"check({entry_point})"],
+        }
+        asked = prompt if instruction is None else f"{instruction}\n\n```python\n{prompt.rstrip()}\n```"
+        solution = prompt + row["canonical_solution"]
+        worked = row["canonical_solution"] if instruction is None else f"```python\n{solution.strip()}\n```"
+        metadata = {"task_id": row["task_id"]}
+        rows.append(Row(asked, json.dumps(tests), split, worked, metadata=metadata))
+    return rows
+
+
+def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
+    """Whether a program passes the tests, with the settings of the section `task`."""
+    return unit_tests.of(task)
+
+
+def files(task: Mapping[str, Any]) -> list[Path]:
+    """The local files that the section names."""
+    return local_files(task)
