@@ -2,7 +2,7 @@
 
 A reward has verl's signature, `function(data_source, solution_str, ground_truth, extra_info)`. It returns a number, or
 a mapping whose `score` is the reward and whose other numbers are logged as `reward/NAME`, means over a step's
-responses.
+responses, and as `eval/reward/NAME`, means over an evaluation's.
 """
 
 from __future__ import annotations
@@ -12,50 +12,64 @@ import hashlib
 import importlib
 import importlib.util
 import math
+import queue
 import re
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from trainer_ext.registry import Part
 
 #: Decorator of the rewards that `task.reward` names without a file or a module.
 reward = Part("reward", inputs=4, section="task", group="rlsweep.tasks")
 
+Result = TypeVar("Result")
+
 SCORE = "score"
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 _SHOWN = 200  # characters of a prompt or a response in an error
+_AGAIN_S = 0.5  # between interruptions of a function that catches the first one
 
 
 @dataclass(frozen=True)
 class Score:
-    """The reward of a response, and further numbers about it by name."""
+    """The reward of a response, further numbers about it by name, and the seconds that the function took."""
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
 
 
 class Scorer:
-    """Gives the responses of a task their rewards."""
+    """Gives the responses of a task their rewards. timeout_s: seconds for each of them; None: no limit."""
 
-    def __init__(self, data_source: str, function: Callable[..., Any]):
-        self._data_source, self._function = data_source, function
+    def __init__(self, data_source: str, function: Callable[..., Any], timeout_s: float | None = None):
+        self._data_source, self._function, self._timeout_s = data_source, function, timeout_s
 
     def __call__(self, response: str, prompt: str, ground_truth: str, extra_info: Mapping[str, Any]) -> Score:
-        """The score of one response. RewardFailed: the function raises, or returns something else than a score.
+        """The score of one response.
 
-        prompt: for the error alone.
+        prompt: for the error alone. RewardFailed: the function raises, returns something else than a score, or does not
+        return in time.
         """
+        began = time.perf_counter()
         try:
-            return score(self._function(self._data_source, response, ground_truth, dict(extra_info)))
+            returned = within(
+                self._timeout_s, self._function, self._data_source, response, ground_truth, dict(extra_info)
+            )
+            return replace(score(returned), seconds=time.perf_counter() - began)
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
+            what = str(error) if isinstance(error, TooSlow) else f"{type(error).__name__}: {error}"
             raise RewardFailed(
                 f"the reward of task {self._data_source} failed: {what}; prompt {prompt[:_SHOWN]!r}, "
                 f"response {response[:_SHOWN]!r}, answer {ground_truth[:_SHOWN]!r}"
@@ -63,7 +77,77 @@ class Scorer:
 
 
 class RewardFailed(Exception):
-    """A reward function raised, or did not return a score."""
+    """A reward function raised, did not return a score, or did not return in time."""
+
+
+class TooSlow(Exception):
+    """A reward function did not return within its time limit."""
+
+    def __init__(self, seconds: float):
+        super().__init__(f"it did not return within task.reward_timeout_s={seconds:g} seconds")
+
+
+class _Interruption(BaseException):
+    """Ends a function; not an Exception, because functions catch these."""
+
+
+def within(seconds: float | None, function: Callable[..., Result], *given: Any) -> Result:
+    """function(*given). TooSlow: it does not return within `seconds`; None: no limit.
+
+    On the main thread a signal interrupts the function. Elsewhere Python cannot interrupt it: there it runs in a
+    thread of its own, which is left behind. A function that never lets Python run (a loop in C) cannot be ended.
+    """
+    if seconds is None:
+        return function(*given)
+    if threading.current_thread() is threading.main_thread():
+        return _interrupted(seconds, function, *given)
+    return _left_behind(seconds, function, *given)
+
+
+def _interrupted(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
+    def interrupt(number: int, frame: Any) -> None:
+        raise _Interruption
+
+    began = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    # of somebody else, such as a limit on a whole test
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        result = function(*given)
+    except _Interruption:
+        raise TooSlow(seconds) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
+        took = time.monotonic() - began
+        if delay:
+            signal.setitimer(signal.ITIMER_REAL, max(delay - took, 1e-3), interval)
+    if took > seconds:  # it caught the interruption
+        raise TooSlow(seconds)
+    return result
+
+
+def _left_behind(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
+    answers: queue.SimpleQueue[Callable[[], Result]] = queue.SimpleQueue()
+
+    def call() -> None:
+        try:
+            result = function(*given)
+        except BaseException as error:
+            answers.put(partial(_raise, error))
+        else:
+            answers.put(lambda: result)
+
+    threading.Thread(target=call, name="reward", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TooSlow(seconds) from None
+    return answer()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def score(returned: Any) -> Score:
@@ -91,13 +175,22 @@ def _number(what: str, value: Any) -> float:
 
 
 def metrics(scores: Sequence[Score]) -> dict[str, float]:
-    """`reward/NAME` for each further number, the mean over the responses. ValueError: not all responses have it."""
-    names = list(scores[0].metrics)
-    for one in scores:
-        if set(one.metrics) != set(names):
-            odd = ", ".join(sorted(set(one.metrics) ^ set(names)))
+    """What the rewards of a step say: `reward/NAME` for each further number, and the seconds of all rewards.
+
+    ValueError: as in `means`.
+    """
+    further = {metric(name): value for name, value in means([one.metrics for one in scores]).items()}
+    return {**further, "cost/reward_seconds": sum(one.seconds for one in scores)}
+
+
+def means(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means of further numbers over responses, by name. ValueError: not all responses have the same."""
+    names = list(numbers[0])
+    for one in numbers:
+        if set(one) != set(names):
+            odd = ", ".join(sorted(set(one) ^ set(names)))
             raise ValueError(f"the reward returned {odd} for some responses only; return the same keys for each")
-    return {metric(name): fmean(one.metrics[name] for one in scores) for name in names}
+    return {name: fmean(one[name] for one in numbers) for name in names}
 
 
 def metric(name: str) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,9 +192,93 @@ def test_what_is_no_score_fails_the_run_with_the_prompt(returned, message):
     assert "prompt 'asked', response 'said', answer 'right'" in str(raised.value)
 
 
+def in_thread(call):
+    """As verl's reward worker calls it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def spins(*_):
+    while True:
+        pass
+
+
+def catches(*_):
+    """It takes no notice of the first interruption."""
+    try:
+        spins()
+    except BaseException:
+        spins()
+
+
+def returns_late(*_):
+    began = time.monotonic()
+    while time.monotonic() - began < 0.3:
+        try:
+            time.sleep(0.3)
+        except BaseException:
+            continue
+    return 1.0
+
+
+@pytest.mark.parametrize("place", [lambda call: call(), in_thread], ids=["main thread", "another thread"])
+@pytest.mark.parametrize("function", [lambda *_: time.sleep(60), spins, catches, returns_late])
+def test_a_reward_that_does_not_return_in_time_fails_the_run_with_the_prompt(place, function):
+    ends = threading.Event()
+
+    def until_the_test_ends(*given):
+        """What is left behind in a thread ends with the test."""
+        if threading.current_thread() is threading.main_thread() or function is returns_late:
+            return function(*given)
+        return ends.wait(60)
+
+    scorer = rewards.Scorer("mine", until_the_test_ends, timeout_s=0.1)
+    began = time.monotonic()
+    with pytest.raises(rewards.RewardFailed) as raised:
+        place(lambda: scorer("said", "asked", "right", {}))
+    ends.set()
+    assert time.monotonic() - began < 10
+    assert str(raised.value) == (
+        "the reward of task mine failed: it did not return within task.reward_timeout_s=0.1 seconds; "
+        "prompt 'asked', response 'said', answer 'right'"
+    )
+
+
+@pytest.mark.parametrize("place", [lambda call: call(), in_thread], ids=["main thread", "another thread"])
+def test_a_limit_changes_nothing_for_a_reward_that_returns_in_time(place):
+    handler, (delay, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    scorer = rewards.Scorer("mine", lambda *given: {"score": 0.5, "length": len(given[1])}, timeout_s=30)
+    assert place(lambda: scorer("said", "asked", "right", {})) == rewards.Score(0.5, {"length": 4.0})
+    assert signal.getsignal(signal.SIGALRM) == handler
+    after, _ = signal.getitimer(signal.ITIMER_REAL)
+    assert (delay > 0) == (after > 0) and after <= delay
+    failing = rewards.Scorer("mine", lambda *_: 1 / 0, timeout_s=30)
+    with pytest.raises(rewards.RewardFailed, match="ZeroDivisionError"):
+        place(lambda: failing("said", "asked", "right", {}))
+    assert signal.getsignal(signal.SIGALRM) == handler
+
+
+def test_the_limit_is_the_tasks_and_a_run_of_an_older_version_has_none(own):
+    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2})
+    (own / "slow.py").write_text("import time\n\n\ndef slow(*_):\n    time.sleep(0.2)\n    return 1\n")
+    section = {**SECTION, "train_path": path, "reward": f"{own}/slow.py:slow"}
+    assert section["reward_timeout_s"] > 0
+    with pytest.raises(rewards.RewardFailed, match=r"task\.reward_timeout_s=0\.05"):
+        tasks.scorer({**section, "reward_timeout_s": 0.05})("", "", "", {})
+    del section["reward_timeout_s"]
+    assert tasks.scorer(section)("", "", "", {}).seconds >= 0.2
+
+
+def test_the_limit_does_not_prepare_prompts_again(own):
+    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b"})
+    section = {**SECTION, "train_path": path}
+    folders = {tasks.prepare({**section, "reward_timeout_s": s}, SHARES, own / "cache") for s in (1.0, 2.0)}
+    assert len(folders) == 1
+
+
 def test_further_numbers_are_means_over_the_responses():
-    scores = [rewards.Score(1.0, {"words": 2.0}), rewards.Score(0.0, {"words": 4.0})]
-    assert rewards.metrics(scores) == {"reward/words": 3.0}
+    scores = [rewards.Score(1.0, {"words": 2.0}, 0.5), rewards.Score(0.0, {"words": 4.0}, 0.25)]
+    assert rewards.metrics(scores) == {"reward/words": 3.0, "cost/reward_seconds": 0.75}
     with pytest.raises(ValueError, match="the reward returned words for some responses only"):
         rewards.metrics([*scores, rewards.Score(1.0)])
 
@@ -227,4 +315,7 @@ def test_a_pretrained_model_trains_on_own_data_with_an_own_reward(own):
     for line in run.lines:
         assert line["reward/level"] == 1.0
         assert line["analysis/reward_sum_mean"] == pytest.approx(line["reward/right"] + 0.1)
+        assert 0 < line["cost/reward_seconds"] < line["cost/step_seconds"]
+    assert run.lines[-1]["eval/reward/level"] == 1.0
+    assert run.lines[-1]["eval/reward_mean"] == pytest.approx(run.lines[-1]["eval/reward/right"] + 0.1)
     assert all(prompt in {one["question"] for one in problems()} for _, prompt, *_ in run.responses)

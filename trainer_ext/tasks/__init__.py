@@ -33,6 +33,8 @@ from trainer_ext.sizes import Misfit
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
 #: The functions that a task may have, and that some methods and models require.
 OPTIONAL = ("demonstration", "preference")
+#: Keys of the section `task` that change neither prompts nor rewards nor demonstrations.
+NOT_DATA = ("reward_timeout_s",)
 
 
 #: The prompts to train on, those that a checkpoint is chosen by, and those that are reported.
@@ -102,7 +104,8 @@ def reward(section: Mapping[str, Any]) -> Callable[..., Any]:
 
 def scorer(section: Mapping[str, Any]) -> rewards.Scorer:
     """What gives the responses of a task their rewards; section: the configuration's section `task`."""
-    return rewards.Scorer(section["name"], reward(section))
+    # runs that older versions planned have no limit
+    return rewards.Scorer(section["name"], reward(section), section.get("reward_timeout_s"))
 
 
 def names() -> list[str]:
@@ -185,7 +188,7 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     section: the configuration's section `task`; shares: trainer.split. The folder is named by the content.
     """
     name = section["name"]
-    settings = {k: v for k, v in section.items() if k != "warm_start"} | {"split": dict(shares)}
+    settings = {k: v for k, v in section.items() if k not in ("warm_start", *NOT_DATA)} | {"split": dict(shares)}
     # of the rewards, too: artifacts that are made of responses and their rewards are named by this folder
     code = [Path(__file__), Path(rewards.__file__), source(name), rewards.file_of(reward(section))]
     files = [*code, *getattr(get(name), "files", lambda _: [])(section)]

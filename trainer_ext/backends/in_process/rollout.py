@@ -133,8 +133,7 @@ class Rollout:
             rows = [row for _, row in part]
             keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
             samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
-            scores = _tensor(self._scores(rows, samples), samples).tolist()
-            responses = zip(self._texts(samples), scores, strict=True)
+            responses = zip(self._texts(samples), self._scores(rows, samples), strict=True)
             answers += answers_to(part, responses, n)
         return answers
 
