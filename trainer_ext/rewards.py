@@ -18,9 +18,10 @@ import signal
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from numbers import Real
 from pathlib import Path
 from statistics import fmean
@@ -281,3 +282,56 @@ def same_last_number(data_source: str, solution_str: str, ground_truth: str, ext
 def exact_match(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """1.0 when the response is the answer but for white space at its ends, else 0.0."""
     return float(solution_str.strip() == ground_truth.strip())
+
+
+#: Scripts that are written without spaces between words: a character counts as a word.
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+
+
+@reward("rouge_l")
+def rouge_l(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    """ROUGE-L of the response for the answer, the F-measure, from 0 to 1 (Lin 2004, by the package rouge-score).
+
+    The package's own words are of a-z and 0-9 alone; here they are those of every script, in lower case. Without other
+    letters in the texts both are the same.
+    """
+    return float(_rouge().score(ground_truth, solution_str)["rougeL"].fmeasure)
+
+
+@cache
+def _rouge() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], tokenizer=_Words())
+
+
+class _Words:
+    """The words of a text, as rouge-score asks for them."""
+
+    def tokenize(self, text: str) -> list[str]:
+        import regex
+
+        words = rf"[{_UNSPACED}]|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+"
+        return list(regex.findall(words, unicodedata.normalize("NFC", text).lower(), flags=regex.VERSION1))
+
+
+@reward("bleu")
+def bleu(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    """BLEU of the response as a sentence for the answer, from 0 to 1 (Papineni et al. 2002, by the package sacrebleu).
+
+    The package's defaults for sentences: orders that the response is too short for do not count, and an order without a
+    match is smoothed exponentially. Tokens are those of mteval-v13a; characters in scripts without spaces.
+    """
+    import regex
+    from sacrebleu.metrics.bleu import BLEU
+
+    tokens = "char" if regex.search(f"[{_UNSPACED}]", ground_truth) else BLEU.TOKENIZER_DEFAULT
+    # a perfect score is 100.00000000000004
+    return round(float(_bleu(tokens).sentence_score(solution_str, [ground_truth]).score) / 100, 12)
+
+
+@cache
+def _bleu(tokens: str) -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU(tokenize=tokens, effective_order=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import threading
@@ -154,7 +155,10 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("exact", "there is no such reward; there are exact_match, last_number; did you mean exact_match?"),
+        (
+            "exact",
+            "there is no such reward; there are bleu, exact_match, last_number, rouge_l; did you mean exact_match?",
+        ),
         ("{own}/none.py:graded", "none.py does not exist"),
         ("{own}/rewards.py:grade", "rewards.py: no function 'grade'; it has graded, plain"),
         ("{own}/rewards.py:CONSTANT", "no function 'CONSTANT'"),
@@ -285,6 +289,68 @@ def test_further_numbers_are_means_over_the_responses():
 
 def test_exact_match_takes_no_notice_of_white_space_at_the_ends():
     assert [rewards.exact_match("", text, " Paris") for text in ("Paris\n", "paris", "Paris.")] == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [  # the first four are of rouge-score's own tests (rouge_scorer_test.py)
+        ("testing", "testing one two", 1 / 2),
+        ("one two", "testing one two", 4 / 5),
+        ("testing two", "testing one two", 4 / 5),
+        ("", "testing one two", 0),
+        ("The quick brown dog jumps on the log.", "The quick brown fox jumps over the lazy dog", 2 * 5 / 17),
+        ("TESTING, one-two!", "testing one two", 1),
+        ("one", "", 0),
+        ("", "", 0),
+        ("le café est fermé", "Le CAFE\u0301 est ferme\u0301", 1),
+        ("на столе лежит книга", "книга лежит на столе", 2 * 2 / 8),
+        ("हिन्दी में", "हिन्दी में", 1),
+        ("猫在桌子上", "狗在桌子上", 4 / 5),
+        ("caf", "café", 0),
+    ],
+)
+def test_rouge_l_is_the_f_measure_of_the_longest_common_words(response, answer, expected):
+    assert rewards.function("rouge_l")("", response, answer) == pytest.approx(expected)
+
+
+def test_rouge_l_is_the_packages_own_for_plain_english():
+    from rouge_score.rouge_scorer import RougeScorer
+
+    response = "It's 3 o'clock_now; don't wait (or do)!"
+    answer = "It was 3 o'clock, so now they don't wait"
+    expected = RougeScorer(["rougeL"]).score(answer, response)["rougeL"].fmeasure
+    assert 0 < expected < 1 and rewards.rouge_l("", response, answer) == expected
+
+
+#: The second reference of sacrebleu's README for its first sentence: 6/6, 4/5, 2/4 and 1/3 n-grams, one word too few.
+DOG = math.exp(1 - 7 / 6) * (4 / 5 * 2 / 4 * 1 / 3) ** (1 / 4)
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [
+        ("The dog bit the man.", "The dog bit the man.", 1),
+        ("The dog bit the man.", "The dog had bit the man.", DOG),
+        ("", "The dog bit the man.", 0),
+        ("dog", "", 0),
+        ("", "", 0),
+        ("cats sleep", "The dog bit the man.", 0),
+        ("Die Katze schläft.", "Die Katze schläft.", 1),
+        ("猫在桌子上", "猫在桌子上", 1),
+        ("Ja.", "Ja.", 1),
+    ],
+)
+def test_bleu_is_that_of_a_sentence_from_0_to_1(response, answer, expected):
+    assert rewards.function("bleu")("", response, answer) == pytest.approx(expected, abs=1e-9)
+    assert rewards.bleu("", response, answer) <= 1
+
+
+def test_bleu_is_sacrebleus_own_and_compares_characters_where_words_have_no_spaces():
+    from sacrebleu import sentence_bleu
+
+    response, answer = "Der Hund beißt einen Mann im Park.", "Der Hund biss den Mann im Park, sagt er."
+    assert rewards.bleu("", response, answer) == pytest.approx(sentence_bleu(response, [answer]).score / 100)
+    assert 0.3 < rewards.bleu("", "猫在桌子上面", "猫在桌子下面") < 1
 
 
 # ---------------------------------------------------------------- a run
