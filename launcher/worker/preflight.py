@@ -113,13 +113,15 @@ def _not_imported(name: str, error: Exception) -> Objection:
 
 def _asked(module: ModuleType, section: Mapping[str, Any]) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. _Wrong: it fails."""
-    from trainer_ext import rewards, tasks
+    from trainer_ext import rewards, sizes, tasks
 
     try:
         rows = _prompts_of(module, section).rows
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
         raise _Wrong(Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix)) from error
+    except sizes.Misfit as error:
+        raise _Wrong(Objection(error.key, error.value, one_line(error.rule), error.fix)) from error
     except Exception as error:
         raise _Wrong(_raised(module.__file__, "rows", error, "the task has no prompts with these settings")) from error
     if not rows:
