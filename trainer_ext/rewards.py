@@ -11,10 +11,12 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import json
 import math
 import queue
 import re
 import signal
+import string
 import sys
 import threading
 import time
@@ -282,6 +284,26 @@ def same_last_number(data_source: str, solution_str: str, ground_truth: str, ext
 def exact_match(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """1.0 when the response is the answer but for white space at its ends, else 0.0."""
     return float(solution_str.strip() == ground_truth.strip())
+
+
+@reward("any_exact_match")
+def any_exact_match(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    """1.0 when the response is one of the answers, as in SQuAD's evaluation, else 0.0.
+
+    Lower case, without punctuation, the articles a, an and the, and with single spaces. The answers: a list as JSON, or
+    one text.
+    """
+    try:
+        answers = json.loads(ground_truth)
+    except ValueError:
+        answers = ground_truth
+    given = _squad(solution_str)
+    return float(any(given == _squad(str(one)) for one in (answers if isinstance(answers, list) else [ground_truth])))
+
+
+def _squad(text: str) -> str:
+    plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 #: Scripts that are written without spaces between words: a character counts as a word.

@@ -157,7 +157,8 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
     [
         (
             "exact",
-            "there is no such reward; there are bleu, exact_match, last_number, rouge_l; did you mean exact_match?",
+            "there is no such reward; there are any_exact_match, bleu, exact_match, last_number, rouge_l; "
+            "did you mean exact_match?",
         ),
         ("{own}/none.py:graded", "none.py does not exist"),
         ("{own}/rewards.py:grade", "rewards.py: no function 'grade'; it has graded, plain"),
@@ -320,6 +321,22 @@ def test_rouge_l_is_the_packages_own_for_plain_english():
     answer = "It was 3 o'clock, so now they don't wait"
     expected = RougeScorer(["rougeL"]).score(answer, response)["rougeL"].fmeasure
     assert 0 < expected < 1 and rewards.rouge_l("", response, answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "answers", "expected"),
+    [
+        ("The Eiffel Tower.", '["Eiffel tower", "La tour Eiffel"]', 1),
+        ("la  tour Eiffel!", '["Eiffel tower", "La tour Eiffel"]', 1),
+        ("in the Eiffel Tower", '["Eiffel tower"]', 0),
+        ("", '["Eiffel tower"]', 0),
+        ("1,969", '["1969"]', 1),
+        ("12", "12", 1),
+        ("Müller", "Müller", 1),
+    ],
+)
+def test_any_exact_match_is_that_of_squad(response, answers, expected):
+    assert rewards.function("any_exact_match")("", response, answers) == expected
 
 
 #: The second reference of sacrebleu's README for its first sentence: 6/6, 4/5, 2/4 and 1/3 n-grams, one word too few.

@@ -7,13 +7,11 @@ columns are the prompt's metadata, which the reward gets in `extra_info`.
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainer_ext import rewards
-from trainer_ext.tasks import TEST, BadData, Row, task
+from trainer_ext.tasks import TEST, BadData, Row, tables, task
+from trainer_ext.tasks.tables import demonstration, files, reward  # noqa: F401  (functions of the task)
 
 _ROLES = ("system", "user", "assistant")
 _EXTRA = "extra_info"  # verl's column of metadata
@@ -29,24 +27,9 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     return found if task["test_path"] is None else found + list(_read(task, "test_path", TEST))
 
 
-def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that `task.reward` names."""
-    return rewards.function(task["reward"])
-
-
-def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
-    """The prompt's worked answer, or with probability `random_fraction` an empty one."""
-    return "" if generator.random() < random_fraction else row.worked_answer
-
-
-def files(task: Mapping[str, Any]) -> list[Path]:
-    """The files that the prompts are read from."""
-    return [Path(task[key]).expanduser() for key in ("train_path", "test_path") if task[key] is not None]
-
-
 def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]:
     columns = {name: task[name] for name in ("prompt", "answer", "worked_answer") if task[name] is not None}
-    for where, line in _lines(task, key):
+    for where, line in tables.lines(task[key], "train"):
         values = {name: _at(line, column, where, f"task.{name}") for name, column in columns.items()}
         system, before, prompt = _messages(values["prompt"], f"{where}: {columns['prompt']}")
         used = {column.partition(".")[0] for column in columns.values()}
@@ -62,29 +45,6 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
             before=before,
             metadata=metadata,
         )
-
-
-def _lines(task: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each prompt's columns, with the place of it for errors."""
-    path = Path(task[key]).expanduser()
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        for number, row in enumerate(pq.read_table(path).to_pylist(), 1):
-            yield f"{path}, row {number}", row
-        return
-    with path.open(encoding="utf-8") as lines:
-        for number, text in enumerate(lines, 1):
-            where = f"{path}, line {number}"
-            if not text.strip():
-                continue
-            try:
-                line = json.loads(text)
-            except ValueError as error:
-                raise BadData(f"{where}: not JSON: {error}") from error
-            if not isinstance(line, dict):
-                raise BadData(f'{where}: must be a mapping such as {{"prompt": "...", "answer": "..."}}')
-            yield where, line
 
 
 def _at(line: Mapping[str, Any], column: str, where: str, key: str) -> Any:

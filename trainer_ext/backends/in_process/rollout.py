@@ -147,7 +147,9 @@ class Rollout:
             raise ValueError(f"method.dpo_pairs=data: task {self._task} has no pairs; set method.dpo_pairs=group")
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
         generators = [random.Random(key) for key in draws.keys(self._seed, "pairs", step, range(len(rows)))]
-        pairs = [module.preference(row.ground_truth, own) for row, own in zip(rows, generators, strict=True)]
+        pairs = [
+            module.preference(row.ground_truth, own, row.extra_info) for row, own in zip(rows, generators, strict=True)
+        ]
         texts = [text for pair in pairs for text in pair]
         answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
         width = int(self._verl.data.max_response_length)

@@ -1,0 +1,102 @@
+"""Rows of a data set: of a local .jsonl or .parquet file, or of a name on the Hugging Face hub. Not a task itself.
+
+The functions that tasks of data have in common are here, too.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_ext import rewards
+from trainer_ext.tasks import TEST, BadData, Row
+
+#: What a task makes of a line: (where it stands, its columns, its split) -> a row, or None to leave it out.
+Make = Callable[[str, Mapping[str, Any], str | None], Row | None]
+
+
+def rows(task: Mapping[str, Any], make: Make) -> list[Row]:
+    """The prompts of `task.train_path`, and those of the test data if there are any.
+
+    `task.train_path`: a hub name, whose split `task.hub_test_split` comes with it, or a local file. `task.test_path`:
+    such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null. BadData names a line.
+    """
+    path, subset = task["train_path"], task["hub_subset"]
+    found = [make(where, line, None) for where, line in lines(path, "train", subset)]
+    if task["test_path"] is not None:
+        found += [make(where, line, TEST) for where, line in lines(task["test_path"], "train", subset)]
+    elif not is_local(path):
+        found += [make(where, line, TEST) for where, line in lines(path, task["hub_test_split"], subset)]
+    return [row for row in found if row is not None]
+
+
+def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each line's columns, with the place of it for errors. of_hub, subset: which split of a hub's data.
+
+    BadData: a line is not a mapping in JSON.
+    """
+    if not is_local(path):
+        import datasets
+
+        for number, row in enumerate(datasets.load_dataset(path, subset, split=of_hub), 1):
+            yield f"{path}, split {of_hub}, row {number}", row
+        return
+    file = Path(path).expanduser()
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        for number, row in enumerate(pq.read_table(file).to_pylist(), 1):
+            yield f"{file}, row {number}", row
+        return
+    with file.open(encoding="utf-8") as texts:
+        for number, text in enumerate(texts, 1):
+            where = f"{file}, line {number}"
+            if not text.strip():
+                continue
+            try:
+                line = json.loads(text)
+            except ValueError as error:
+                raise BadData(f"{where}: not JSON: {error}") from error
+            if not isinstance(line, dict):
+                raise BadData(f'{where}: must be a mapping such as {{"prompt": "...", "answer": "..."}}')
+            yield where, line
+
+
+def is_local(path: str) -> bool:
+    """Whether a path names a file; other names are a hub's."""
+    return path.endswith((".jsonl", ".parquet"))
+
+
+def files(task: Mapping[str, Any]) -> list[Path]:
+    """The local files that `task.train_path` and `task.test_path` name."""
+    paths = (task["train_path"], task["test_path"])
+    return [Path(path).expanduser() for path in paths if path is not None and is_local(path)]
+
+
+def text_at(line: Mapping[str, Any], column: str, where: str) -> str:
+    """The text of a column. BadData: there is none."""
+    value = line.get(column)
+    if not isinstance(value, str):
+        raise BadData(f"{where}: {column} must be text; it is {value!r:.100}, and the columns are {', '.join(line)}")
+    return value
+
+
+def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that `task.reward` names."""
+    return rewards.function(task["reward"])
+
+
+def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
+    """The row's worked answer, or with probability `random_fraction` an empty one."""
+    return "" if generator.random() < random_fraction else row.worked_answer
+
+
+def preference(ground_truth: str, generator: random.Random, extra_info: Mapping[str, Any]) -> tuple[str, str]:
+    """The data's own pair of responses, `chosen` and `rejected`. ValueError: the prompt has none."""
+    chosen, rejected = extra_info.get("chosen"), extra_info.get("rejected")
+    if chosen is None or rejected is None:
+        raise ValueError("method.dpo_pairs=data: the data have prompts without a pair; set method.dpo_pairs=group")
+    return chosen, rejected
