@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # Pure Python, and no wheels: pip builds them, which takes setuptools and no compiler.
-SDISTS = ("antlr4-python3-runtime", "autograd-gamma", "rliable")
+SDISTS = ("antlr4-python3-runtime", "autograd-gamma", "rliable", "rouge-score")
 # What torch's build with CUDA brings, in the versions that torch itself asks for; and what builds packages.
 UNPINNED = re.compile(r"nvidia-|cuda-|triton$|setuptools$")
 # As in README's table. torch's wheels name the oldest system: glibc 2.28, macOS 14.

@@ -5,11 +5,12 @@ Pure: no files, no globals, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import comb
 from statistics import fmean
 
+from trainer_ext import rewards
 from trainer_ext.tasks import TEST, TRAIN, VALIDATION
 
 
@@ -18,7 +19,7 @@ class Answer:
     """A response of the policy to a prompt, its reward, and what it was checked against.
 
     split: of the prompt (tasks.SPLITS). sample: the number of the response among those that were drawn for the prompt,
-    from 0; None: the greedy one, of the most likely token at each position.
+    from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of its reward.
     """
 
     prompt: str
@@ -27,6 +28,7 @@ class Answer:
     ground_truth: str
     split: str
     sample: int | None
+    metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 def pass_at(k: int, samples: int, solved: int) -> float:
@@ -49,7 +51,7 @@ def metrics(answers: Sequence[Answer], solved_at: float) -> dict[str, float]:
     """The `eval/*` metrics of one evaluation (docs/metrics.md).
 
     answers: for each prompt the same number of drawn responses, and a greedy one. solved_at: a response with a reward
-    of at least this solves its prompt.
+    of at least this solves its prompt. ValueError: not all responses have the same further numbers.
     """
 
     def mean(split: str, greedy: bool = False) -> float:
@@ -61,13 +63,20 @@ def metrics(answers: Sequence[Answer], solved_at: float) -> dict[str, float]:
             solved.setdefault(one.prompt, []).append(one.reward >= solved_at)
     samples = len(next(iter(solved.values())))
     passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved.values()) for k in pass_counts(samples)}
+    further = rewards.means([one.metrics for one in answers if one.split == TEST and one.sample is not None])
     return {
+        **{metric(name): value for name, value in further.items()},
         "eval/reward_mean": mean(TEST),
         "eval/greedy_reward_mean": mean(TEST, greedy=True),
         "eval/validation_reward_mean": mean(VALIDATION),
         "eval/train_reward_mean": mean(TRAIN),
         **{f"eval/pass@{k}": value for k, value in passed.items()},
     }
+
+
+def metric(name: str) -> str:
+    """The metric of an evaluation for a further number of its rewards."""
+    return f"eval/{rewards.metric(name)}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A reward has verl's signature, `function(data_source, solution_str, ground_truth, extra_info)`. It returns a number, or
 a mapping whose `score` is the reward and whose other numbers are logged as `reward/NAME`, means over a step's
-responses.
+responses, and as `eval/reward/NAME`, means over an evaluation's.
 """
 
 from __future__ import annotations
@@ -11,41 +11,53 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import json
 import math
+import queue
 import re
+import signal
+import string
 import sys
+import threading
+import time
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from numbers import Real
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from trainer_ext.registry import Part
 
 #: Decorator of the rewards that `task.reward` names without a file or a module.
 reward = Part("reward", inputs=4, section="task", group="rlsweep.tasks")
 
+Result = TypeVar("Result")
+
 SCORE = "score"
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 _SHOWN = 200  # characters of a prompt or a response in an error
+_AGAIN_S = 0.5  # between interruptions of a function that catches the first one
 
 
 @dataclass(frozen=True)
 class Score:
-    """The reward of a response, and further numbers about it by name."""
+    """The reward of a response, further numbers about it by name, and the seconds that the function took."""
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
 
 
 class Scorer:
-    """Gives the responses of a task their rewards."""
+    """Gives the responses of a task their rewards. timeout_s: seconds for each of them; None: no limit."""
 
-    def __init__(self, data_source: str, function: Callable[..., Any]):
-        self._data_source, self._function = data_source, function
+    def __init__(self, data_source: str, function: Callable[..., Any], timeout_s: float | None = None):
+        self._data_source, self._function, self._timeout_s = data_source, function, timeout_s
 
     @property
     def parallel(self) -> int:
@@ -53,14 +65,19 @@ class Scorer:
         return int(getattr(self._function, "parallel", 1))
 
     def __call__(self, response: str, prompt: str, ground_truth: str, extra_info: Mapping[str, Any]) -> Score:
-        """The score of one response. RewardFailed: the function raises, or returns something else than a score.
+        """The score of one response.
 
-        prompt: for the error alone.
+        prompt: for the error alone. RewardFailed: the function raises, returns something else than a score, or does not
+        return in time.
         """
+        began = time.perf_counter()
         try:
-            return score(self._function(self._data_source, response, ground_truth, dict(extra_info)))
+            returned = within(
+                self._timeout_s, self._function, self._data_source, response, ground_truth, dict(extra_info)
+            )
+            return replace(score(returned), seconds=time.perf_counter() - began)
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
+            what = str(error) if isinstance(error, TooSlow) else f"{type(error).__name__}: {error}"
             raise RewardFailed(
                 f"the reward of task {self._data_source} failed: {what}; prompt {prompt[:_SHOWN]!r}, "
                 f"response {response[:_SHOWN]!r}, answer {ground_truth[:_SHOWN]!r}"
@@ -68,7 +85,77 @@ class Scorer:
 
 
 class RewardFailed(Exception):
-    """A reward function raised, or did not return a score."""
+    """A reward function raised, did not return a score, or did not return in time."""
+
+
+class TooSlow(Exception):
+    """A reward function did not return within its time limit."""
+
+    def __init__(self, seconds: float):
+        super().__init__(f"it did not return within task.reward_timeout_s={seconds:g} seconds")
+
+
+class _Interruption(BaseException):
+    """Ends a function; not an Exception, because functions catch these."""
+
+
+def within(seconds: float | None, function: Callable[..., Result], *given: Any) -> Result:
+    """function(*given). TooSlow: it does not return within `seconds`; None: no limit.
+
+    On the main thread a signal interrupts the function. Elsewhere Python cannot interrupt it: there it runs in a
+    thread of its own, which is left behind. A function that never lets Python run (a loop in C) cannot be ended.
+    """
+    if seconds is None:
+        return function(*given)
+    if threading.current_thread() is threading.main_thread():
+        return _interrupted(seconds, function, *given)
+    return _left_behind(seconds, function, *given)
+
+
+def _interrupted(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
+    def interrupt(number: int, frame: Any) -> None:
+        raise _Interruption
+
+    began = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    # of somebody else, such as a limit on a whole test
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        result = function(*given)
+    except _Interruption:
+        raise TooSlow(seconds) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
+        took = time.monotonic() - began
+        if delay:
+            signal.setitimer(signal.ITIMER_REAL, max(delay - took, 1e-3), interval)
+    if took > seconds:  # it caught the interruption
+        raise TooSlow(seconds)
+    return result
+
+
+def _left_behind(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
+    answers: queue.SimpleQueue[Callable[[], Result]] = queue.SimpleQueue()
+
+    def call() -> None:
+        try:
+            result = function(*given)
+        except BaseException as error:
+            answers.put(partial(_raise, error))
+        else:
+            answers.put(lambda: result)
+
+    threading.Thread(target=call, name="reward", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TooSlow(seconds) from None
+    return answer()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def score(returned: Any) -> Score:
@@ -96,13 +183,22 @@ def _number(what: str, value: Any) -> float:
 
 
 def metrics(scores: Sequence[Score]) -> dict[str, float]:
-    """`reward/NAME` for each further number, the mean over the responses. ValueError: not all responses have it."""
-    names = list(scores[0].metrics)
-    for one in scores:
-        if set(one.metrics) != set(names):
-            odd = ", ".join(sorted(set(one.metrics) ^ set(names)))
+    """What the rewards of a step say: `reward/NAME` for each further number, and the seconds of all rewards.
+
+    ValueError: as in `means`.
+    """
+    further = {metric(name): value for name, value in means([one.metrics for one in scores]).items()}
+    return {**further, "cost/reward_seconds": sum(one.seconds for one in scores)}
+
+
+def means(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means of further numbers over responses, by name. ValueError: not all responses have the same."""
+    names = list(numbers[0])
+    for one in numbers:
+        if set(one) != set(names):
+            odd = ", ".join(sorted(set(one) ^ set(names)))
             raise ValueError(f"the reward returned {odd} for some responses only; return the same keys for each")
-    return {metric(name): fmean(one.metrics[name] for one in scores) for name in names}
+    return {name: fmean(one[name] for one in numbers) for name in names}
 
 
 def metric(name: str) -> str:
@@ -193,3 +289,76 @@ def same_last_number(data_source: str, solution_str: str, ground_truth: str, ext
 def exact_match(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """1.0 when the response is the answer but for white space at its ends, else 0.0."""
     return float(solution_str.strip() == ground_truth.strip())
+
+
+@reward("any_exact_match")
+def any_exact_match(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    """1.0 when the response is one of the answers, as in SQuAD's evaluation, else 0.0.
+
+    Lower case, without punctuation, the articles a, an and the, and with single spaces. The answers: a list as JSON, or
+    one text.
+    """
+    try:
+        answers = json.loads(ground_truth)
+    except ValueError:
+        answers = ground_truth
+    given = _squad(solution_str)
+    return float(any(given == _squad(str(one)) for one in (answers if isinstance(answers, list) else [ground_truth])))
+
+
+def _squad(text: str) -> str:
+    plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
+
+
+#: Scripts that are written without spaces between words: a character counts as a word.
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+
+
+@reward("rouge_l")
+def rouge_l(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    """ROUGE-L of the response for the answer, the F-measure, from 0 to 1 (Lin 2004, by the package rouge-score).
+
+    The package's own words are of a-z and 0-9 alone; here they are those of every script, in lower case. Without other
+    letters in the texts both are the same.
+    """
+    return float(_rouge().score(ground_truth, solution_str)["rougeL"].fmeasure)
+
+
+@cache
+def _rouge() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], tokenizer=_Words())
+
+
+class _Words:
+    """The words of a text, as rouge-score asks for them."""
+
+    def tokenize(self, text: str) -> list[str]:
+        import regex
+
+        words = rf"[{_UNSPACED}]|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+"
+        return list(regex.findall(words, unicodedata.normalize("NFC", text).lower(), flags=regex.VERSION1))
+
+
+@reward("bleu")
+def bleu(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    """BLEU of the response as a sentence for the answer, from 0 to 1 (Papineni et al. 2002, by the package sacrebleu).
+
+    The package's defaults for sentences: orders that the response is too short for do not count, and an order without a
+    match is smoothed exponentially. Tokens are those of mteval-v13a; characters in scripts without spaces.
+    """
+    import regex
+    from sacrebleu.metrics.bleu import BLEU
+
+    tokens = "char" if regex.search(f"[{_UNSPACED}]", ground_truth) else BLEU.TOKENIZER_DEFAULT
+    # a perfect score is 100.00000000000004
+    return round(float(_bleu(tokens).sentence_score(solution_str, [ground_truth]).score) / 100, 12)
+
+
+@cache
+def _bleu(tokens: str) -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU(tokenize=tokens, effective_order=True)

@@ -129,6 +129,7 @@ _KNOWN = {
         Metric("cost/shared_seconds", "time to build models and data that runs share", "s"),
         Metric("cost/step_seconds", "time of a step", "s", "lower"),
         Metric("cost/sample_seconds", "time of sampling in a step", "s", "lower"),
+        Metric("cost/reward_seconds", "time of the reward function in a step", "s", "lower"),
         Metric("cost/wall_seconds", "wall time", "s", "lower"),
         Metric("cost/device_seconds", "device time", "s", "lower"),
         Metric("cost/peak_memory_bytes", "peak memory", "bytes", "lower"),
@@ -137,6 +138,7 @@ _KNOWN = {
 }
 
 _PASS = "eval/pass@"
+_EVAL_REWARD = "eval/reward/"  # the same in evaluations
 _REWARD = "reward/"  # further numbers that a task's reward function returns
 
 _TOKENS = {
@@ -167,6 +169,8 @@ def describe(key: str) -> Metric:
         return Metric(key, f"share of test prompts that one of {samples} responses solves", "", "higher")
     if key.startswith(_REWARD):
         return Metric(key, f"{key.removeprefix(_REWARD)}, by the reward function")
+    if key.startswith(_EVAL_REWARD):
+        return Metric(key, f"{key.removeprefix(_EVAL_REWARD)} on test prompts, by the reward function")
     derived = None if key in _KNOWN else derived_metric.parse(key)
     if derived is None:
         return _KNOWN.get(key) or Metric(key, key)

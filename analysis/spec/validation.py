@@ -26,7 +26,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 NO_SUCH_KEY = "no such key"
 _ANY_METRIC = re.compile(r"[^\s|]+")  # whatever another tool calls it
-_OWN_METRIC = "[a-z_]+/[A-Za-z0-9_@]+"  # the keys that the trainer writes
+_OWN_METRIC = "[a-z_]+(/[A-Za-z0-9_@]+)+"  # the keys that the trainer writes
 _BOUNDS = {
     "exclusiveMinimum": "above {}",
     "minimum": "{} or more",

@@ -22,6 +22,7 @@ IGNORED = frozenset(
         "model.name",
         "model.resources",
         "model.seconds_per_step",
+        "task.reward_timeout_s",
         "trainer.checkpoint_every",
         "trainer.hist_every",
         "trainer.eval_responses",

@@ -239,7 +239,9 @@ class _Builder:
                 continue
             if can_start is None:  # whatever the seed
                 can_start = self._can_start(variant, config, base, sources)
-                written = variant.promises.written(config) | self._context.task(config["task"]).metrics
+                evaluated = bool(config["trainer"].get("eval_every"))
+                of_reward = self._context.task(config["task"]).metrics(evaluated)
+                written = variant.promises.written(config) | of_reward
                 self._written.setdefault(cell.group, set()).update(written)
             if can_start:
                 if data := data_files.digests(config["task"]):

@@ -234,7 +234,10 @@ class PlanningContext:
             return f"{rule}; it is written with {' or '.join(writers)}", "add such a group, or name another metric"
         known = {one for variant in self._variants.values() if variant is not None for one in variant.promises.metrics}
         known |= {one for content in self._parts.values() for one in Promises.declared(content)}
-        known |= {one for checked in self._tasks.values() for one in checked.metrics}
+        of_rewards = {one for checked in self._tasks.values() for one in checked.metrics(evaluated=True)}
+        if metric in of_rewards:
+            return rule, "set trainer.eval_every to an integer 1 or more"
+        known |= of_rewards
         otherwise = "name one of docs/metrics.md, or declare it under `writes` in the file of what writes it"
         return rule, closest(metric, sorted(known), otherwise=otherwise)
 

@@ -41,7 +41,14 @@ class TaskCheck:
 
     functions: tuple[str, ...]
     objections: tuple[Objection, ...]
-    metrics: frozenset[str] = frozenset()  # that the task's reward writes
+    numbers: frozenset[str] = frozenset()  # that the task's reward returns beside the reward
+
+    def metrics(self, evaluated: bool) -> set[str]:
+        """The metrics that a run writes of these numbers. evaluated: whether the run makes evaluations."""
+        from trainer_ext import evaluation, rewards
+
+        kinds = (rewards.metric, evaluation.metric) if evaluated else (rewards.metric,)
+        return {kind(name) for kind in kinds for name in self.numbers}
 
 
 def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> TaskCheck:
@@ -106,14 +113,16 @@ def _not_imported(name: str, error: Exception) -> Objection:
 
 
 def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> frozenset[str]:
-    """Ask for all prompts and the first one's reward; the metrics that come with the reward. _Wrong: it fails."""
-    from trainer_ext import rewards, sandbox, tasks
+    """Ask for all prompts and the first one's reward; the names of its further numbers. _Wrong: it fails."""
+    from trainer_ext import rewards, sandbox, sizes, tasks
 
     try:
         rows = _prompts_of(module, section).rows
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
         raise _Wrong(Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix)) from error
+    except sizes.Misfit as error:
+        raise _Wrong(Objection(error.key, error.value, one_line(error.rule), error.fix)) from error
     except Exception as error:
         raise _Wrong(_raised(module.__file__, "rows", error, "the task has no prompts with these settings")) from error
     if not rows:
@@ -127,18 +136,23 @@ def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> f
                 raise _Wrong(Objection("rows", text, rule, fix, _file(module)))
     function, row = tasks.reward(section), rows[0]
     name, file = getattr(function, "__name__", "reward"), str(rewards.file_of(function))
+    limit = section.get("reward_timeout_s")
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     try:
-        returned = function(section["name"], row.ground_truth, row.ground_truth, info)
+        returned = rewards.within(limit, function, section["name"], row.ground_truth, row.ground_truth, info)
     except sandbox.Unavailable as error:
         if not runs_here:
-            return frozenset(map(rewards.metric, getattr(function, "numbers", ())))
+            return frozenset(getattr(function, "numbers", ()))
         raise _Wrong(_no_sandbox(section["sandbox"]["isolation"], error)) from error
+    except rewards.TooSlow as error:
+        rule = f"the reward of the first prompt's own answer fails: {error}"
+        fix = "correct the function, or raise task.reward_timeout_s"
+        raise _Wrong(Objection(name, None, rule, fix, _shown(file))) from error
     except Exception as error:
         rule = "the reward of the first prompt's own answer fails"
         raise _Wrong(_raised(file, name, error, rule)) from error
     try:
-        return frozenset(map(rewards.metric, rewards.score(returned).metrics))
+        return frozenset(rewards.score(returned).metrics)
     except (TypeError, ValueError) as error:
         rule = f"the reward of a response is a number, or a mapping of numbers with {rewards.SCORE}: {error}"
         raise _Wrong(Objection(name, returned, rule, "return a float, or such a mapping", _shown(file))) from error

@@ -52,6 +52,7 @@ def test_golden():
         ("model", "seconds_per_step", 9),
         ("trainer", "checkpoint_every", 1),
         ("trainer", "hist_every", 1),
+        ("task", "reward_timeout_s", 1.0),
         ("trainer", "eval_responses", 1),
     ],
 )

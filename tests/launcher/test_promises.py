@@ -381,6 +381,26 @@ def test_a_reward_of_a_file_brings_its_metrics(own):
     assert said in line
 
 
+def test_evaluations_have_the_numbers_of_a_reward_too(own):
+    folder, words = own
+    lines = [{"prompt": f"{n}?", "answer": "2", "level": 3} for n in range(40)]
+    (folder / "own.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = "analysis.primary.metric=eval/reward/level"
+    assert make(*words, asked, "trainer.eval_every=1").runs
+    (line,) = refused(*words, asked, "trainer.eval_every=0")
+    assert line.endswith("no run of this experiment writes it. Fix: set trainer.eval_every to an integer 1 or more")
+
+
+def test_a_reward_that_does_not_return_is_refused(own):
+    folder, words = own
+    (folder / "rewards.py").write_text("import time\n\n\ndef graded(*_):\n    time.sleep(60)\n")
+    (line,) = refused(*words, "task.reward_timeout_s=0.1")
+    said = "first prompt's own answer fails: it did not return within task.reward_timeout_s=0.1 seconds. "
+    assert said + "Fix: correct the function, or raise task.reward_timeout_s" in line
+    (line,) = refused(*words, "task.reward_timeout_s=0")
+    assert "task.reward_timeout_s = 0: must be seconds above 0" in line
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

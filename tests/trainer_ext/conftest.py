@@ -87,6 +87,7 @@ def new_run(tmp_path: Path, cache: Path) -> Callable[..., MemoryRun]:
 CLOCKED = (
     "cost/step_seconds",
     "cost/sample_seconds",
+    "cost/reward_seconds",
     "cost/wall_seconds",
     "cost/device_seconds",
     "cost/shared_seconds",

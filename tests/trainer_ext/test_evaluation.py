@@ -114,6 +114,15 @@ def test_the_metrics_of_an_evaluation():
     assert [evaluation.pass_counts(n) for n in (1, 2, 4, 7, 8)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4], [1, 2, 4, 8]]
 
 
+def test_an_evaluation_has_the_means_of_further_numbers_over_drawn_responses_to_test_prompts():
+    def answer(split, sample, words):
+        return Answer("a", "", 0.0, "", split, sample, {"words": words})
+
+    answers = [answer(TEST, None, 9.0), answer(TEST, 0, 1.0), answer(TEST, 1, 4.0)]
+    answers += [answer(split, sample, 9.0) for split in (TRAIN, VALIDATION) for sample in (None, 0, 1)]
+    assert evaluation.metrics(answers, solved_at=1.0)["eval/reward/words"] == 2.5
+
+
 def test_the_best_evaluation_is_chosen_on_validation_prompts_and_is_the_first_of_equals():
     best: Best | None = None
     for step, (validation, test) in enumerate([(0.2, 0.9), (0.5, 0.3), (0.5, 0.8), (0.4, 1.0)], start=1):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -150,7 +155,11 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("exact", "there is no such reward; there are exact_match, last_number, unit_tests; did you mean exact_match?"),
+        (
+            "exact",
+            "there is no such reward; there are any_exact_match, bleu, exact_match, last_number, rouge_l, unit_tests; "
+            "did you mean exact_match?",
+        ),
         ("{own}/none.py:graded", "none.py does not exist"),
         ("{own}/rewards.py:grade", "rewards.py: no function 'grade'; it has graded, plain"),
         ("{own}/rewards.py:CONSTANT", "no function 'CONSTANT'"),
@@ -188,15 +197,177 @@ def test_what_is_no_score_fails_the_run_with_the_prompt(returned, message):
     assert "prompt 'asked', response 'said', answer 'right'" in str(raised.value)
 
 
+def in_thread(call):
+    """As verl's reward worker calls it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def spins(*_):
+    while True:
+        pass
+
+
+def catches(*_):
+    """It takes no notice of the first interruption."""
+    try:
+        spins()
+    except BaseException:
+        spins()
+
+
+def returns_late(*_):
+    began = time.monotonic()
+    while time.monotonic() - began < 0.3:
+        try:
+            time.sleep(0.3)
+        except BaseException:
+            continue
+    return 1.0
+
+
+@pytest.mark.parametrize("place", [lambda call: call(), in_thread], ids=["main thread", "another thread"])
+@pytest.mark.parametrize("function", [lambda *_: time.sleep(60), spins, catches, returns_late])
+def test_a_reward_that_does_not_return_in_time_fails_the_run_with_the_prompt(place, function):
+    ends = threading.Event()
+
+    def until_the_test_ends(*given):
+        """What is left behind in a thread ends with the test."""
+        if threading.current_thread() is threading.main_thread() or function is returns_late:
+            return function(*given)
+        return ends.wait(60)
+
+    scorer = rewards.Scorer("mine", until_the_test_ends, timeout_s=0.1)
+    began = time.monotonic()
+    with pytest.raises(rewards.RewardFailed) as raised:
+        place(lambda: scorer("said", "asked", "right", {}))
+    ends.set()
+    assert time.monotonic() - began < 10
+    assert str(raised.value) == (
+        "the reward of task mine failed: it did not return within task.reward_timeout_s=0.1 seconds; "
+        "prompt 'asked', response 'said', answer 'right'"
+    )
+
+
+@pytest.mark.parametrize("place", [lambda call: call(), in_thread], ids=["main thread", "another thread"])
+def test_a_limit_changes_nothing_for_a_reward_that_returns_in_time(place):
+    handler, (delay, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    scorer = rewards.Scorer("mine", lambda *given: {"score": 0.5, "length": len(given[1])}, timeout_s=30)
+    assert place(lambda: scorer("said", "asked", "right", {})) == rewards.Score(0.5, {"length": 4.0})
+    assert signal.getsignal(signal.SIGALRM) == handler
+    after, _ = signal.getitimer(signal.ITIMER_REAL)
+    assert (delay > 0) == (after > 0) and after <= delay
+    failing = rewards.Scorer("mine", lambda *_: 1 / 0, timeout_s=30)
+    with pytest.raises(rewards.RewardFailed, match="ZeroDivisionError"):
+        place(lambda: failing("said", "asked", "right", {}))
+    assert signal.getsignal(signal.SIGALRM) == handler
+
+
+def test_the_limit_is_the_tasks_and_a_run_of_an_older_version_has_none(own):
+    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2})
+    (own / "slow.py").write_text("import time\n\n\ndef slow(*_):\n    time.sleep(0.2)\n    return 1\n")
+    section = {**SECTION, "train_path": path, "reward": f"{own}/slow.py:slow"}
+    assert section["reward_timeout_s"] > 0
+    with pytest.raises(rewards.RewardFailed, match=r"task\.reward_timeout_s=0\.05"):
+        tasks.scorer({**section, "reward_timeout_s": 0.05})("", "", "", {})
+    del section["reward_timeout_s"]
+    assert tasks.scorer(section)("", "", "", {}).seconds >= 0.2
+
+
+def test_the_limit_does_not_prepare_prompts_again(own):
+    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b"})
+    section = {**SECTION, "train_path": path}
+    folders = {tasks.prepare({**section, "reward_timeout_s": s}, SHARES, own / "cache") for s in (1.0, 2.0)}
+    assert len(folders) == 1
+
+
 def test_further_numbers_are_means_over_the_responses():
-    scores = [rewards.Score(1.0, {"words": 2.0}), rewards.Score(0.0, {"words": 4.0})]
-    assert rewards.metrics(scores) == {"reward/words": 3.0}
+    scores = [rewards.Score(1.0, {"words": 2.0}, 0.5), rewards.Score(0.0, {"words": 4.0}, 0.25)]
+    assert rewards.metrics(scores) == {"reward/words": 3.0, "cost/reward_seconds": 0.75}
     with pytest.raises(ValueError, match="the reward returned words for some responses only"):
         rewards.metrics([*scores, rewards.Score(1.0)])
 
 
 def test_exact_match_takes_no_notice_of_white_space_at_the_ends():
     assert [rewards.exact_match("", text, " Paris") for text in ("Paris\n", "paris", "Paris.")] == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [  # the first four are of rouge-score's own tests (rouge_scorer_test.py)
+        ("testing", "testing one two", 1 / 2),
+        ("one two", "testing one two", 4 / 5),
+        ("testing two", "testing one two", 4 / 5),
+        ("", "testing one two", 0),
+        ("The quick brown dog jumps on the log.", "The quick brown fox jumps over the lazy dog", 2 * 5 / 17),
+        ("TESTING, one-two!", "testing one two", 1),
+        ("one", "", 0),
+        ("", "", 0),
+        ("le café est fermé", "Le CAFE\u0301 est ferme\u0301", 1),
+        ("на столе лежит книга", "книга лежит на столе", 2 * 2 / 8),
+        ("हिन्दी में", "हिन्दी में", 1),
+        ("猫在桌子上", "狗在桌子上", 4 / 5),
+        ("caf", "café", 0),
+    ],
+)
+def test_rouge_l_is_the_f_measure_of_the_longest_common_words(response, answer, expected):
+    assert rewards.function("rouge_l")("", response, answer) == pytest.approx(expected)
+
+
+def test_rouge_l_is_the_packages_own_for_plain_english():
+    from rouge_score.rouge_scorer import RougeScorer
+
+    response = "It's 3 o'clock_now; don't wait (or do)!"
+    answer = "It was 3 o'clock, so now they don't wait"
+    expected = RougeScorer(["rougeL"]).score(answer, response)["rougeL"].fmeasure
+    assert 0 < expected < 1 and rewards.rouge_l("", response, answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "answers", "expected"),
+    [
+        ("The Eiffel Tower.", '["Eiffel tower", "La tour Eiffel"]', 1),
+        ("la  tour Eiffel!", '["Eiffel tower", "La tour Eiffel"]', 1),
+        ("in the Eiffel Tower", '["Eiffel tower"]', 0),
+        ("", '["Eiffel tower"]', 0),
+        ("1,969", '["1969"]', 1),
+        ("12", "12", 1),
+        ("Müller", "Müller", 1),
+    ],
+)
+def test_any_exact_match_is_that_of_squad(response, answers, expected):
+    assert rewards.function("any_exact_match")("", response, answers) == expected
+
+
+#: The second reference of sacrebleu's README for its first sentence: 6/6, 4/5, 2/4 and 1/3 n-grams, one word too few.
+DOG = math.exp(1 - 7 / 6) * (4 / 5 * 2 / 4 * 1 / 3) ** (1 / 4)
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [
+        ("The dog bit the man.", "The dog bit the man.", 1),
+        ("The dog bit the man.", "The dog had bit the man.", DOG),
+        ("", "The dog bit the man.", 0),
+        ("dog", "", 0),
+        ("", "", 0),
+        ("cats sleep", "The dog bit the man.", 0),
+        ("Die Katze schläft.", "Die Katze schläft.", 1),
+        ("猫在桌子上", "猫在桌子上", 1),
+        ("Ja.", "Ja.", 1),
+    ],
+)
+def test_bleu_is_that_of_a_sentence_from_0_to_1(response, answer, expected):
+    assert rewards.function("bleu")("", response, answer) == pytest.approx(expected, abs=1e-9)
+    assert rewards.bleu("", response, answer) <= 1
+
+
+def test_bleu_is_sacrebleus_own_and_compares_characters_where_words_have_no_spaces():
+    from sacrebleu import sentence_bleu
+
+    response, answer = "Der Hund beißt einen Mann im Park.", "Der Hund biss den Mann im Park, sagt er."
+    assert rewards.bleu("", response, answer) == pytest.approx(sentence_bleu(response, [answer]).score / 100)
+    assert 0.3 < rewards.bleu("", "猫在桌子上面", "猫在桌子下面") < 1
 
 
 # ---------------------------------------------------------------- a run
@@ -227,4 +398,7 @@ def test_a_pretrained_model_trains_on_own_data_with_an_own_reward(own):
     for line in run.lines:
         assert line["reward/level"] == 1.0
         assert line["analysis/reward_sum_mean"] == pytest.approx(line["reward/right"] + 0.1)
+        assert 0 < line["cost/reward_seconds"] < line["cost/step_seconds"]
+    assert run.lines[-1]["eval/reward/level"] == 1.0
+    assert run.lines[-1]["eval/reward_mean"] == pytest.approx(run.lines[-1]["eval/reward/right"] + 0.1)
     assert all(prompt in {one["question"] for one in problems()} for _, prompt, *_ in run.responses)

@@ -7,7 +7,7 @@ A task is a module, here or of another installed package, with these functions; 
     compute_score(data_source, solution_str, ground_truth, extra_info=None) -> float or mapping  # see rewards.py
     reward(task) -> such a function   # instead of compute_score, if the section `task` chooses it
     demonstration(row, generator, random_fraction) -> str   # if embedded models learn it before training
-    preference(ground_truth, generator) -> (chosen, rejected)   # if it has pairs for DPO
+    preference(ground_truth, generator, extra_info) -> (chosen, rejected)   # if it has pairs for DPO
     files(task) -> list[Path]   # if it reads local files; prepared prompts are made again when these change
 """
 
@@ -33,6 +33,8 @@ from trainer_ext.sizes import Misfit
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
 #: The functions that a task may have, and that some methods and models require.
 OPTIONAL = ("demonstration", "preference")
+#: Keys of the section `task` that change neither prompts nor rewards nor demonstrations.
+NOT_DATA = ("reward_timeout_s",)
 
 
 #: The prompts to train on, those that a checkpoint is chosen by, and those that are reported.
@@ -102,7 +104,8 @@ def reward(section: Mapping[str, Any]) -> Callable[..., Any]:
 
 def scorer(section: Mapping[str, Any]) -> rewards.Scorer:
     """What gives the responses of a task their rewards; section: the configuration's section `task`."""
-    return rewards.Scorer(section["name"], reward(section))
+    # runs that older versions planned have no limit
+    return rewards.Scorer(section["name"], reward(section), section.get("reward_timeout_s"))
 
 
 def names() -> list[str]:
@@ -185,9 +188,9 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     section: the configuration's section `task`; shares: trainer.split. The folder is named by the content.
     """
     name = section["name"]
-    settings = {k: v for k, v in section.items() if k != "warm_start"} | {"split": dict(shares)}
+    settings = {k: v for k, v in section.items() if k not in ("warm_start", *NOT_DATA)} | {"split": dict(shares)}
     # of the rewards, too: artifacts that are made of responses and their rewards are named by this folder
-    code = [Path(__file__), Path(rewards.__file__), source(name), rewards.file_of(reward(section))]
+    code = [Path(__file__), Path(rewards.__file__), *_sources(get(name)), rewards.file_of(reward(section))]
     files = [*code, *getattr(get(name), "files", lambda _: [])(section)]
     sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
@@ -212,6 +215,13 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
             pq.write_table(pa.Table.from_pylist(lines, schema=schema), folder / f"{split}.parquet")
 
     return build_once(cache / "data" / key, build)
+
+
+def _sources(module: ModuleType) -> list[Path]:
+    """The files of a task's module, and of those of this package that it takes functions from."""
+    named = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
+    shared = {name for name in named if name.startswith(f"{__name__}.")} - {module.__name__}
+    return [Path(sys.modules[name].__file__ or "") for name in (module.__name__, *sorted(shared))]
 
 
 def _schema(metadata: Sequence[Mapping[str, Any]]) -> Any:

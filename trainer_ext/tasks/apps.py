@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from trainer_ext import unit_tests
-from trainer_ext.tasks import TEST, BadData, Row, humaneval, task
-from trainer_ext.tasks.tables import is_local, local_files, read_table
+from trainer_ext.tasks import TEST, BadData, Row, humaneval, tables, task
+from trainer_ext.tasks.tables import files  # noqa: F401  (a function of the task)
 
 _COLUMNS = ("question", "input_output")
 _STDIN = "Read the input from standard input and print the output."
@@ -33,12 +32,12 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
         return rows + humaneval.read(task["humaneval_path"], f"Complete the function. {_ANSWER}", TEST)
     if task["test_path"] is not None:
         return rows + _read(task["test_path"], "train", TEST, chosen)
-    return rows if is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST, chosen)
+    return rows if tables.is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST, chosen)
 
 
 def _read(path: str, of_hub: str, split: str | None, difficulty: str | None) -> list[Row]:
     rows, without = [], 0
-    for where, row in read_table(path, of_hub, _COLUMNS):
+    for where, row in tables.lines_with(_COLUMNS, path, of_hub):
         if difficulty is not None and row.get("difficulty") != difficulty:
             continue
         tests = _tests(row["input_output"], where)
@@ -85,8 +84,3 @@ def _json(text: str, where: str) -> Any:
 def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
     """Whether a program passes the tests, with the settings of the section `task`."""
     return unit_tests.of(task)
-
-
-def files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that the section names."""
-    return local_files(task)

@@ -66,7 +66,7 @@ def _solutions(asked: str) -> list[str]:
     return [text for text in _by_value()[int(asked.partition("~")[0])] if _solves(text, asked)]
 
 
-def preference(ground_truth: str, generator: random.Random) -> tuple[str, str]:
+def preference(ground_truth: str, generator: random.Random, extra_info: Any = None) -> tuple[str, str]:
     """A solution, and an expression that is none."""
     wrong = next(text for text in iter(lambda: generator.choice(_ALL), None) if not _solves(text, ground_truth))
     return generator.choice(_solutions(ground_truth)), wrong

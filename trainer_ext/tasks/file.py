@@ -7,14 +7,12 @@ columns are the prompt's metadata, which the reward gets in `extra_info`.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from trainer_ext import rewards, unit_tests
-from trainer_ext.tasks import TEST, BadData, Row, task
-from trainer_ext.tasks.tables import read_file
+from trainer_ext.tasks import TEST, BadData, Row, tables, task
+from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 
 _ROLES = ("system", "user", "assistant")
 _EXTRA = "extra_info"  # verl's column of metadata
@@ -35,19 +33,9 @@ def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
     return unit_tests.of(task) if task["reward"] == unit_tests.NAME else rewards.function(task["reward"])
 
 
-def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
-    """The prompt's worked answer, or with probability `random_fraction` an empty one."""
-    return "" if generator.random() < random_fraction else row.worked_answer
-
-
-def files(task: Mapping[str, Any]) -> list[Path]:
-    """The files that the prompts are read from."""
-    return [Path(task[key]).expanduser() for key in ("train_path", "test_path") if task[key] is not None]
-
-
 def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]:
     columns = {name: task[name] for name in ("prompt", "answer", "worked_answer") if task[name] is not None}
-    for where, line in read_file(Path(task[key]).expanduser()):
+    for where, line in tables.lines(task[key], "train"):
         values = {name: _at(line, column, where, f"task.{name}") for name, column in columns.items()}
         system, before, prompt = _messages(values["prompt"], f"{where}: {columns['prompt']}")
         used = {column.partition(".")[0] for column in columns.values()}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from trainer_ext.rewards import last_number, same_last_number
-from trainer_ext.tasks import TEST, BadData, Row, task
-from trainer_ext.tasks.tables import is_local, local_files, read_table
+from trainer_ext.tasks import TEST, BadData, Row, tables, task
+from trainer_ext.tasks.tables import files  # noqa: F401  (a function of the task)
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _CALCULATION = re.compile(r"<<[^>]*>>")  # the data's annotations for a calculator: 48/2 = <<48/2=24>>24
@@ -26,13 +25,13 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     rows = _read(task["train_path"], "train", None)
     if task["test_path"] is not None:
         return rows + _read(task["test_path"], "train", TEST)
-    return rows if is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST)
+    return rows if tables.is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST)
 
 
 def _read(path: str, of_hub: str, split: str | None) -> list[Row]:
     """The prompts of a local file, or of a split of a hub's data, as rows of a split."""
     rows = []
-    for where, row in read_table(path, of_hub, ("question", "answer"), "main"):
+    for where, row in tables.lines_with(("question", "answer"), path, of_hub, "main"):
         answer = last_number(row["answer"])
         if answer is None:
             raise BadData(f"{where}: the answer has no number: {row['answer']!r}")
@@ -46,11 +45,6 @@ def demonstration(row: Row, generator: random.Random, random_fraction: float) ->
     if generator.random() < random_fraction:
         return f"#### {generator.randrange(1000)}"
     return row.worked_answer
-
-
-def files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that the section names."""
-    return local_files(task)
 
 
 compute_score = same_last_number

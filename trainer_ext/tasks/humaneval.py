@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from trainer_ext import unit_tests
-from trainer_ext.tasks import TEST, Row, task
-from trainer_ext.tasks.tables import local_files, read_table
+from trainer_ext.tasks import TEST, Row, tables, task
+from trainer_ext.tasks.tables import files  # noqa: F401  (a function of the task)
 
 _COLUMNS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 
@@ -31,7 +30,7 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
 def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
     """The prompts of a file or of a hub's data, as rows of a split. instruction: what stands before each; BadData."""
     rows = []
-    for _, row in read_table(path, "test", _COLUMNS):
+    for _, row in tables.lines_with(_COLUMNS, path, "test"):
         prompt, entry_point = row["prompt"], row["entry_point"]
         tests = {
             "prompt": prompt,
@@ -50,8 +49,3 @@ def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
 def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
     """Whether a program passes the tests, with the settings of the section `task`."""
     return unit_tests.of(task)
-
-
-def files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that the section names."""
-    return local_files(task)

@@ -1,64 +1,61 @@
-"""Rows of files and of the hub's data, with the place of each for errors."""
+"""Rows of a data set: of a local file, or of a name on the Hugging Face hub. Not a task itself.
+
+The functions that tasks of data have in common are here, too.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.tasks import BadData
+from trainer_ext import rewards
+from trainer_ext.tasks import TEST, BadData, Row
 
 _LOCAL = (".jsonl", ".jsonl.gz", ".parquet")
+#: What a task makes of a line: (where it stands, its columns, its split) -> a row, or None to leave it out.
+Make = Callable[[str, Mapping[str, Any], str | None], Row | None]
 
 
-def is_local(path: str) -> bool:
-    """Whether a path names a file; other texts are names on a hub."""
-    return path.endswith(_LOCAL)
+def rows(task: Mapping[str, Any], make: Make) -> list[Row]:
+    """The prompts of `task.train_path`, and those of the test data if there are any.
 
-
-def local_files(task: Mapping[str, Any]) -> list[Path]:
-    """The local files that the keys `*_path` of the section `task` name."""
-    paths = (value for key, value in task.items() if key.endswith("_path"))
-    return [Path(path).expanduser() for path in paths if path is not None and is_local(path)]
-
-
-def read_table(
-    path: str, of_hub: str, columns: Sequence[str], config: str | None = None
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a local file, or of a hub's data, each with its place; columns: which each of them has as text.
-
-    of_hub, config: the split and the configuration of a hub's data. BadData: a row has no such column.
+    `task.train_path`: a hub name, whose split `task.hub_test_split` comes with it, or a local file. `task.test_path`:
+    such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null. BadData names a line.
     """
-    if is_local(path):
-        rows = read_file(Path(path).expanduser())
-    else:
+    path, subset = task["train_path"], task["hub_subset"]
+    found = [make(where, line, None) for where, line in lines(path, "train", subset)]
+    if task["test_path"] is not None:
+        found += [make(where, line, TEST) for where, line in lines(task["test_path"], "train", subset)]
+    elif not is_local(path):
+        found += [make(where, line, TEST) for where, line in lines(path, task["hub_test_split"], subset)]
+    return [row for row in found if row is not None]
+
+
+def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each line's columns, with the place of it for errors. of_hub, subset: which split of a hub's data.
+
+    BadData: a line is not a mapping in JSON.
+    """
+    if not is_local(path):
         import datasets
 
-        data = datasets.load_dataset(path, config, split=of_hub)
-        rows = ((f"{path}, {of_hub}, row {number}", row) for number, row in enumerate(data, 1))
-    for where, row in rows:
-        if missing := [column for column in columns if not isinstance(row.get(column), str)]:
-            rule = f"each row has text in the columns {', '.join(columns)}"
-            raise BadData(f"{where}: no text in {', '.join(missing)}; {rule}; this one has {', '.join(row)}")
-        yield where, row
-
-
-def read_file(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The lines of a .jsonl or .jsonl.gz file, or the rows of a .parquet file, each with its place.
-
-    BadData: a line is not a JSON mapping.
-    """
-    if path.suffix == ".parquet":
+        for number, row in enumerate(datasets.load_dataset(path, subset, split=of_hub), 1):
+            yield f"{path}, split {of_hub}, row {number}", row
+        return
+    file = Path(path).expanduser()
+    if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        for number, row in enumerate(pq.read_table(path).to_pylist(), 1):
-            yield f"{path}, row {number}", row
+        for number, row in enumerate(pq.read_table(file).to_pylist(), 1):
+            yield f"{file}, row {number}", row
         return
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, text in enumerate(lines, 1):
-            where = f"{path}, line {number}"
+    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as texts:
+        for number, text in enumerate(texts, 1):
+            where = f"{file}, line {number}"
             if not text.strip():
                 continue
             try:
@@ -68,3 +65,51 @@ def read_file(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if not isinstance(line, dict):
                 raise BadData(f'{where}: must be a mapping such as {{"prompt": "...", "answer": "..."}}')
             yield where, line
+
+
+def lines_with(
+    columns: Sequence[str], path: str, of_hub: str, subset: str | None = None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """`lines` that have text in all these columns. BadData: one has not."""
+    for where, line in lines(path, of_hub, subset):
+        if missing := [column for column in columns if not isinstance(line.get(column), str)]:
+            rule = f"each row has text in the columns {', '.join(columns)}"
+            raise BadData(f"{where}: no text in {', '.join(missing)}; {rule}; this one has {', '.join(line)}")
+        yield where, line
+
+
+def is_local(path: str) -> bool:
+    """Whether a path names a file; other names are a hub's."""
+    return path.endswith(_LOCAL)
+
+
+def files(task: Mapping[str, Any]) -> list[Path]:
+    """The local files that the keys `*_path` of the section `task` name."""
+    paths = (value for key, value in task.items() if key.endswith("_path"))
+    return [Path(path).expanduser() for path in paths if path is not None and is_local(path)]
+
+
+def text_at(line: Mapping[str, Any], column: str, where: str) -> str:
+    """The text of a column. BadData: there is none."""
+    value = line.get(column)
+    if not isinstance(value, str):
+        raise BadData(f"{where}: {column} must be text; it is {value!r:.100}, and the columns are {', '.join(line)}")
+    return value
+
+
+def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that `task.reward` names."""
+    return rewards.function(task["reward"])
+
+
+def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:
+    """The row's worked answer, or with probability `random_fraction` an empty one."""
+    return "" if generator.random() < random_fraction else row.worked_answer
+
+
+def preference(ground_truth: str, generator: random.Random, extra_info: Mapping[str, Any]) -> tuple[str, str]:
+    """The data's own pair of responses, `chosen` and `rejected`. ValueError: the prompt has none."""
+    chosen, rejected = extra_info.get("chosen"), extra_info.get("rejected")
+    if chosen is None or rejected is None:
+        raise ValueError("method.dpo_pairs=data: the data have prompts without a pair; set method.dpo_pairs=group")
+    return chosen, rejected

@@ -64,7 +64,8 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     lengths = [int(config["verl"].data[f"max_{part}_length"]) for part in ("prompt", "response")]
-    made_of = [shape, {**task, "warm_start": dict(warm)}, split, lengths, versions]
+    settings = {key: value for key, value in task.items() if key not in tasks.NOT_DATA}
+    made_of = [shape, {**settings, "warm_start": dict(warm)}, split, lengths, versions]
     digest.update(json.dumps(made_of, sort_keys=True).encode())
 
     def build(folder: Path) -> None:

@@ -82,17 +82,17 @@ class Prompts:
         return self._rows[self._orders[epoch][position]]
 
 
-def answers_to(asked: Sequence[tuple[str, Prompt]], found: Iterable[tuple[str, float]], each: int) -> list[Answer]:
+def answers_to(asked: Sequence[tuple[str, Prompt]], found: Iterable[tuple[str, Score]], each: int) -> list[Answer]:
     """The answers to the prompts of an evaluation.
 
     asked: prompts with their splits; found: `each` responses to each of them in turn, the greedy one first, with their
-    rewards.
+    scores.
     """
     answers = []
-    for number, (response, reward) in enumerate(found):
+    for number, (response, score) in enumerate(found):
         (split, prompt), index = asked[number // each], number % each
         sample = index - 1 if index else None
-        answers.append(Answer(prompt.text, response, reward, prompt.ground_truth, split, sample))
+        answers.append(Answer(prompt.text, response, score.value, prompt.ground_truth, split, sample, score.metrics))
     return answers
 
 

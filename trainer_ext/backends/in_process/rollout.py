@@ -133,8 +133,7 @@ class Rollout:
             rows = [row for _, row in part]
             keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
             samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
-            scores = _tensor(self._scores(rows, samples), samples).tolist()
-            responses = zip(self._texts(samples), scores, strict=True)
+            responses = zip(self._texts(samples), self._scores(rows, samples), strict=True)
             answers += answers_to(part, responses, n)
         return answers
 
@@ -148,7 +147,9 @@ class Rollout:
             raise ValueError(f"method.dpo_pairs=data: task {self._task} has no pairs; set method.dpo_pairs=group")
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
         generators = [random.Random(key) for key in draws.keys(self._seed, "pairs", step, range(len(rows)))]
-        pairs = [module.preference(row.ground_truth, own) for row, own in zip(rows, generators, strict=True)]
+        pairs = [
+            module.preference(row.ground_truth, own, row.extra_info) for row, own in zip(rows, generators, strict=True)
+        ]
         texts = [text for pair in pairs for text in pair]
         answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
         width = int(self._verl.data.max_response_length)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainer_ext import tasks
 from trainer_ext.backends.in_process.prompts import Prompt
-from trainer_ext.rewards import SCORE
+from trainer_ext.rewards import SCORE, Score, score
 
-_TEXT, _INFO = "rlsweep_prompt", "rlsweep_extra_info"
+_TEXT, _INFO, _SECONDS = "rlsweep_prompt", "rlsweep_extra_info", "rlsweep_seconds"
 
 
 def extra_info(prompt: Prompt) -> dict[str, Any]:
@@ -20,6 +21,16 @@ def extra_info(prompt: Prompt) -> dict[str, Any]:
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any], task: Mapping[str, Any]
 ) -> dict[str, float]:
-    """The score and the further numbers of one response; task: the configuration's section `task`."""
+    """The score and the further numbers of one response; task: the configuration's section `task`.
+
+    verl calls it in a thread.
+    """
     found = tasks.scorer(task)(solution_str, extra_info[_TEXT], ground_truth, extra_info[_INFO])
-    return {SCORE: found.value, **found.metrics}
+    return {SCORE: found.value, _SECONDS: found.seconds, **found.metrics}
+
+
+def score_of(returned: Mapping[str, float]) -> Score:
+    """What `compute_score` returned, as the score that it was."""
+    rest = dict(returned)
+    seconds = rest.pop(_SECONDS)
+    return replace(score(rest), seconds=seconds)

@@ -28,6 +28,7 @@ from trainer_ext.backends.in_process.prompts import Prompt
 from trainer_ext.backends.verl_ray import loss, reward, workers
 from trainer_ext.methods import policy_loss
 from trainer_ext.methods.update import Method, Scored, Update, update
+from trainer_ext.rewards import Score
 
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
@@ -139,8 +140,8 @@ class Trainer(PPOTrainerSync):
         own = [len(range(rank, requests, len(servers))) for rank in range(len(servers))]  # as workers.RowClient does
         ray.get([server.announce.remote(count) for server, count in zip(servers, own, strict=True)])
 
-    def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, float]]:
-        """The policy's own responses to the prompts and their rewards, in their order; a prompt's first is greedy."""
+    def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, Score]]:
+        """The policy's own responses to the prompts and their scores, in their order; a prompt's first is greedy."""
         batch = self._rows(prompts, "evaluate")
         tu.assign_non_tensor_data(batch, "validate", True)
         requests = len(prompts) * int(self.config.actor_rollout_ref.rollout.val_kwargs.n)
@@ -153,11 +154,11 @@ class Trainer(PPOTrainerSync):
                 global_steps=self.global_steps, partition_id="val", batch_size=len(prompts)
             )
             self._in_order(found, requests)
-        data = tq.kv_batch_get(keys=found.keys, partition_id="val", select_fields=["responses", "rm_scores"])
+        data = tq.kv_batch_get(keys=found.keys, partition_id="val", select_fields=["responses", "extra_fields"])
         texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in data["responses"].unbind()]
-        rewards = [float(row.sum()) for row in data["rm_scores"].unbind()]
+        scores = _scores(data)
         tq.kv_clear(keys=found.keys, partition_id="val")
-        return list(zip(texts, rewards, strict=True))
+        return list(zip(texts, scores, strict=True))
 
     # ------------------------------------------------------------ stages of a step
 
@@ -261,8 +262,7 @@ class Trainer(PPOTrainerSync):
         """What the reward function returned beside the reward, in the run's order of responses."""
         keys = sorted(batch.keys, key=self._row_of.__getitem__)
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        found = [dict(fields["reward_extra_info"]) for fields in data["extra_fields"]]
-        return rewards.metrics([rewards.score(one) for one in found])
+        return rewards.metrics(_scores(data))
 
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The policy's updates; the metrics are means over its mini-batches."""
@@ -291,6 +291,11 @@ class Trainer(PPOTrainerSync):
     def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
         fields = TensorDict(dict(columns), batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def _scores(data: Any) -> list[Score]:
+    """What the reward function gave each row."""
+    return [reward.score_of(fields["reward_extra_info"]) for fields in data["extra_fields"]]
 
 
 def _answer(name: str, actors: Sequence[Any]) -> bool:
