@@ -85,8 +85,7 @@ REFUSED = [
     (["method=ptrw", "hydra/launcher=nosuch"], "command line: hydra/launcher = nosuch: Hydra refuses this: In"),
     (
         ["experiment=quickstart", "task.name=sortng"],
-        "command line: task.name = sortng: there is no such task; there are apps, expression, file, gsm8k, humaneval, "
-        "sorting. Fix: write task.name=sorting",
+        "sorting, tldr, wmt. Fix: write task.name=sorting",
     ),
     (
         ["experiment=quickstart", "verl.data.max_prompt_length=1"],

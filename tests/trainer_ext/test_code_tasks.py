@@ -276,7 +276,7 @@ def test_a_plan_refuses_a_machine_that_cannot_isolate_programs(functions, monkey
     assert "task.sandbox.isolation=process" in objection.fix
     elsewhere = preflight.check_task(functions, local=True, runs_here=False)
     assert not elsewhere.objections
-    assert elsewhere.metrics == {"reward/passed", "reward/timed_out", "reward/syntax_error"}
+    assert elsewhere.numbers == {"passed", "timed_out", "syntax_error"}
 
 
 @pytest.mark.network
