@@ -46,6 +46,8 @@ def site(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an installed package that this process can import."""
+    with pytest.raises(ValueError):
+        tasks.get("")  # imports all, so that none is forgotten with the new ones
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
     for cached in (installed_parts.folders, registry.load):

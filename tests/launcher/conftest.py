@@ -34,6 +34,8 @@ def new_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """A folder for modules of tasks, beside those of trainer_ext/tasks for this test alone."""
     folder = tmp_path / "tasks"
     folder.mkdir()
+    with pytest.raises(ValueError):
+        tasks.get("")  # imports all, so that none is forgotten with the new ones
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(folder)])
     monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
     yield folder
