@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup test test-runs test-programs test-network test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup test test-runs test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -35,6 +35,14 @@ test-programs: setup
 # Whether every supported platform can be installed, as the package registry has it; HumanEval's own solutions.
 test-network: setup
 	$(PYTEST) --require network tests/test_platforms.py tests/trainer_ext/test_code_tasks.py
+
+# Of the task reasoning_gym.
+test-puzzles: puzzles
+	$(PYTEST) --require puzzles tests/trainer_ext/test_reasoning_gym.py
+
+# The package of the task reasoning_gym; pip compiles a part of it (cc).
+puzzles: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt reasoning-gym==0.1.25
 
 # The numbers under every kernel of linear algebra that this processor can run.
 test-kernels: setup

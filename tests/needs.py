@@ -8,6 +8,7 @@ run. A gate can therefore not pass because a program is absent.
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 from collections import Counter
@@ -48,6 +49,12 @@ def missing_program(name: str, packages: str) -> str | None:
     return None if shutil.which(name) else f"{name} was not found: apt-get install {packages}"
 
 
+def missing_puzzles() -> str | None:
+    if importlib.util.find_spec("reasoning_gym") is None:
+        return "the package reasoning-gym is not installed (make puzzles)"
+    return None
+
+
 def missing_root() -> str | None:
     for name in ("unshare", "mount", "umount"):
         if absent := missing_program(name, "mount util-linux"):
@@ -82,6 +89,7 @@ NEEDS = {
     "processes": Need("starts the programs that users start, and kills them", command="make test-runs"),
     "train": Need("trains with verl for minutes", command="make test-runs"),
     "peer": Need("compares with a slower implementation by others", command="make test-runs"),
+    "puzzles": Need("asks the package reasoning-gym", missing_puzzles, "make test-puzzles"),
     "network": Need("asks a package registry", command="make test-network"),
     "slurm": Need("starts a real SLURM", missing_slurm, "make test-cluster"),
     "ray": Need("starts a real Ray", missing_ray, "make test-cluster"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 
 import pyarrow.parquet as pq
@@ -13,10 +12,7 @@ from tests.launcher.experiments import make, refused
 from trainer_ext import tasks
 from trainer_ext.sizes import Misfit
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("reasoning_gym") is None,
-    reason="the package reasoning-gym is not installed; docs/tasks.md says how",
-)
+pytestmark = pytest.mark.puzzles
 SECTION = {
     key: value for key, value in tree_of("task=reasoning_gym")["task"].items() if key not in ("allowed", "requires")
 }

@@ -79,7 +79,7 @@ def compute_score(
 def _check(task: Mapping[str, Any]) -> None:
     """Misfit: the generator or its settings cannot be used."""
     if importlib.util.find_spec("reasoning_gym") is None:
-        fix = "install it as docs/tasks.md says, or choose another task"
+        fix = "install it (make puzzles), or choose another task"
         raise Misfit("task.name", task["name"], "the package reasoning-gym is not installed", fix)
     from reasoning_gym.factory import DATASETS
 
