@@ -195,26 +195,27 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
-    def build(folder: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    return build_once(cache / "data" / key, lambda folder: write(folder, name, rows_by_split(section, shares)))
 
-        divided = rows_by_split(section, shares)
-        schema = _schema([row.metadata for rows in divided.values() for row in rows])
-        for split, rows in divided.items():
-            lines = [
-                {
-                    "data_source": name,
-                    "prompt": row.messages,
-                    "ability": name,
-                    "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
-                    "extra_info": {**row.metadata, "index": index, "split": split},
-                }
-                for index, row in enumerate(rows)
-            ]
-            pq.write_table(pa.Table.from_pylist(lines, schema=schema), folder / f"{split}.parquet")
 
-    return build_once(cache / "data" / key, build)
+def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None:
+    """Write the rows of a task, one Parquet file a split with verl's columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _schema([row.metadata for rows in divided.values() for row in rows])
+    for split, rows in divided.items():
+        lines = [
+            {
+                "data_source": name,
+                "prompt": row.messages,
+                "ability": name,
+                "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
+                "extra_info": {**row.metadata, "index": index, "split": split},
+            }
+            for index, row in enumerate(rows)
+        ]
+        pq.write_table(pa.Table.from_pylist(lines, schema=schema), folder / f"{split}.parquet")
 
 
 def _sources(module: ModuleType) -> list[Path]:

@@ -1,0 +1,143 @@
+"""`python -m trainer_ext.tasks prepare`: files that verl and task=file read, and a card that says what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from itertools import combinations
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.configuration import tree_of
+from trainer_ext import tasks
+from trainer_ext.tasks import Row, card
+from trainer_ext.tasks.__main__ import main
+
+WORDS = [
+    "ann",
+    "has",
+    "some",
+    "pens",
+    "and",
+    "buys",
+    "three",
+    "more",
+    "from",
+    "the",
+    "old",
+    "shop",
+    "near",
+    "river",
+    "bank",
+    "before",
+    "her",
+    "friend",
+    "comes",
+]
+ASK = " Think step by step, and write the final answer at the end of your response."
+
+
+def written(folder, name, lines):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def own(prompt, answer="#### 2"):
+    return {"question": prompt, "answer": answer}
+
+
+def test_a_folder_is_prepared_with_its_card_and_can_be_trained_on(tmp_path, capsys):
+    random.seed(0)
+    prompts = [f"{name}: {' '.join(random.sample(WORDS, 12))}?" for name in "abcdefghijkl"]
+    source = written(tmp_path / "data", "train.jsonl", [own(prompt) for prompt in [*prompts, prompts[0]]])
+    changed = prompts[1].upper().replace(":", " –")
+    written(source, "test.jsonl", [own(changed), own("Wie viele Stifte hat Ann?"), own("安有几支笔？")])
+    to = tmp_path / "prepared" / "gsm8k"
+    assert main(["prepare", "gsm8k", "--from", str(source), "--to", str(to), "--licence", "MIT"]) == 0
+    said = capsys.readouterr().out
+    found = json.loads((to / "card.json").read_text())
+    splits = found["splits"]
+    assert splits["test"]["rows"] == 3 and splits["test"]["worked_answers"] == 3
+    assert splits["train"]["rows"] + splits["validation"]["rows"] in (12, 13)  # validation has no prompt twice
+    assert splits["train"]["prompts"] + splits["validation"]["prompts"] == 12
+    (pair,) = [one for one in found["near_duplicates"] if one["prompts"]]
+    assert pair["splits"][1] == "test" and pair["prompts"] == 1 and pair["pairs"][0][1].startswith(changed)
+    assert f"1 of 3 test prompts are almost a {pair['splits'][0]} prompt" in said
+    assert found["licence"] == "MIT"
+    for name, digest in {**found["files"], **found["sources"]}.items():
+        assert hashlib.sha256((to / name).read_bytes()).hexdigest() == digest
+    assert "allowed" not in json.dumps(found["settings"])
+
+    words = ["task=file", f"task.train_path={to}/train.parquet", f"task.test_path={to}/test.parquet"]
+    section = tree_of(*words, "task.answer=reward_model.ground_truth", "task.reward=last_number")["task"]
+    rows = tasks.get("file").rows(section)
+    assert len(rows) == splits["train"]["rows"] + 3 and {row.ground_truth for row in rows} == {"2"}
+    assert set(pq.read_schema(to / "train.parquet").names) == {
+        *("data_source", "prompt", "ability", "reward_model", "extra_info")
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gsm9k"], "gsm9k: In 'config': Could not find 'task/gsm9k' Available options in 'task': apps expression"),
+        (["gsm8k", "task.trainpath=x.jsonl"], "gsm8k: Could not override 'task.trainpath'"),
+        (["gsm8k", "task.train_path={own}/bad.jsonl"], "bad.jsonl, line 2: no text in answer"),
+        (["gsm8k", "task.train_path={own}/none.jsonl"], "none.jsonl"),
+        (
+            ["gsm8k", "--from", "{own}/empty"],
+            "must have one file train.jsonl, train.jsonl.gz or train.parquet; it has none",
+        ),
+        (
+            ["gsm8k", "--from", "{own}/two"],
+            "it has train.jsonl, train.parquet. Fix: name the file, task.train_path=FILE",
+        ),
+        (["expression", "--to", "{own}/two"], "two exists. Fix: name a new folder, or delete it first"),
+    ],
+)
+def test_what_cannot_be_prepared_is_named_and_nothing_is_written(words, message, tmp_path, capsys):
+    written(tmp_path, "bad.jsonl", [own("What?"), {"question": "Why?"}])
+    (tmp_path / "empty").mkdir()
+    written(tmp_path / "two", "train.jsonl", [own("What?")])
+    (tmp_path / "two" / "train.parquet").write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    given = [word.replace("{own}", str(tmp_path)) for word in words]
+    to = [] if "--to" in given else ["--to", str(tmp_path / "to")]
+    assert main(["prepare", *given, *to]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def runs(text):
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[at : at + 3]) for at in range(max(1, len(words) - 2))}
+
+
+def test_near_duplicates_are_those_of_all_pairs():
+    """Against the definition, with prompts of which a word or two were changed."""
+    random.seed(1)
+    train = [" ".join(random.choices(WORDS, k=random.randint(1, 40))) for _ in range(150)]
+    test = []
+    for text in train[:100]:
+        words = text.split()
+        for _ in range(random.randint(0, 3)):
+            words[random.randrange(len(words))] = "other"
+        test.append(" ".join(words).capitalize() + "?")
+    rows = {name: [Row(text, "") for text in texts] for name, texts in (("train", train), ("test", test))}
+    expected = 0
+    for text in dict.fromkeys(test):
+        own = runs(text)
+        expected += any(len(own & runs(one)) / len(own | runs(one)) >= card.ALIKE for one in train)
+    (found,) = card.near_duplicates(rows)
+    assert found["prompts"] == expected > 10 and found["of"] == len(set(test))
+
+
+def test_an_instruction_makes_no_prompts_alike():
+    rows = {name: [Row(f"{name} {word}{ASK}", "") for word in WORDS] for name in ("train", "validation", "test")}
+    found = card.near_duplicates(rows)
+    assert [one["splits"] for one in found] == [list(pair) for pair in combinations(rows, 2)]
+    assert not any(one["prompts"] for one in found)
