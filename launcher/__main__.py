@@ -27,6 +27,7 @@ COMMANDS = (
     "retry",
     "rerun",
     "show",
+    "evaluate",
     "export",
     "reproduce",
     "sync",

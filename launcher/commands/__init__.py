@@ -16,6 +16,7 @@ Its modules:
     rerun        archive runs and run them anew
     show         print a run's frozen configuration
     reproduce    print the commands that repeat a run, or repeat it
+    evaluate     evaluate a run's checkpoint again, on more prompts or other data
     export       write a run's trained model as a folder that transformers loads
     sync         send finished runs to W&B
     gc           find and delete files that are no longer needed

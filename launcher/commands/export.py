@@ -11,11 +11,10 @@ import argparse
 import json
 from pathlib import Path
 
-from launcher.commands import completion
+from launcher.commands import completion, selection
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
-from launcher.run.folder import checkpoints, is_imported, read_state
 
 HELP = "write a run's trained model as a folder that transformers loads"
 TYPES = ("float32", "bfloat16", "float16")
@@ -32,10 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: folder, run, step, seed, dtype, method, model, task."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
-    step, checkpoint = _checkpoint(folder, given.checkpoint)
-    out = given.folder.expanduser().absolute()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise Usage(f"DIR = {given.folder}: it exists and is not an empty folder; give another, or delete it first")
+    step, checkpoint = selection.checkpoint(folder, given.checkpoint)
+    out = selection.new_folder("DIR", given.folder)
     from launcher.worker.export import export
 
     try:
@@ -43,9 +40,7 @@ def run(given: argparse.Namespace) -> int:
     except FileNotFoundError:
         if checkpoint.exists():
             raise
-        raise Usage(
-            f"run {folder.name}: it replaced its checkpoint of step {step} meanwhile; repeat the command"
-        ) from None
+        raise Usage(selection.replaced(folder, step)) from None
     except ValueError as error:
         raise Usage(f"run {folder.name}: {error}") from error
     if given.json:
@@ -54,19 +49,3 @@ def run(given: argparse.Namespace) -> int:
         print(f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}")
         print(f'load it: transformers.AutoModelForCausalLM.from_pretrained("{out}")')
     return EXIT_FINE
-
-
-def _checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
-    """The checkpoint of that step, or the newest. Usage: the run has none such."""
-    if is_imported(folder):
-        raise Usage(f"run {folder.name}: it was imported, and has no checkpoint; only runs that were trained here have")
-    steps = dict(checkpoints(folder))
-    if not steps:
-        raise Usage(
-            f"run {folder.name} ({read_state(folder).state}): it has no checkpoint. A run writes the first after "
-            "trainer.checkpoint_every steps; `gc --keep none` deletes those of done runs"
-        )
-    wanted = max(steps) if step is None else step
-    if wanted not in steps:
-        raise Usage(f"--checkpoint {step}: run {folder.name} has checkpoints of step {', '.join(map(str, steps))} only")
-    return wanted, steps[wanted]

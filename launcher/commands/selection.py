@@ -18,7 +18,7 @@ from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.run import catalog
-from launcher.run.folder import read_config, run_folder
+from launcher.run.folder import checkpoints, is_imported, read_config, read_state, run_folder
 from launcher.run.lifecycle import NEW, RunState
 from launcher.status import tables
 from launcher.text import nearest, shown
@@ -171,3 +171,32 @@ def _unknown(what: str, rule: str, value: str, existing: Sequence[str]) -> str:
     close = nearest(value, existing)
     meant = f"did you mean {close}? " if close else ""
     return f"{what}: {rule}; {meant}existing: {', '.join(existing) or 'none'}"
+
+
+def checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
+    """The checkpoint of that step, or the newest. Usage: the run has none such."""
+    if is_imported(folder):
+        raise Usage(f"run {folder.name}: it was imported, and has no checkpoint; only runs that were trained here have")
+    steps = dict(checkpoints(folder))
+    if not steps:
+        raise Usage(
+            f"run {folder.name} ({read_state(folder).state}): it has no checkpoint. A run writes the first after "
+            "trainer.checkpoint_every steps; `gc --keep none` deletes those of done runs"
+        )
+    wanted = max(steps) if step is None else step
+    if wanted not in steps:
+        raise Usage(f"--checkpoint {step}: run {folder.name} has checkpoints of step {', '.join(map(str, steps))} only")
+    return wanted, steps[wanted]
+
+
+def replaced(folder: Path, step: int) -> str:
+    """That a running run has deleted a checkpoint since it was chosen."""
+    return f"run {folder.name}: it replaced its checkpoint of step {step} meanwhile; repeat the command"
+
+
+def new_folder(option: str, given: Path) -> Path:
+    """The absolute path of a folder to write. Usage: it exists and is not an empty folder."""
+    out = given.expanduser().absolute()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise Usage(f"{option} = {given}: it exists and is not an empty folder; give another, or delete it first")
+    return out

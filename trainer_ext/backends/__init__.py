@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,6 +89,20 @@ def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str
     if not hasattr(module, "export"):
         raise ValueError(f"trainer.backend={config['trainer']['backend']} has no export")
     module.export(_plain(config), checkpoint, folder, dtype)
+
+
+def evaluate(config: Mapping[str, Any], checkpoint: Path, cache: Path, step: int) -> list[Answer]:
+    """The answers of a checkpoint's policy, as the run's evaluation after that step asks for them.
+
+    config, cache: as in `create`; trainer.eval_prompts and eval_samples say how many. The model is read as `export`
+    writes it, in float32, and asked in this process whichever backend has trained it. ValueError: as in `export`, or a
+    split has no prompt.
+    """
+    from trainer_ext.backends.in_process.evaluate import evaluate as asked
+
+    with tempfile.TemporaryDirectory(prefix="rlsweep-") as folder:
+        export(config, checkpoint, Path(folder), "float32")
+        return asked(_plain(config), Path(folder), cache, step)
 
 
 def _module(config: Mapping[str, Any]) -> Any:
