@@ -35,17 +35,16 @@ def counter(folder: Path) -> Callable[[Messages], int] | None:
     template = _template(folder, settings["tokenizer_config.json"])
     if template is None:
         return lambda messages: len(tokenizer.encode(plain(messages)).ids)
-    from transformers.utils.chat_template_utils import render_jinja_template
+    from transformers.utils import chat_template_utils
 
+    render: Any = chat_template_utils.render_jinja_template  # its annotation says text, and it returns two lists
     special = {key: _text(value) for found in settings.values() for key, value in found.items() if _is_token(key)}
     named = {key: value for key, value in special.items() if value is not None}
 
     def count(messages: Messages) -> int:
         conversation = [dict(message) for message in messages]
         try:
-            texts, _ = render_jinja_template(
-                [conversation], chat_template=template, add_generation_prompt=True, **named
-            )
+            texts, _ = render([conversation], chat_template=template, add_generation_prompt=True, **named)
         except Exception as error:  # a template may do anything
             raise Unusable(f"{type(error).__name__}: {error}") from error
         return len(tokenizer.encode(texts[0], add_special_tokens=False).ids)
