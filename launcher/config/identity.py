@@ -26,6 +26,8 @@ IGNORED = frozenset(
         "trainer.checkpoint_every",
         "trainer.hist_every",
         "trainer.eval_responses",
+        "trainer.services_gb",
+        "trainer.rank_gb",
     }
 )
 # The sections of a composed configuration that can change a result.

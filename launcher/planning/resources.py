@@ -1,4 +1,5 @@
-"""What a run requests from a cluster: `model.resources` of its model's file, with one meaning on every scheduler."""
+"""What a run requests from a cluster, with one meaning on every scheduler: `model.resources` of its model's file, and
+the memory of processes that the trainer starts beside the model's."""
 
 from __future__ import annotations
 
@@ -28,12 +29,15 @@ class Shape:
 
 def shape(config: Mapping[str, Any]) -> Shape:
     """What a run requests. config: checked against conf/config.yaml."""
-    asked = config["model"].get("resources") or {}
+    asked, trainer = config["model"].get("resources") or {}, config.get("trainer") or {}
+    memory = float(asked.get("memory_gb") or 0)
+    if memory:
+        memory += trainer.get("services_gb", 0.0) + trainer.get("ranks", 0) * trainer.get("rank_gb", 0.0)
     return Shape(
         nodes=asked.get("nodes") or 1,
         devices=asked.get("devices") or 0,
         cpus=asked.get("cpus") or 1,
-        memory_gb=float(asked.get("memory_gb") or 0),
+        memory_gb=memory,
         time_s=seconds(asked.get("time") or "") or 0,
     )
 

@@ -39,6 +39,14 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
     assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
 
 
+def test_processes_that_a_trainer_starts_are_asked_for_on_top_of_the_model() -> None:
+    (one,) = make("method=c0_grpo", "trainer=verl_ray").runs.values()
+    (two,) = make("method=c0_grpo", "trainer=verl_ray", "trainer.ranks=2").runs.values()
+    assert (shape(one.config).memory_gb, shape(two.config).memory_gb) == (6.0, 7.0)
+    (other,) = make("method=c0_grpo", "trainer=verl_ray", "trainer.services_gb=10").runs.values()
+    assert shape(other.config).memory_gb == 13.0 and other.id == one.id
+
+
 @pytest.mark.parametrize("cluster", ["local", "slurm", "ray"])
 @pytest.mark.parametrize(
     ("asked", "fix"),
