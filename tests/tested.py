@@ -32,6 +32,8 @@ BEGIN, END = "<!-- tests/tested.json, by `python -m tests.tested write` -->\n", 
 RUN = {
     "train": ("training in one process: every method, every target, resumed and interrupted", ("verl", "torch")),
     "processes": ("the local pool: workers killed, frozen and out of disk or memory", ()),
+    "namespaces": ("generated code in a sandbox: attacks, forged verdicts, floods", ()),
+    "puzzles": ("the task reasoning_gym with its package", ("reasoning-gym",)),
     "slurm": ("SLURM: four nodes simulated on one machine, with faults", ("slurmctld",)),
     "ray": ("Ray, and verl's V1 trainer under Ray: several nodes simulated on one machine", ("ray",)),
     "browser": ("the report in a browser", ("chromium",)),
