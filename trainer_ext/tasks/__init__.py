@@ -205,7 +205,7 @@ def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None
 
     schema = _schema([row.metadata for rows in divided.values() for row in rows])
     for split, rows in divided.items():
-        lines = [
+        lines: list[dict[str, Any]] = [
             {
                 "data_source": name,
                 "prompt": row.messages,
