@@ -27,7 +27,7 @@ RUNS = [
     "task.warm_start.steps=5",
     "trainer.checkpoint_every=1",
 ]
-CLOCKS = ("time", *(f"cost/{name}_seconds" for name in ("step", "wall", "sample", "device", "shared")))
+CLOCKS = ("time", *(f"cost/{name}_seconds" for name in ("step", "wall", "sample", "device", "shared", "reward")))
 
 
 def launch(multirun: Path, *arguments: str, steps: int = 3) -> subprocess.Popen[str]:
