@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -68,6 +69,22 @@ def _written_aside(path: Path, text: str) -> Iterator[Path]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `path` when the block ends; after an exception nothing of it is left.
+
+    path: it does not exist, or is an empty folder. Parents are made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}")
+    try:
+        draft.mkdir()
+        yield draft
+        draft.rename(path)  # also over an empty folder
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:

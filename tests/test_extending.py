@@ -14,7 +14,8 @@ import pytest
 from launcher.config import installed_parts
 from launcher.config.hydra_compose import Composer
 from launcher.planning import planner
-from trainer_ext import registry, tasks
+from tests import registered
+from trainer_ext import registry
 
 ROOT = Path(__file__).parents[1]
 #: A name in backquotes ends the paragraph before each block of a file.
@@ -46,10 +47,8 @@ def site(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an installed package that this process can import."""
-    with pytest.raises(ValueError):
-        tasks.get("")  # imports all, so that none is forgotten with the new ones
+    registered.put_back(monkeypatch)
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
     for cached in (installed_parts.folders, registry.load):
         cached.cache_clear()
     yield site

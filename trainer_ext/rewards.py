@@ -113,18 +113,25 @@ def within(seconds: float | None, function: Callable[..., Result], *given: Any) 
 
 
 def _interrupted(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
+    running = True
+
     def interrupt(number: int, frame: Any) -> None:
-        raise _Interruption
+        if running:  # a late alarm must not interrupt what follows
+            raise _Interruption
 
     began = time.monotonic()
     handler = signal.signal(signal.SIGALRM, interrupt)
     # of somebody else, such as a limit on a whole test
     delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     try:
-        result = function(*given)
+        try:
+            result = function(*given)
+        finally:
+            running = False
     except _Interruption:
         raise TooSlow(seconds) from None
     finally:
+        running = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
         took = time.monotonic() - began

@@ -1,7 +1,7 @@
 """python -m launcher evaluate: evaluate a run's checkpoint again, on more prompts or other data.
 
 The evaluation is one as the run makes it (docs/evaluation.md), and leaves the run's folder as it is. With the run's own
-settings it finds the same rewards as the run did.
+settings, data and reward it finds the same rewards as the run did.
 Exit codes: 0 fine, 2 no such run or checkpoint, or an evaluation that cannot be made.
 """
 

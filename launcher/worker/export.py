@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher import files
 from launcher.run.folder import read_config
-from launcher.worker.worker import whole_config
+from launcher.worker.worker import function_of, whole_config
 
 EXPORT = "trainer_ext.backends:export"
 
@@ -22,22 +20,14 @@ def export(folder: Path, step: int, checkpoint: Path, out: Path, dtype: str) -> 
     the checkpoint meanwhile. ValueError: the backend cannot export.
     """
     config = read_config(folder)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    draft = out.with_name(f"{files.ASIDE}{out.name}-{os.getpid()}")
-    module, _, function = EXPORT.partition(":")
-    try:
-        draft.mkdir()
-        write = getattr(importlib.import_module(module), function)
-        write(whole_config(folder, config), checkpoint, draft, dtype)
-        origin = {
-            "run": folder.name,
-            "step": step,
-            "seed": config["seed"],
-            "dtype": dtype,
-            **{name: config[name]["name"] for name in ("method", "model", "task")},
-        }
-        files.write_json(draft / "rlsweep.json", origin)
-        draft.rename(out)  # also over an empty folder
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return origin
+    with files.new_folder(out) as draft:
+        function_of(EXPORT)(whole_config(folder, config), checkpoint, draft, dtype)
+        about = {**origin(folder, config, step), "dtype": dtype}
+        files.write_json(draft / "rlsweep.json", about)
+    return about
+
+
+def origin(folder: Path, config: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """Where the weights of a checkpoint come from: run, step, seed, method, model and task."""
+    names = {name: config[name]["name"] for name in ("method", "model", "task")}
+    return {"run": folder.name, "step": step, "seed": config["seed"], **names}

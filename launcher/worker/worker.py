@@ -214,7 +214,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         data_files.check(config)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
-        function = resolve_train(train)
+        function: Train = function_of(train)  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
         summary = function(whole_config(folder, config), attempt)
@@ -271,11 +271,10 @@ def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
     return whole
 
 
-def resolve_train(name: str) -> Train:
-    """The function that `module:function` names. If its import fails, the run's own attempt fails."""
+def function_of(name: str) -> Any:
+    """The function that `module:function` names."""
     module, _, function = name.partition(":")
-    train: Train = getattr(importlib.import_module(module), function)
-    return train
+    return getattr(importlib.import_module(module), function)
 
 
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:

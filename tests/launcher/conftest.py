@@ -16,6 +16,7 @@ import pytest
 
 from launcher.planning.plan import Plan
 from launcher.run import claim
+from tests import registered
 from tests.sharing import shared_folder
 from tests.waiting import DEADLINE
 from trainer_ext import tasks
@@ -34,10 +35,8 @@ def new_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """A folder for modules of tasks, beside those of trainer_ext/tasks for this test alone."""
     folder = tmp_path / "tasks"
     folder.mkdir()
-    with pytest.raises(ValueError):
-        tasks.get("")  # imports all, so that none is forgotten with the new ones
+    registered.put_back(monkeypatch)
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(folder)])
-    monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
     yield folder
     for path in folder.glob("*.py"):
         sys.modules.pop(f"{tasks.__name__}.{path.stem}", None)

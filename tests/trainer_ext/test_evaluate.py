@@ -84,3 +84,5 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     assert "has checkpoints of step 2 only" in refused("--checkpoint", "1")
     assert "none.jsonl" in refused(f"task.test_path={tmp_path}/none.jsonl")
     assert "it exists and is not an empty folder" in refused("--to", str(tmp_path / "more"))
+    (tmp_path / "failing.py").write_text(REWARD.format("1 / len(solution_str) * 'no number'"))
+    assert "the reward of task file failed: TypeError" in refused(f"task.reward={tmp_path}/failing.py:graded")

@@ -249,6 +249,20 @@ def test_a_reward_that_does_not_return_in_time_fails_the_run_with_the_prompt(pla
     )
 
 
+def test_an_alarm_that_comes_after_the_reward_has_returned_interrupts_nothing(monkeypatch):
+    set_timer = signal.setitimer
+
+    def too_late(which, seconds, interval=0.0):
+        if not seconds:  # the limit is being lifted
+            signal.raise_signal(signal.SIGALRM)
+        return set_timer(which, seconds, interval)
+
+    monkeypatch.setattr(signal, "setitimer", too_late)
+    assert rewards.within(30, lambda: "returned") == "returned"
+    with pytest.raises(ZeroDivisionError):
+        rewards.within(30, lambda: 1 / 0)
+
+
 @pytest.mark.parametrize("place", [lambda call: call(), in_thread], ids=["main thread", "another thread"])
 def test_a_limit_changes_nothing_for_a_reward_that_returns_in_time(place):
     handler, (delay, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)

@@ -77,7 +77,7 @@ def test_a_case_that_takes_the_time_leaves_those_before_it():
     began = time.monotonic()
     assert verdict(source, SHORT) == sandbox.Verdict(1, 2, timed_out=True)
     assert time.monotonic() - began < 3
-    assert verdict(RIGHT, SHORT).right  # the next program is none the worse
+    assert verdict(RIGHT, SHORT).right  # the next program is tested as before
 
 
 @pytest.mark.parametrize("tests", [{"tests": ["assert ("]}, {"tests": ["1"], "setup": "1 / 0"}, {"tests": []}])

@@ -8,15 +8,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainer_ext import tasks
+from trainer_ext.artifacts import build_once
 from trainer_ext.sizes import Misfit
 from trainer_ext.tasks import card, tables
 
@@ -63,27 +61,23 @@ def prepare(
         raise ValueError(f"{folder} exists. Fix: name a new folder, or delete it first")
     _say("reading the prompts")
     divided = tasks.rows_by_split(section, shares)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    read = getattr(tasks.get(section["name"]), "files", lambda _: [])(section)
+    found: dict[str, Any] = {
+        "task": section["name"],
+        "settings": {"task": dict(section), "trainer.split": dict(shares)},
+        "licence": licence,
+        "sources": {str(path): _digest(path) for path in read},
+    }
+
+    def build(draft: Path) -> None:
         _say(f"writing {sum(map(len, divided.values()))} rows")
         tasks.write(draft, section["name"], divided)
+        found["files"] = {path.name: _digest(path) for path in sorted(draft.iterdir())}
         _say("looking for near-duplicates")
-        read = getattr(tasks.get(section["name"]), "files", lambda _: [])(section)
-        found = {
-            "task": section["name"],
-            "settings": {"task": dict(section), "trainer.split": dict(shares)},
-            "licence": licence,
-            "sources": {str(path): _digest(path) for path in read},
-            "files": {path.name: _digest(path) for path in sorted(draft.iterdir())},
-            "splits": card.splits(divided),
-            "near_duplicates": card.near_duplicates(divided),
-        }
+        found.update(splits=card.splits(divided), near_duplicates=card.near_duplicates(divided))
         (draft / CARD).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        draft.chmod(0o755)
-        os.rename(draft, folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+
+    build_once(folder, build)
     return found
 
 
