@@ -18,7 +18,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ _PROGRAMS = {
 def _version(name: str) -> str | None:
     """`NAME VERSION` of a program, or of a package; None where it cannot be had."""
     if name not in _PROGRAMS:
-        return f"{name} {version(name)}"
+        with suppress(PackageNotFoundError):
+            return f"{name} {version(name)}"
+        return None
     option, title = _PROGRAMS[name]
     try:
         said = subprocess.run([name, option], capture_output=True, text=True, timeout=60, check=True).stdout
