@@ -138,10 +138,16 @@ class Need:
 
 
 def need(
-    method: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture, device: bool
+    method: Mapping[str, Any],
+    verl: Mapping[str, Any],
+    model: Architecture,
+    target: Architecture,
+    device: bool,
+    reward_model: int = 0,
 ) -> Need:
     """The memory of a run. method: its section; verl: verl's whole tree; target: the sizes of the target policy, if the
-    method has one; device: whether it trains on a device, where activations of layers are computed again.
+    method has one; device: whether it trains on a device, where activations of layers are computed again; reward_model:
+    the number of its parameters.
     """
     rollout, actor, data = verl["actor_rollout_ref"]["rollout"], verl["actor_rollout_ref"]["actor"], verl["data"]
     weights = FLOAT * model.parameters
@@ -154,6 +160,8 @@ def need(
         throughout["target policy"] = FLOAT * target.parameters
     if method["advantage"] == "gae":
         throughout["critic with gradients and moments"] = 4 * weights
+    if reward_model:
+        throughout["reward model"] = FLOAT * reward_model
     length = data["max_prompt_length"] + data["max_response_length"]
     read = [model]
     if method["sampler"] in ("target", "geometric"):
@@ -168,8 +176,10 @@ def need(
     }
     rows = actor["ppo_mini_batch_size"] * rollout["n"]
     micro = min(actor["ppo_micro_batch_size_per_gpu"] or rows, rows)
-    tokens = micro * length
-    logits = {"logits of a micro-batch": LOGITS * micro * data["max_response_length"] * model.vocabulary * FLOAT}
+    tokens, read_for = micro * length, micro * data["max_response_length"]
+    if actor["use_dynamic_bsz"]:
+        tokens = read_for = actor["ppo_max_token_len_per_gpu"]
+    logits = {"logits of a micro-batch": LOGITS * read_for * model.vocabulary * FLOAT}
     phases = {"sampling": sampling, "scoring": logits}
     if trains:
         inner = tokens * FLOAT * (8 * model.hidden_size + 3 * model.intermediate_size)

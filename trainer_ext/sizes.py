@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ACTOR = "verl.actor_rollout_ref.actor"
+_TOKENS = f"{_ACTOR}.ppo_max_token_len_per_gpu"
 _MICRO = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
 
 
@@ -61,7 +62,8 @@ def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:
 
 
 def _on_ranks(verl: Any, ranks: int) -> Iterator[Misfit]:
-    """The batch divides into mini-batches, these among the ranks, and a rank's part into micro-batches."""
+    """The batch divides into mini-batches, these among the ranks, and a rank's part into micro-batches, unless these
+    are of about as many tokens."""
     actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
     prompts = int(verl["data"]["train_batch_size"])
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
@@ -75,6 +77,13 @@ def _on_ranks(verl: Any, ranks: int) -> Iterator[Misfit]:
         rule = f"a mini-batch of {mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n}) cannot be "
         fix = f"make it a divisor, such as {_divisor(mini * n, ranks)}"
         yield Misfit("trainer.ranks", ranks, f"{rule}shared equally", fix)
+        return
+    if actor["use_dynamic_bsz"]:
+        whole = int(verl["data"]["max_prompt_length"]) + int(verl["data"]["max_response_length"])
+        most = int(actor["ppo_max_token_len_per_gpu"])
+        if most < whole:
+            rule = f"a response with its prompt may have {whole} tokens, and is in one micro-batch"
+            yield Misfit(_TOKENS, most, rule, f"set it to {whole} or more")
         return
     own = mini * n // ranks
     micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), own)

@@ -6,6 +6,7 @@ Its modules:
 
     wandb_files   reads W&B's offline runs
     event_files   reads TensorBoard's event files
+    verl_files    reads the files of verl's logger `file`
     found         a run as another tool left it
     naming        the group, seed and factors of such a run
 """
@@ -24,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from analysis.importing import event_files, wandb_files
+from analysis.importing import event_files, verl_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
 from analysis.spec.settings import settings
@@ -82,8 +83,8 @@ def import_runs(asked: Asked) -> Done:
         runs = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
         if not runs:
             raise BadImport(
-                f"{', '.join(map(str, asked.sources))}: there is no run-*.wandb file and no event file of "
-                "TensorBoard; fix: give the folders that contain them"
+                f"{', '.join(map(str, asked.sources))}: there is no run-*.wandb file, no event file of "
+                "TensorBoard and no .jsonl file of verl; fix: give the folders that contain them"
             )
         _refuse_twins(runs)
         named, left_out = name(runs, asked.naming)
@@ -121,17 +122,23 @@ def _check_place(folder: Path, name: str, run: Named) -> None:
 def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     files: dict[Path, None] = {}
     events: dict[Path, str] = {}
+    logs: dict[Path, str] = {}
     for source in asked.sources:
         if not source.exists():
             raise BadImport(f"SOURCE {source}: this file or folder does not exist")
+        if not source.is_dir() and source.suffix not in (".wandb", ".jsonl"):
+            raise BadImport(
+                f"SOURCE {source}: must be a folder, a run-*.wandb file or a .jsonl file of verl; fix: give the folder"
+            )
         if source.is_dir() or source.suffix == ".wandb":
             files |= dict.fromkeys(wandb_files.find(source))
         if source.is_dir():
             events |= {folder: named for named, folder in event_files.find(source) if folder not in events}
-        elif source.suffix != ".wandb":
-            raise BadImport(f"SOURCE {source}: must be a folder or a run-*.wandb file; fix: give the folder")
+        if source.is_dir() or source.suffix == ".jsonl":
+            logs |= {path: named for named, path in verl_files.find(source) if path not in logs}
     yield from wandb_files.read(list(files), asked.step, stage_in)
     yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], stage_in)
+    yield from verl_files.read([(named, path) for path, named in sorted(logs.items())], stage_in)
 
 
 def _refuse_twins(runs: Sequence[Found]) -> None:

@@ -6,21 +6,18 @@ TensorBoard's hyperparameters if there are any, else from a file beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from analysis.data.sweep import leaves
-from analysis.importing.found import BadImport, Found, stage
+from analysis.importing.found import Found, configuration_in, stage
 
 KIND = "TensorBoard"
 _PATTERN = "*tfevents*"
-# Where others leave a run's configuration: Lightning, many, Hydra; in the folder of the events or the one above.
-_BESIDE = ("hparams.yaml", "config.yaml", ".hydra/config.yaml")
 
 
 @dataclass
@@ -57,7 +54,7 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
         rows = [logged.rows[key] for key in sorted(logged.rows)]
         if not rows:
             continue
-        config = logged.hparams or of_parent.get(folder) or _beside(folder)
+        config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
         yield Found(
             kind=KIND,
             name=name,
@@ -70,18 +67,6 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
             attempts=logged.attempt,
             started=logged.started,
         )
-
-
-def _beside(folder: Path) -> dict[str, Any]:
-    for path in (parent / name for parent in (folder, folder.parent) for name in _BESIDE):
-        if path.is_file():
-            try:
-                content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            except (yaml.YAMLError, UnicodeDecodeError) as error:
-                why = " ".join(str(error).split())
-                raise BadImport(f"{path}: not plain YAML ({why}); fix: name the runs in a --map file") from error
-            return dict(content) if isinstance(content, Mapping) else {}
-    return {}
 
 
 def _read(folder: Path) -> _Logged:

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from launcher.run.folder import histograms_path, metrics_path
 
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
+# Where others leave a run's configuration: Lightning, many, Hydra.
+_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml")
 
 
 class BadImport(ValueError):
@@ -67,3 +71,19 @@ def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[
     if lines:
         histograms_path(folder).write_text("".join(lines), encoding="utf-8")
     return Staged(folder, last, finished, frozenset(names - {"step", "attempt", "time"}), {"steps": last, **counted})
+
+
+def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
+    """The content of the first file in these folders that holds a run's configuration; empty where none does.
+
+    Raises BadImport for a file that is not YAML.
+    """
+    for path in (folder / name for folder in folders for name in _CONFIGURATIONS):
+        if path.is_file():
+            try:
+                content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            except (yaml.YAMLError, UnicodeDecodeError) as error:
+                why = " ".join(str(error).split())
+                raise BadImport(f"{path}: not plain YAML ({why}); fix: name the runs in a --map file") from error
+            return dict(content) if isinstance(content, Mapping) else {}
+    return {}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import gc
+import importlib
 import sys
 import sysconfig
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from launcher.files import content_digest
@@ -24,6 +27,17 @@ _BACKENDS = "trainer_ext/backends"
 _noted: dict[str, tuple[str, str, str]] = {}
 _seen: set[str] = set()  # of sys.modules
 _by_path: set[Path] = set()  # the folders of files that were loaded by their path
+
+
+def imported(name: str) -> ModuleType:
+    """A module, imported without garbage collections: in thousands of modules, they take an eighth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def note() -> None:

@@ -6,7 +6,6 @@ The exit code (lifecycle.WorkerExit) repeats what state.json says; if they diffe
 from __future__ import annotations
 
 import argparse
-import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -274,7 +273,7 @@ def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
 def function_of(name: str) -> Any:
     """The function that `module:function` names."""
     module, _, function = name.partition(":")
-    return getattr(importlib.import_module(module), function)
+    return getattr(loaded.imported(module), function)
 
 
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:

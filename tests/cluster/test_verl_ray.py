@@ -33,7 +33,9 @@ RUN = [*SHORT, *FEW_PROMPTS, *OWN]
 #: What is compared: a dual controller with data and a reward of the user's, on two ranks; and draws towards a target,
 #: whose tokens have weights.
 DUAL = "method=bnto_minimal method.warmup_steps=1 method.rho=0.2 method.alpha_lambda=1.0"
-TOWARDS = f"method=q_star {' '.join([*SHORT, *FEW_PROMPTS])}"
+#: In one process the micro-batches are of 32 responses, under Ray of about 100 tokens.
+DYNAMIC = "verl.actor_rollout_ref.actor.use_dynamic_bsz=true verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=100"
+TOWARDS = f"method=q_star {' '.join([*SHORT, *FEW_PROMPTS])} {DYNAMIC}"
 REWARD = """
 def graded(data_source, solution_str, ground_truth, extra_info):
     assert set(extra_info) == {"level", "index", "split"}, extra_info
@@ -63,8 +65,11 @@ def over(started: subprocess.Popen[str]) -> str:
 
 
 def own_data(folder: Path) -> str:
-    """Settings for prompts with metadata, a reward that returns a number more, and a small model of Qwen's kind."""
+    """Settings for prompts with metadata, a reward with a further number, and a small Qwen without a padding token."""
     twin = write_twin("qwen2", write_problems(folder / "problems.jsonl"), folder / "twin")
+    settings = json.loads((twin / "tokenizer_config.json").read_text())
+    settings["pad_token"] = None  # as models from GGUF files have none
+    (twin / "tokenizer_config.json").write_text(json.dumps(settings))
     lines = [{"prompt": one["question"], "level": place % 3} for place, one in enumerate(problems())]
     (folder / "own.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "rewards.py").write_text(REWARD)

@@ -16,6 +16,7 @@ import pytest
 
 from launcher.planning.promises import Promises
 from tests.configuration import SHIPPED
+from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
 from trainer_ext import backends, tasks
 from trainer_ext.train import Diverged, Preempted, train
@@ -42,10 +43,15 @@ def saved(folder: Path) -> dict[str, Any]:
 
 
 def documented() -> set[str]:
-    """The metrics of docs/metrics.md but for rewards' further numbers, with the k of pass@k for four responses."""
+    """The metrics of docs/metrics.md with the k of pass@k for four responses, but for rewards' further numbers and the
+    win rate, which a judge makes after the runs."""
     lines = (ROOT / "docs" / "metrics.md").read_text().splitlines()
     keys = {line.split("`")[1] for line in lines if line.startswith("| `")}
-    return keys - {"eval/pass@k", "reward/NAME", "eval/reward/NAME"} | {"eval/pass@1", "eval/pass@2", "eval/pass@4"}
+    return keys - {"eval/pass@k", "reward/NAME", "eval/reward/NAME", "eval/win_rate"} | {
+        "eval/pass@1",
+        "eval/pass@2",
+        "eval/pass@4",
+    }
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -122,8 +128,11 @@ def test_a_run_that_is_asked_to_stop_saves_where_it_stands(backend, new_run):
     assert science(first.lines + second.lines) == science(whole.lines)
 
 
-def test_every_metric_of_the_vocabulary_is_written(backend, new_run):
+def test_every_metric_of_the_vocabulary_is_written(backend, new_run, tmp_path):
     written: set[str] = set()
+    classifier = write_classifier(tmp_path / "classifier", labels=2)
+    bertscore, harmlessness = f"{{model: {classifier}}}", f"{{model: {classifier}, label: LABEL_0}}"
+    scores = f"{{rouge_l: {{}}, bleu: {{}}, bertscore_f1: {bertscore}, harmlessness: {harmlessness}}}"
     positions = {"q_star": ["alpha", "ess_ratio"], "off_policy": ["ess_ratio"]}
     for method in (
         *("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo", "q_star", "rejection", "sft", "dpo"),
@@ -131,6 +140,8 @@ def test_every_metric_of_the_vocabulary_is_written(backend, new_run):
     ):
         run = new_run(method)
         own = [*quick_settings(method), "trainer.steps=3", "trainer.eval_every=3"]
+        if method == "sft":
+            own += [f"trainer.eval_scores={scores}"]
         if method == "off_policy":
             own += ["method/target=best_of_n", "method.target_prompts=8", "method.target_samples=4"]
         train(configuration(f"trainer={backend}", *SHORT, f"method={method}", *own), run)

@@ -72,7 +72,7 @@ VERL = {
     "actor_rollout_ref": {
         "model": {"enable_gradient_checkpointing": True},
         "rollout": {"n": 2, "max_num_seqs": 4},
-        "actor": {"ppo_mini_batch_size": 4, "ppo_micro_batch_size_per_gpu": 2},
+        "actor": {"ppo_mini_batch_size": 4, "ppo_micro_batch_size_per_gpu": 2, "use_dynamic_bsz": False},
     },
 }
 SMALL = memory.Architecture("llama", 100, 8, 16, 2, 2, 2, 4, 64, False)
@@ -89,6 +89,13 @@ def test_the_sum_by_hand():
     # 2 responses of 4 tokens over 100 words
     assert needed.phases["update"]["logits of a micro-batch"] == memory.LOGITS * 2 * 4 * 100 * 4
     assert needed.phases["update"]["variance of the gradient"] == 3 * weights
+
+
+def test_micro_batches_of_so_many_tokens():
+    actor = {**VERL["actor_rollout_ref"]["actor"], "use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": 50}
+    verl = {**VERL, "actor_rollout_ref": {**VERL["actor_rollout_ref"], "actor": actor}}
+    logits = memory.need(METHOD, verl, SMALL, SMALL, device=True).phases["update"]["logits of a micro-batch"]
+    assert logits == memory.LOGITS * 50 * 100 * 4
 
 
 def test_what_a_method_adds():

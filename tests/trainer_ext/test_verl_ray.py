@@ -31,6 +31,9 @@ def test_a_mini_batch_has_the_same_rows_whatever_the_ranks(ranks):
         assert max(work) <= 1.5 * min(work)
 
 
+DYNAMIC = "verl.actor_rollout_ref.actor.use_dynamic_bsz"
+
+
 def test_one_rank_keeps_the_order_of_the_prompts():
     assert deal([5, 1, 9, 3], 2, 1) == [0, 1, 2, 3]
 
@@ -44,6 +47,11 @@ def test_one_rank_keeps_the_order_of_the_prompts():
             ["verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48"],
             1,
             ["_per_gpu = 48", "64 responses", "such as 32"],
+        ),
+        (
+            [f"{DYNAMIC}=true", "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=9"],
+            1,
+            ["ppo_max_token_len_per_gpu = 9", "may have 10 tokens", "to 10 or more"],
         ),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainer_ext import sizes
+from trainer_ext import scores, sizes
 from trainer_ext.evaluation import Answer
 
 
@@ -73,9 +73,10 @@ def create(config: Mapping[str, Any], cache: Path) -> Backend:
 
     cache: a folder for models and data that runs share. ValueError names a key whose value cannot work.
     """
-    for misfit in sizes.misfits(config):
+    plain = _plain(config)
+    for misfit in (*sizes.misfits(config), *scores.misfits(plain["trainer"])):
         raise misfit
-    backend: Backend = _module(config).create(_plain(config), cache)
+    backend: Backend = _module(config).create(plain, cache)
     return backend
 
 
@@ -96,13 +97,21 @@ def evaluate(config: Mapping[str, Any], checkpoint: Path, cache: Path, step: int
 
     config, cache: as in `create`; trainer.eval_prompts and eval_samples say how many. The model is read as `export`
     writes it, in float32, and asked in this process whichever backend has trained it. ValueError: as in `export`, or a
-    split has no prompt.
+    split has no prompt, or trainer.eval_scores cannot be used.
     """
-    from trainer_ext.backends.in_process.evaluate import evaluate as asked
-
     with tempfile.TemporaryDirectory(prefix="rlsweep-") as folder:
         export(config, checkpoint, Path(folder), "float32")
-        return asked(_plain(config), Path(folder), cache, step)
+        return evaluate_model(config, Path(folder), cache, step)
+
+
+def evaluate_model(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:
+    """The same of the model in a folder, whatever config["model"] says."""
+    from trainer_ext.backends.in_process.evaluate import evaluate as asked
+
+    plain = _plain(config)
+    for misfit in scores.misfits(plain["trainer"]):
+        raise misfit
+    return scores.scored(plain["trainer"], asked(plain, model, cache, step))
 
 
 def _module(config: Mapping[str, Any]) -> Any:

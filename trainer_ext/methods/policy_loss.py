@@ -68,6 +68,41 @@ def finish(metrics: Mapping[str, float]) -> dict[str, float]:
     return finished
 
 
+def surrogate(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str,
+    config: Any,
+    rollout_is_weights: Tensor | None,
+) -> tuple[Tensor, Values]:
+    """The loss of the configured parts, and the values whose means are reported; tensors are (micro-batch, T)."""
+    method = config.policy_loss.method
+    region = registry.trust_region.of(method)
+    valid = response_mask.bool()  # some of verl's averages fail with NaN where the mask is false
+    log_ratio = torch.where(valid, log_prob - old_log_prob, 0.0)
+    log_ratio = log_ratio.clamp(-20.0, 20.0)  # as in verl: exp stays finite
+    advantages = torch.where(valid, advantages, 0.0)
+    ratio, values = importance_ratio(log_ratio, response_mask, method)
+    per_token = region(ratio, advantages)
+    if rollout_is_weights is not None:
+        per_token = per_token * torch.where(valid, rollout_is_weights, 0.0)
+    loss = agg_loss(per_token, response_mask, loss_agg_mode, **config.global_batch_info)
+    values |= region.metrics(ratio.detach(), advantages)
+    values["actor/ppo_kl"] = -log_ratio.detach()
+    return loss, values
+
+
+def over(values: Values, response_mask: Tensor, tokens: float, rows: float) -> dict[str, float]:
+    """Sums over the valid tokens divided by `tokens`, and sums over the responses divided by `rows`."""
+    valid = response_mask.bool()
+    return {
+        key: float(value.sum()) / rows if value.dim() == 1 else float(torch.where(valid, value, 0.0).sum()) / tokens
+        for key, value in values.items()
+    }
+
+
 @register_policy_loss("rlsweep")
 def policy_loss(
     old_log_prob: Tensor,
@@ -84,22 +119,9 @@ def policy_loss(
     `finish` completes them. They are right under `losses.policy`, which declares them as sums; verl's own ppo_loss
     takes their mean over micro-batches and over ranks.
     """
-    method = config.policy_loss.method
-    region = registry.trust_region.of(method)
-    valid = response_mask.bool()  # some of verl's averages fail with NaN where the mask is false
-    log_ratio = torch.where(valid, log_prob - old_log_prob, 0.0)
-    log_ratio = log_ratio.clamp(-20.0, 20.0)  # as in verl: exp stays finite
-    advantages = torch.where(valid, advantages, 0.0)
-    ratio, metrics = importance_ratio(log_ratio, response_mask, method)
-    per_token = region(ratio, advantages)
-    if rollout_is_weights is not None:
-        per_token = per_token * torch.where(valid, rollout_is_weights, 0.0)
-    loss = agg_loss(per_token, response_mask, loss_agg_mode, **config.global_batch_info)
-    tokens = float(config.global_batch_info.get("batch_num_tokens") or valid.sum().clamp_min(1))
+    loss, values = surrogate(
+        old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights
+    )
+    tokens = float(config.global_batch_info.get("batch_num_tokens") or response_mask.sum().clamp_min(1))
     rows = config.global_batch_info.get("global_batch_size") or len(response_mask)
-    metrics |= region.metrics(ratio.detach(), advantages)
-    metrics["actor/ppo_kl"] = -log_ratio.detach()
-    return loss, {
-        key: float(value.sum()) / rows if value.dim() == 1 else float(torch.where(valid, value, 0.0).sum()) / tokens
-        for key, value in metrics.items()
-    }
+    return loss, over(values, response_mask, tokens, rows)

@@ -12,13 +12,28 @@ Its modules:
     initial_model   the model that a run starts from
     target_model    target policies pi_t
     checkpoint      saves and loads weights, optimizer and state
-    export          writes a trained model as a folder that transformers loads
+    model_export    writes a trained model as a folder that transformers loads
     platform        verl on a CPU
+
+The other backend's processes use some of these modules: importing this package imports none of them.
 """
 
-from trainer_ext.backends.in_process.export import export
-from trainer_ext.backends.in_process.trainer import InProcess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-__all__ = ["create", "export"]
+from trainer_ext.backends import Backend
 
-create = InProcess
+
+def create(config: Mapping[str, Any], cache: Path) -> Backend:
+    """`trainer_ext.backends.create` for this backend."""
+    from trainer_ext.backends.in_process.trainer import InProcess
+
+    return InProcess(config, cache)
+
+
+def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
+    """`trainer_ext.backends.export` for this backend."""
+    from trainer_ext.backends.in_process.model_export import export as write
+
+    write(config, checkpoint, folder, dtype)

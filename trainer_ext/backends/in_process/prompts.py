@@ -13,16 +13,18 @@ import torch
 
 from trainer_ext import chat, tasks
 from trainer_ext.evaluation import Answer
-from trainer_ext.rewards import Score, Scorer
+from trainer_ext.rewards import Messages, Score, Scorer
 
 
 class Prompt(NamedTuple):
-    """A prompt's token ids, what its answer is checked against, the text of its messages, and verl's `extra_info`."""
+    """A prompt's token ids, what its answer is checked against, the text of its messages, verl's `extra_info`, and the
+    messages."""
 
     tokens: list[int]
     ground_truth: str
     text: str
     extra_info: Mapping[str, Any]
+    messages: Messages
 
 
 class Prompts:
@@ -48,7 +50,8 @@ class Prompts:
             if whole not in self._encoded:
                 self._encoded[whole] = tokens_of(self._tokenizer, messages)
             if len(self._encoded[whole]) <= self._max_length:
-                rows.append(Prompt(self._encoded[whole], truth, tasks.text_of(messages), row["extra_info"]))
+                text, info = tasks.text_of(messages), row["extra_info"]
+                rows.append(Prompt(self._encoded[whole], truth, text, info, messages))
         if not rows and split != tasks.TRAIN and not pq.read_metadata(path).num_rows:
             raise tasks.empty(split)
         if not rows:
@@ -100,6 +103,8 @@ def scores_of(scorer: Scorer, rows: Sequence[Prompt], responses: Sequence[str]) 
     """The scores of responses, equally many to each prompt in turn. RewardFailed: a reward cannot be given."""
     each = len(responses) // len(rows)
     asked = [row for row in rows for _ in range(each)]
+    if scorer.together:
+        return scorer.many([(row.messages, response) for row, response in zip(asked, responses, strict=True)])
 
     def one(row: Prompt, response: str) -> Score:
         return scorer(response, row.text, row.ground_truth, row.extra_info)

@@ -1,23 +1,27 @@
 """verl's V1 trainer under Ray: servers that sample, workers that train, and this project's methods between them.
 
 The run's own process stays as it is (claim, signals, logs, checkpoints). It starts one child process, which is Ray's
-driver, and asks it for one step at a time.
+driver, and asks it for one step at a time. Ray's processes import the modules that they need: importing this package
+imports none of them.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.backends.in_process.export import write
-from trainer_ext.backends.verl_ray.process import VerlRay
+from trainer_ext.backends import Backend
 
-__all__ = ["create", "export"]
 
-create = VerlRay
+def create(config: Mapping[str, Any], cache: Path) -> Backend:
+    """`trainer_ext.backends.create` for this backend."""
+    from trainer_ext.backends.verl_ray.process import VerlRay
+
+    return VerlRay(config, cache)
 
 
 def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
     """`trainer_ext.backends.export` for this backend."""
+    from trainer_ext.backends.in_process.model_export import write
     from trainer_ext.backends.verl_ray import shards
 
     write(config, checkpoint, shards.whole_weights(checkpoint / "actor"), folder, dtype)

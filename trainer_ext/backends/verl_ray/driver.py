@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from trainer_ext.backends import Lost, Stalled
+from trainer_ext.backends.verl_ray import hook
 
 _PR_SET_PDEATHSIG = 1
 
@@ -64,6 +65,7 @@ def main() -> None:
     if os.getppid() != parent:
         os._exit(1)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    hook.collect_rarely()
     serve(Connection(int(sys.argv[1])))
 
 

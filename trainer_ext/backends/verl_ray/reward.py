@@ -10,12 +10,14 @@ from trainer_ext import tasks
 from trainer_ext.backends.in_process.prompts import Prompt
 from trainer_ext.rewards import SCORE, Score, score
 
-_TEXT, _INFO, _SECONDS = "rlsweep_prompt", "rlsweep_extra_info", "rlsweep_seconds"
+_TEXT, _MESSAGES = "rlsweep_prompt", "rlsweep_messages"
+_INFO, _SECONDS = "rlsweep_extra_info", "rlsweep_seconds"
 
 
 def extra_info(prompt: Prompt) -> dict[str, Any]:
     """A prompt's `extra_info` for `compute_score`: verl adds keys of its own, which other backends do not have."""
-    return {_TEXT: prompt.text, _INFO: dict(prompt.extra_info)}
+    messages = [dict(message) for message in prompt.messages]
+    return {_TEXT: prompt.text, _MESSAGES: messages, _INFO: dict(prompt.extra_info)}
 
 
 def compute_score(
@@ -23,9 +25,10 @@ def compute_score(
 ) -> dict[str, float]:
     """The score and the further numbers of one response; task: the configuration's section `task`.
 
-    verl calls it in a thread.
+    verl calls it in threads, for several responses at the same time: a reward model scores those that wait at once.
     """
-    found = tasks.scorer(task)(solution_str, extra_info[_TEXT], ground_truth, extra_info[_INFO])
+    prompt, messages, info = (extra_info[key] for key in (_TEXT, _MESSAGES, _INFO))
+    found = tasks.scorer(task)(solution_str, prompt, ground_truth, info, messages)
     return {SCORE: found.value, _SECONDS: found.seconds, **found.metrics}
 
 

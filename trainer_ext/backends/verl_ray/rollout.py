@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer
+from verl.utils import hf_tokenizer
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
@@ -45,7 +45,7 @@ class Server:
         self._modules = {"policy": load_module(path)}
         for name in models_read(method)[1:]:
             self._modules[name] = load_module(target if name == "target" and target is not None else path)
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = hf_tokenizer(path)  # with a token for padding in any case
         self._pad, self._eos, self._length = tokenizer.pad_token_id, tokenizer.eos_token_id, length
         self._waiting: list[Any] = []
         self._worker: asyncio.Task[None] | None = None

@@ -13,7 +13,8 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
+from verl.utils import hf_tokenizer
 from verl.utils.skip import SkipManager
 
 from trainer_ext import metrics, tasks
@@ -21,7 +22,7 @@ from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
-from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (registers with verl)
+from trainer_ext.backends.verl_ray import hook, plugin  # noqa: F401  (registers with verl)
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
@@ -48,7 +49,8 @@ class Session:
         model = initial_model.start(config, Path(cache))
         target = target_model.start(config, Path(cache), model)
         data = tasks.prepare(task, self._settings["split"], Path(cache))
-        tokenizer = AutoTokenizer.from_pretrained(model)
+        trusted = bool(verl.actor_rollout_ref.model.trust_remote_code)
+        tokenizer = hf_tokenizer(str(model), trust_remote_code=trusted)
         self._prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
         self._asked: list[tuple[str, Prompt]] = []
         if self._settings["eval_every"]:
@@ -175,6 +177,7 @@ def _start_ray(cpus: int, folder: str) -> None:
                 log_to_driver=True,
                 logging_level="warning",
                 namespace="rlsweep",
+                runtime_env={"worker_process_setup_hook": f"{hook.__name__}.{hook.collect_rarely.__name__}"},
             )
             return
         except Exception as error:

@@ -1,0 +1,179 @@
+"""`python -m verl.trainer.main_ppo` with the plug-in: its loss trains, its metrics are right and can be imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.__main__ import main as analysis
+from analysis.data.sweep import read_sweep
+from tests.cluster.rays import Rays
+from tests.trainer_ext.twins import write_problems, write_twin
+from trainer_ext import tasks
+from trainer_ext.backends.verl_ray import process
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+LIMIT_S = 800
+STEPS, PROMPTS, RESPONSES = 3, 4, 4
+MODULES = "tests.cluster.plain_verl,trainer_ext.plugin"
+LOSS = "actor_rollout_ref.actor.policy_loss"
+#: What a user sets for the plug-in.
+OWN = [
+    "algorithm.adv_estimator=rlsweep_grpo",
+    f"{LOSS}.loss_mode=rlsweep_parts",
+    f"{LOSS}._target_=trainer_ext.plugin.PartsConfig",
+    f"+{LOSS}.method.smoothing=none",
+    f"+{LOSS}.method.ratio=token",
+    f"+{LOSS}.method.trust_region=gaussian",
+    f"+{LOSS}.method.sigma=0.2",
+    f"+{LOSS}.method.differentiable=false",
+    "trainer.logger=[console,file]",
+]
+#: What a machine without a GPU needs.
+ON_CPU = [
+    "actor_rollout_ref.rollout.name=plain_hf",
+    "actor_rollout_ref.model.use_remove_padding=false",
+    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+    "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile=false",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=false",
+    "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
+    "trainer.device=cpu",
+    "ray_kwargs.ray_init.num_cpus=12",
+    "+ray_kwargs.ray_init.num_gpus=0",
+    "+ray_kwargs.ray_init.object_store_memory=200000000",
+    "+ray_kwargs.ray_init.include_dashboard=false",
+]
+SMALL = [
+    "actor_rollout_ref.model.enable_gradient_checkpointing=false",
+    "actor_rollout_ref.actor.optim.lr=1e-3",
+    f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
+    f"actor_rollout_ref.rollout.n={RESPONSES}",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    "actor_rollout_ref.rollout.free_cache_engine=false",
+    "actor_rollout_ref.rollout.agent.num_workers=1",
+    f"data.train_batch_size={PROMPTS}",
+    "data.max_prompt_length=120",
+    "data.max_response_length=8",
+    "reward.num_workers=1",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+    "trainer.n_gpus_per_node=1",
+    "trainer.val_before_train=false",
+    "trainer.save_freq=-1",
+    "trainer.test_freq=-1",
+    "trainer.resume_mode=disable",
+    f"trainer.total_training_steps={STEPS}",
+]
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[Rays]:
+    """A namespace in which nothing runs yet."""
+    started = Rays()
+    started.environment = process.environment(started.environment)
+    yield started
+    started.stop()
+
+
+def started(space: Rays, folder: Path) -> subprocess.Popen[str]:
+    """verl on word problems, with a small random model of Qwen's kind, and the reward of the task gsm8k."""
+    problems = write_problems(folder / "problems.jsonl")
+    twin = write_twin("qwen2", problems, folder / "twin")
+    section = {"name": "gsm8k", "train_path": str(problems), "test_path": None}
+    data = tasks.prepare(section, {"validation": 0.0, "test": 0.25}, folder / "cache")
+    logs = folder / "logs"
+    (folder / "steps").mkdir()
+    own = [
+        f"actor_rollout_ref.model.path={twin}",
+        f"data.train_files={data}/train.parquet",
+        f"data.val_files={data}/train.parquet",
+        "reward.custom_reward_function.path=pkg://trainer_ext.tasks.gsm8k",
+        "reward.custom_reward_function.name=compute_score",
+        "trainer.project_name=words",
+        "trainer.experiment_name=ptrw-seed7",
+        "data.seed=7",
+        f"hydra.run.dir={logs}/words/ptrw-seed7",
+        f"+ray_kwargs.ray_init._temp_dir={space.folder}",
+    ]
+    return space.run(
+        sys.executable,
+        "-m",
+        "verl.trainer.main_ppo",
+        *(*OWN, *ON_CPU, *SMALL, *own),
+        VERL_USE_EXTERNAL_MODULES=MODULES,
+        VERL_FILE_LOGGER_ROOT=str(logs),
+        PLAIN_VERL_STEPS=str(folder / "steps"),
+    )
+
+
+def grouped(rewards: np.ndarray[Any, Any], uids: list[str]) -> np.ndarray[Any, Any]:
+    """Rewards less the mean of their prompt's, over their spread."""
+    found = np.zeros(len(rewards))
+    for uid in set(uids):
+        own = [row for row, other in enumerate(uids) if other == uid]
+        group = rewards[own]
+        found[own] = (group - group.mean()) / (group.std(ddof=1) + 1e-6)
+    return found
+
+
+def test_three_steps_whose_metrics_are_right_and_can_be_imported(
+    space: Rays, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = started(space, tmp_path)
+    said, _ = run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 0, said[-8000:]
+    log = tmp_path / "logs" / "words" / "ptrw-seed7.jsonl"
+    lines = {line["step"]: line["data"] for line in map(json.loads, log.read_text().splitlines())}
+    assert list(lines) == [1, 2, 3]
+    spreads = []
+    for step, logged in lines.items():
+        rows = torch.load(tmp_path / "steps" / f"{step}.pt")
+        assert len(rows["uid"]) == PROMPTS * RESPONSES and len(set(rows["uid"])) == PROMPTS
+        valid = [row.bool().numpy() for row in rows["response_mask"]]
+        lp, a = (
+            np.concatenate([row.double().numpy()[keep] for row, keep in zip(rows[name], valid, strict=True)])
+            for name in ("old_log_probs", "advantages")
+        )
+        rewards = np.array([float(row.sum()) for row in rows["rm_scores"]])
+        spreads.append(rewards.std())
+        expected = np.concatenate(
+            [np.full(keep.sum(), one) for keep, one in zip(valid, grouped(rewards, rows["uid"]), strict=True)]
+        )
+        assert a == pytest.approx(expected, abs=1e-5)  # of rlsweep_grpo
+
+        p, near = np.exp(lp), {"rel": 1e-5, "abs": 1e-9}
+        covariance = np.mean((a - a.mean()) * (lp - lp.mean()))
+        weighted = p * (1 - p) * np.abs(a) * (-p * lp)
+        assert logged["analysis/entropy_per_token_mean"] == pytest.approx(np.mean(-p * lp), **near)
+        assert logged["analysis/covariance_mean"] == pytest.approx(covariance, **near)
+        assert logged["analysis/correlation"] == pytest.approx(covariance / (a.std() * lp.std() + 1e-8), **near)
+        assert logged["analysis/wH_sum"] == pytest.approx(weighted.sum(), **near)
+        assert logged["analysis/wH_per_token"] == pytest.approx(weighted.mean(), **near)
+        assert logged["analysis/reward_sum_mean"] == pytest.approx(rewards.mean(), **near)
+        # one update, of one micro-batch, at the parameters that drew: the ratios are 1 but for rounding
+        assert logged["actor/pg_loss"] == pytest.approx(-a.mean(), abs=1e-4)
+        assert logged["actor/ptrw/loss_mean"] == pytest.approx(-a.mean(), abs=1e-4)
+        assert logged["actor/ptrw/trust_weights_mean"] == pytest.approx(1, abs=1e-4)
+    assert max(spreads) > 0  # otherwise all of this is 0
+
+    into = tmp_path / "multirun" / "plain"
+    key = "analysis/wH_per_token"
+    words = ["--group", "algorithm.adv_estimator", "--seed", "data.seed", "--metric", key]
+    assert analysis(["import", str(tmp_path / "logs"), "--into", str(into), *words]) == 0
+    (imported,) = read_sweep(into).runs
+    assert imported.group == "rlsweep_grpo" and imported.seed == 7 and imported.problem is None
+    assert imported.curves.steps.tolist() == [1, 2, 3]
+    assert imported.curves.values[key].tolist() == [data[key] for data in lines.values()]
+    assert analysis(["report", str(into)]) == 0
+    assert f"rlsweep_grpo {lines[STEPS][key]:.4g} (1 seed)" in capsys.readouterr().out
+    assert (into / "report" / "index.html").exists()
