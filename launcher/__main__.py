@@ -78,10 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser([name] if name in COMMANDS else COMMANDS)
     given, more = parser.parse_known_args(words)
     # argparse takes positional arguments once: those after an option, `cancel NAME --group C1 sigma=0.2`, are left.
-    if more and (not hasattr(given, "names") or any(word.startswith("-") for word in more)):
+    taken: list[str] | None = getattr(given, "names", getattr(given, "overrides", None))
+    if more and (taken is None or any(word.startswith("-") for word in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")
-    if more:
-        given.names += more
+    if more and taken is not None:
+        taken += more
     try:
         code: int = given.run_command(given)
         sys.stdout.flush()

@@ -2,20 +2,25 @@
 
 Its rooms, the highest rank first. A module imports only from its own room and from rooms below it (docs/code.md):
 
-    train        one run, from its configuration to its summary
-    backends     one folder for each way to run verl
-    methods      the parts of methods, as pure functions of tensors
-    sampling     optimal sampling: alpha, the geometric family, speculative sampling
-    evaluation   what the policy's responses to fixed prompts say: metrics, and the best evaluation
-    tasks        prompts and their splits, demonstrations and rewards
-    artifacts    files that runs share, such as models; the first run that needs one builds it
-    memory       how much memory a run needs, by arithmetic
-    chat         how many tokens the messages of a prompt are
-    sizes        which sizes of a run do not fit together
-    metrics      the analysis metrics of a step
-    health       checks of each step's metrics: divergence and warnings
-    unit_tests   the reward of generated code: it passes unit tests
-    rewards      what reward functions return, and functions that a configuration names
-    sandbox      runs programs that a model wrote, with tests, where they can harm nothing
-    registry     the choices of each part of a method, registered by decorator
+    train           one run, from its configuration to its summary
+    backends        one folder for each way to run verl
+    plugin          the losses, estimators and analysis metrics for runs of verl itself
+    methods         the parts of methods, as pure functions of tensors
+    sampling        optimal sampling: alpha, the geometric family, speculative sampling
+    scores          further scores of responses to test prompts
+    bertscore       how similar two texts are to an encoder
+    evaluation      what the policy's responses to fixed prompts say: metrics, and the best evaluation
+    tasks           prompts and their splits, demonstrations and rewards
+    reward_models   models that give responses their rewards, and how they are trained
+    artifacts       files that runs share, such as models; the first run that needs one builds it
+    memory          how much memory a run needs, by arithmetic
+    chat            how many tokens the messages of a prompt are
+    sizes           which sizes of a run do not fit together
+    metrics         the analysis metrics of a step
+    health          checks of each step's metrics: divergence and warnings
+    unit_tests      the reward of generated code: it passes unit tests
+    rewards         what reward functions return, and functions that a configuration names
+    texts           words of texts, and how texts differ from each other
+    sandbox         runs programs that a model wrote, with tests, where they can harm nothing
+    registry        the choices of each part of a method, registered by decorator
 """

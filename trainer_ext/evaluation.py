@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import comb
 from statistics import fmean
 
-from trainer_ext import rewards
+from trainer_ext import rewards, texts
 from trainer_ext.tasks import TEST, TRAIN, VALIDATION
 
 
@@ -20,6 +20,7 @@ class Answer:
 
     split: of the prompt (tasks.SPLITS). sample: the number of the response among those that were drawn for the prompt,
     from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of its reward.
+    scores: those of trainer.eval_scores, of a response to a test prompt (scores.py).
     """
 
     prompt: str
@@ -29,6 +30,12 @@ class Answer:
     split: str
     sample: int | None
     metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """All further numbers, by the names that they have in files."""
+        return {**{rewards.metric(name): value for name, value in self.metrics.items()}, **self.scores}
 
 
 def pass_at(k: int, samples: int, solved: int) -> float:
@@ -57,20 +64,41 @@ def metrics(answers: Sequence[Answer], solved_at: float) -> dict[str, float]:
     def mean(split: str, greedy: bool = False) -> float:
         return fmean(one.reward for one in answers if one.split == split and (one.sample is None) == greedy)
 
-    solved: dict[str, list[bool]] = {}
-    for one in answers:
-        if one.split == TEST and one.sample is not None:
-            solved.setdefault(one.prompt, []).append(one.reward >= solved_at)
-    samples = len(next(iter(solved.values())))
-    passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved.values()) for k in pass_counts(samples)}
-    further = rewards.means([one.metrics for one in answers if one.split == TEST and one.sample is not None])
+    drawn = [one for one in answers if one.split == TEST and one.sample is not None]
+    by_prompt: dict[str, list[Answer]] = {}
+    for one in drawn:
+        by_prompt.setdefault(one.prompt, []).append(one)
+    solved = [[one.reward >= solved_at for one in own] for own in by_prompt.values()]
+    samples = len(solved[0])
+    passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved) for k in pass_counts(samples)}
+    further = rewards.means([one.metrics for one in drawn])
     return {
         **{metric(name): value for name, value in further.items()},
+        **{f"eval/{name}": fmean(one.scores[name] for one in drawn) for name in drawn[0].scores},
+        **_differences([[one.response for one in own] for own in by_prompt.values()]),
         "eval/reward_mean": mean(TEST),
         "eval/greedy_reward_mean": mean(TEST, greedy=True),
         "eval/validation_reward_mean": mean(VALIDATION),
         "eval/train_reward_mean": mean(TRAIN),
         **{f"eval/pass@{k}": value for k, value in passed.items()},
+    }
+
+
+def _differences(responses: Sequence[Sequence[str]]) -> dict[str, float]:
+    """How long the responses to each prompt are, how they differ from each other, and how they repeat themselves."""
+    every = [text for own in responses for text in own]
+    distinct = {n: [texts.distinct(own, n) for own in responses] for n in (1, 2)}
+    values = {
+        f"eval/distinct_{n}": fmean([share for share in shares if share is not None] or [0.0])
+        for n, shares in distinct.items()
+    }
+    if len(responses[0]) > 1:
+        values["eval/self_bleu"] = fmean(map(texts.self_bleu, responses))
+    return {
+        **values,
+        "eval/repetition": fmean(map(texts.repetition, every)),
+        "eval/empty": fmean(not text.strip() for text in every),
+        "eval/words": fmean(len(texts.words(text)) for text in every),
     }
 
 

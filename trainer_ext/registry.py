@@ -155,9 +155,14 @@ SINGLE = (sampler, alpha, target, drafting, advantage, control, weights, smoothi
 
 def check(method: Mapping[str, Any]) -> None:
     """ValueError: a choice of a method is unknown, or a setting is missing, or read by no choice."""
-    known = {"name", credit.name, *(part.name for part in SINGLE)}
-    known |= {key for part in SINGLE for key in part.get(part.of(method).name).keys}
     credit.each(method[credit.name])
+    check_parts(method, SINGLE, others=("name", credit.name))
+
+
+def check_parts(method: Mapping[str, Any], parts: Sequence[Part], others: Iterable[str] = ()) -> None:
+    """`check` for a section that has these parts alone; others: keys of it that no part reads."""
+    known = {*others, *(part.name for part in parts)}
+    known |= {key for part in parts for key in part.get(part.of(method).name).keys}
     _refuse_unknown(method, known, "method")
 
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from trainer_ext import artifacts, backends, evaluation
-from trainer_ext.backends import in_process  # noqa: F401  (so that the server of warm workers has it in memory)
+import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
+from trainer_ext import artifacts, backends, evaluation, scores
 from trainer_ext.evaluation import Answer, Best
 from trainer_ext.health import Health, not_finite
 from trainer_ext.tasks import TEST
@@ -96,8 +96,10 @@ def _train(
             metrics = trainer.step(step)
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
-        if trainer.answers:
-            metrics |= evaluation.metrics(trainer.answers, settings["eval_solved"])
+        answers = trainer.answers
+        if answers:
+            answers = scores.scored(settings, answers)
+            metrics |= evaluation.metrics(answers, settings["eval_solved"])
             best = evaluation.better(best, step, metrics)
             metrics["eval/selected_reward_mean"] = best.reward_mean
         train_seconds += time.monotonic() - started
@@ -119,9 +121,9 @@ def _train(
         if step % _snapshot_every(settings["hist_every"], settings["steps"]) == 0:
             for name, (edges, counts) in trainer.histograms().items():
                 run.histogram(step, name, edges, counts)
-        if trainer.answers:
-            run.evaluation(step, trainer.answers)
-        shown = [answer for answer in trainer.answers if (answer.split, answer.sample) == (TEST, 0)]
+        if answers:
+            run.evaluation(step, answers)
+        shown = [answer for answer in answers if (answer.split, answer.sample) == (TEST, 0)]
         for answer in shown[: settings["eval_responses"]]:
             run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
         stopping = run.stop_requested() and step < settings["steps"]

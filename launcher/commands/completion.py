@@ -52,9 +52,9 @@ def add(
     argument.completer = completer  # type: ignore[attr-defined]
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
+def add_run(parser: argparse.ArgumentParser, metavar: str = "RUN", help: str = "a run's id, or its beginning") -> None:
     """Add the argument `run`: one run."""
-    add(parser, "run", runs, "RUN", "a run's id, or its beginning")
+    add(parser, "run", runs, metavar, help)
 
 
 def add_names(

@@ -1,4 +1,4 @@
-"""python -m launcher evaluate: evaluate a run's checkpoint again, on more prompts or other data.
+"""python -m launcher evaluate: evaluate a run's checkpoint on more prompts or other data, or a model in a folder.
 
 The evaluation is one as the run makes it (docs/evaluation.md), and leaves the run's folder as it is. With the run's own
 settings, data and reward it finds the same rewards as the run did.
@@ -9,69 +9,112 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.commands import completion, selection
-from launcher.errors import Usage
-from launcher.project import EXIT_FINE
+from launcher.errors import Usage, print_problems
+from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog
-from launcher.run.folder import read_config
+from launcher.run.folder import cache_folder, read_config, run_folder
 from launcher.text import nearest
 
-HELP = "evaluate a run's checkpoint again, on more prompts or other data"
+if TYPE_CHECKING:
+    from launcher.worker.evaluate import Evaluated
+
+SCORES = "trainer.eval_scores"
+HELP = "evaluate a run's checkpoint again, on more prompts or other data, or a model in a folder"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, its checkpoint, how much to ask, and changes of the run's task."""
-    completion.add_run(parser)
+    completion.add_run(parser, "RUN|FOLDER", "a run's id, or its beginning; or the folder of a model, with task=NAME")
     parser.add_argument(
-        "overrides", nargs="*", metavar="task.KEY=VALUE", help="other data, such as task.test_path=FILE"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="other data, such as task.test_path=FILE; further scores, such as trainer.eval_scores.rouge_l={}; "
+        "of a model any settings of a run",
     )
     parser.add_argument("--checkpoint", type=int, metavar="STEP", help="default: the newest that the run has")
-    parser.add_argument(
-        "--prompts", type=int, metavar="N", help="of each split; default: the run's trainer.eval_prompts"
-    )
-    parser.add_argument(
-        "--samples", type=int, metavar="K", help="for each prompt; default: the run's trainer.eval_samples"
-    )
+    parser.add_argument("--prompts", type=int, metavar="N", help="of each split; default: trainer.eval_prompts")
+    parser.add_argument("--samples", type=int, metavar="K", help="for each prompt; default: trainer.eval_samples")
     parser.add_argument("--to", type=Path, metavar="DIR", help="a new folder for metrics.json and answers.parquet")
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: run, step, seed, method, model, task, changes, metrics."""
-    folder = catalog.find_run(given.multirun.resolve(), given.run)
-    step, checkpoint = selection.checkpoint(folder, given.checkpoint)
-    out = None if given.to is None else selection.new_folder("--to", given.to)
-    config = read_config(folder)
-    changes = {
-        "task": _changes(config["task"], given.overrides, folder.name),
-        "trainer": _counts(given),
-    }
-    from launcher.worker.evaluate import evaluate, write
+    """JSON: run, step, seed, method, model, task, changes, metrics; of a model: folder, seed, task, metrics."""
+    from launcher.errors import InvalidPlan
+    from launcher.worker.evaluate import write
 
+    out = None if given.to is None else selection.new_folder("--to", given.to)
+    model = Path(given.run).expanduser()
     try:
-        found = evaluate(folder, step, checkpoint, changes)
-    except FileNotFoundError as error:
-        if checkpoint.exists():
-            raise Usage(f"run {folder.name}: {error}") from error
-        raise Usage(selection.replaced(folder, step)) from None
-    except ValueError as error:
-        raise Usage(f"run {folder.name}: {error}") from error
+        what, found = _of_model(given, model) if (model / "config.json").is_file() else _of_run(given)
+    except InvalidPlan as invalid:
+        print_problems(invalid)
+        return EXIT_USAGE
     if out is not None:
         write(found, out)
     if given.json:
         print(json.dumps({**found.origin, "metrics": found.metrics}, indent=1))
         return EXIT_FINE
     prompts = len({(answer["split"], answer["prompt"]) for answer in found.answers})
-    print(f"run {folder.name} after step {step}: {len(found.answers)} responses to {prompts} prompts")
+    print(f"{what}: {len(found.answers)} responses to {prompts} prompts")
     width = max(map(len, found.metrics))
     for name, value in found.metrics.items():
         print(f"  {name:<{width}}  {value:.4g}")
     if out is not None:
         print(f"{out}: metrics.json and answers.parquet")
     return EXIT_FINE
+
+
+def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
+    """What is evaluated, in words, and the evaluation of a run's checkpoint."""
+    from launcher.worker.evaluate import evaluate
+
+    folder = catalog.find_run(given.multirun.resolve(), given.run)
+    step, checkpoint = selection.checkpoint(folder, given.checkpoint)
+    config = read_config(folder)
+    further = [one for one in given.overrides if one.startswith(f"{SCORES}.")]
+    of_task = [one for one in given.overrides if one not in further]
+    changes = {
+        "task": _changes(config["task"], of_task, folder.name),
+        "trainer": _counts(given) | _scores(config["trainer"], further),
+    }
+    try:
+        return f"run {folder.name} after step {step}", evaluate(folder, step, checkpoint, changes)
+    except FileNotFoundError as error:
+        if checkpoint.exists():
+            raise Usage(f"run {folder.name}: {error}") from error
+        raise Usage(selection.replaced(folder, step)) from None
+    except ValueError as error:
+        raise Usage(f"run {folder.name}: {error}") from error
+
+
+def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
+    """The same of a model in a folder, as a run that starts from it would evaluate it. InvalidPlan: it could not."""
+    from launcher.planning import freeze, planner
+    from launcher.worker.evaluate import evaluate_model
+
+    if given.checkpoint is not None:
+        raise Usage(f"--checkpoint {given.checkpoint}: {model} is a model, not a run. Fix: remove --checkpoint")
+    if not any(word.startswith("task=") for word in given.overrides):
+        raise Usage(f"{model} is a model's folder, so the task must be given. Fix: add task=NAME, such as task=gsm8k")
+    words = ["method=c0_grpo", "model=pretrained", f"model.path={json.dumps(str(model.resolve()))}", "seed=0"]
+    words += ["trainer.eval_every=1", *(f"trainer.{key}={value}" for key, value in _counts(given).items())]
+    with tempfile.TemporaryDirectory(prefix="rlsweep-") as temporary:
+        plan = planner.make(ROOT, [*words, *given.overrides, f"multirun={temporary}"])
+        if len(plan.runs) != 1:
+            raise Usage(f"{' '.join(given.overrides)}: these are {len(plan.runs)} configurations; give one")
+        freeze.freeze(plan)
+        try:
+            found = evaluate_model(run_folder(plan.multirun, *plan.runs), model, cache_folder(given.multirun.resolve()))
+        except ValueError as error:
+            raise Usage(f"{model}: {error}") from error
+    return str(model), found
 
 
 def _changes(section: Mapping[str, Any], overrides: Sequence[str], run: str) -> dict[str, Any]:
@@ -86,9 +129,22 @@ def _changes(section: Mapping[str, Any], overrides: Sequence[str], run: str) -> 
             known = [f"task.{one}" for one in section if one not in ("name", "warm_start")]
             close = nearest(key, known)
             meant = f". Fix: write {close}=VALUE" if close and close != key else ""
-            raise Usage(f"{override}: must be KEY=VALUE with a key of run {run}'s task: {', '.join(known)}{meant}")
+            keys = f"a key of run {run}'s task: {', '.join(known)}"
+            raise Usage(f"{override}: must be KEY=VALUE with {keys}; or {SCORES}.NAME={{}}{meant}")
         found[name] = OmegaConf.to_container(OmegaConf.from_dotlist([override]))["task"][name]
     return found
+
+
+def _scores(section: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The run's further scores and these."""
+    from omegaconf import OmegaConf
+
+    if not overrides:
+        return {}
+    name = SCORES.rpartition(".")[2]
+    run = OmegaConf.create({"trainer": {name: section.get(name) or {}}})
+    merged = OmegaConf.to_container(OmegaConf.merge(run, OmegaConf.from_dotlist(list(overrides))))
+    return {name: merged["trainer"][name]}
 
 
 def _counts(given: argparse.Namespace) -> dict[str, int]:

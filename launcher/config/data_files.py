@@ -1,12 +1,13 @@
 """The local data files that a run's configuration names: their content counts in its identity.
 
 A value anywhere in the section `task` that is the path of a file names a data file, relative to the folder in which the
-command runs. Hub names and other texts are not files, so most runs have none.
+command runs. Hub names and other texts are not files, so most runs have none. The files of a folder, such as a reward
+model's, are named by the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from launcher.files import content_digest
 _NAME = "name"  # of the task's module
 
 
-def digests(task: Any) -> dict[str, str]:
-    """The hash of the content of each data file of a section `task`, by path."""
+def digests(task: Any, further: Iterable[str] = ()) -> dict[str, str]:
+    """The hash of the content of each data file of a section `task`, by path. further: paths of more data files."""
     if not isinstance(task, Mapping):
         return {}
-    texts = {text for key, value in task.items() if key != _NAME for text in _texts(value)}
+    texts = {*further, *(text for key, value in task.items() if key != _NAME for text in _texts(value))}
     return {text: content_digest(Path(text).expanduser()) for text in sorted(texts) if _is_file(text)}
 
 

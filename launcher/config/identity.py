@@ -30,6 +30,8 @@ IGNORED = frozenset(
         "trainer.rank_gb",
     }
 )
+# Keys that count in runs that set them: without them, a run has the identity that it had before these keys existed.
+IGNORED_IF_EMPTY = frozenset({"trainer.eval_scores"})
 # The sections of a composed configuration that can change a result.
 SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
 # The content hashes of a run's data files, by path. A run without data files does not have this section.
@@ -66,12 +68,16 @@ def science(config: Mapping[str, Any]) -> dict[str, Any]:
     for section in SECTIONS:
         value = config.get(section)
         if isinstance(value, Mapping):
-            part[section] = {key: item for key, item in value.items() if f"{section}.{key}" not in IGNORED}
+            part[section] = {key: item for key, item in value.items() if _counts(f"{section}.{key}", item)}
         else:
             part[section] = value
     if config.get(DATA):
         part[DATA] = config[DATA]
     return part
+
+
+def _counts(key: str, value: Any) -> bool:
+    return key not in IGNORED and (bool(value) or key not in IGNORED_IF_EMPTY)
 
 
 def identity(base: str, config: Mapping[str, Any]) -> str:

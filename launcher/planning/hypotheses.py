@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from analysis.spec import precheck
+from analysis.spec.registry import is_judged
 from analysis.spec.settings import Settings, settings
 from launcher.planning.plan import Experiment
 from launcher.text import counted
@@ -40,16 +41,27 @@ def _asked(experiment: Experiment, otherwise: dict[str, str]) -> Settings:
 
 
 def warnings(experiment: Experiment) -> list[str]:
-    """A line if the seeds cannot decide the primary question, and one if they cannot decide hypotheses; each with what
-    would make them decidable."""
-    return [line for line in (_primary_warning(experiment), _warning(experiment)) if line is not None]
+    """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, and one if either
+    is about a summary that is not judged; each with what would make them decidable."""
+    lines = (_primary_warning(experiment), _warning(experiment), _unjudged_warning(experiment))
+    return [line for line in lines if line is not None]
+
+
+def _unjudged_warning(experiment: Experiment) -> str | None:
+    asked = _asked(experiment, {})
+    about = ["the primary question"] if not is_judged(asked.summary) else []
+    about += [one.id for one in asked.hypotheses if not is_judged(one.summary)]
+    if not about:
+        return None
+    what = f"a best value, which is described and not judged ({', '.join(about)}): a maximum favours noise"
+    return f"{experiment.name}: the report has {what}. Fix: choose the summary final, auc or time_to"
 
 
 def _primary_warning(experiment: Experiment) -> str | None:
     lost = _undecidable_primary(experiment, {})
-    if lost is None:
-        return None
     asked = _asked(experiment, {})
+    if lost is None or not is_judged(asked.summary):
+        return None
     whole = len(lost.groups) == lost.comparisons
     about = "" if whole else f" for {', '.join(lost.groups)}"
     text = (

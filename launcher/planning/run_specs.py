@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
+from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import NO_SUCH_KEY, closest
 from launcher.config import data_files, hydra_compose, identity, verl_tree
 from launcher.config.verl_tree import Base
@@ -19,7 +20,8 @@ from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
-from launcher.worker.preflight import Objection
+from launcher.worker import preflight
+from launcher.worker.preflight import Objection, data_of
 
 _Sources = Mapping[str, tuple[str, str]]
 
@@ -241,10 +243,12 @@ class _Builder:
                 can_start = self._can_start(variant, config, base, sources)
                 evaluated = bool(config["trainer"].get("eval_every"))
                 of_reward = self._context.task(config["task"]).metrics(evaluated)
-                written = variant.promises.written(config) | of_reward
+                of_scores = preflight.score_metrics(config["trainer"]) if evaluated else set()
+                of_judges = {WIN_RATE} if evaluated and config["trainer"].get("eval_responses") else set()
+                written = variant.promises.written(config) | of_reward | of_scores | of_judges
                 self._written.setdefault(cell.group, set()).update(written)
             if can_start:
-                if data := data_files.digests(config["task"]):
+                if data := data_files.digests(config["task"], data_of(config)):
                     config[identity.DATA] = data
                 digest = identity.identity(base.hash, config)
                 runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from hydra.errors import ConfigCompositionException
 
+from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import NO_SUCH_KEY, Breach, closest, words
 from launcher.config import hydra_compose, identity, verl_tree
 from launcher.config.hydra_compose import Composed, Composer, File
@@ -224,6 +225,9 @@ class PlanningContext:
     def unwritten(self, metric: str) -> tuple[str, str]:
         """The rule and the fix for a metric that none of these runs writes."""
         rule = "no run of this experiment writes it"
+        if metric == WIN_RATE:
+            fix = "set trainer.eval_every and trainer.eval_responses to an integer 1 or more"
+            return f"{rule}: judges compare the responses that evaluations keep", fix
         for variant in self._variants.values():
             for conditions in variant.promises.metrics.get(metric, ()) if variant is not None else ():
                 needed = [f"set {key} to {words(fragment)}" for key, fragment in conditions.items()]

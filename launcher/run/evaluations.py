@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from launcher.files import ASIDE, BadRunFolder, fsync_folder
 from launcher.run.records import Record
 
+_OWN = ("prompt", "split", "sample", "reward")
 _NAME = re.compile(r"(\d+)\.parquet")
 
 
@@ -23,13 +24,14 @@ class EvaluationRow(Record):
     """A row of evaluations/<step>.parquet, one a response. `prompt` is its id, as in responses.jsonl.
 
     `split`: train, validation or test. `sample`: the number of the response among those drawn for the prompt, from 0;
-    null for the greedy response.
+    null for the greedy response. `numbers`: further ones by name, a column each; a response that has none lacks them.
     """
 
     prompt: str
     split: str
     sample: int | None
     reward: float
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 def evaluations_folder(folder: Path) -> Path:
@@ -42,13 +44,17 @@ def write(folder: Path, step: int, rows: Iterable[EvaluationRow]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema({"prompt": pa.string(), "split": pa.string(), "sample": pa.int32(), "reward": pa.float64()})
+    rows = list(rows)
+    further = dict.fromkeys(name for row in rows for name in row.numbers)
+    own = {"prompt": pa.string(), "split": pa.string(), "sample": pa.int32(), "reward": pa.float64()}
+    schema = pa.schema({**own, **dict.fromkeys(further, pa.float64())})
+    lines = [{**{name: getattr(row, name) for name in own}, **row.numbers} for row in rows]
     name = f"{step:06d}.parquet"
     parent, aside = evaluations_folder(folder), folder / f"{ASIDE}{name}-{os.getpid()}"
     parent.mkdir(exist_ok=True)
     try:
         with open(aside, "wb") as file:
-            pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows], schema=schema), file, compression="zstd")
+            pq.write_table(pa.Table.from_pylist(lines, schema=schema), file, compression="zstd")
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, parent / name)
@@ -64,7 +70,10 @@ def read(folder: Path, step: int) -> list[EvaluationRow]:
 
     path = evaluations_folder(folder) / f"{step:06d}.parquet"
     try:
-        return [EvaluationRow(**row) for row in pq.read_table(path).to_pylist()]
+        lines = pq.read_table(path).to_pylist()
+        rows = [{name: line.pop(name) for name in _OWN if name in line} for line in lines]
+        numbers = [{name: value for name, value in line.items() if value is not None} for line in lines]
+        return [EvaluationRow(**row, numbers=own) for row, own in zip(rows, numbers, strict=True)]
     except (pa.ArrowInvalid, TypeError) as error:
         raise BadRunFolder(path, f"not an evaluation ({error})") from error
 

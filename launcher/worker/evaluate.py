@@ -1,9 +1,9 @@
-"""An evaluation of a run's checkpoint after the run: more prompts, more responses, other data."""
+"""Evaluations outside of training: of a run's checkpoint on more prompts or other data, and of a model in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from launcher.worker.export import origin
 from launcher.worker.worker import function_of, whole_config
 
 EVALUATE = "trainer_ext.backends:evaluate"
+EVALUATE_MODEL = "trainer_ext.backends:evaluate_model"
+_COLUMNS = ("prompt", "response", "reward", "ground_truth", "split", "sample")
 METRICS = "trainer_ext.evaluation:metrics"
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation found: its metrics (docs/metrics.md), and each response with its prompt and reward."""
+    """What an evaluation found: its metrics (docs/metrics.md), and each response with its prompt and its numbers."""
 
     origin: Mapping[str, Any]
     metrics: Mapping[str, float]
@@ -31,22 +33,39 @@ def evaluate(folder: Path, step: int, checkpoint: Path, changes: Mapping[str, Ma
     changes: values of the sections `task` and `trainer` to use instead of the run's. ValueError: the evaluation cannot
     be made with them.
     """
-    from trainer_ext.rewards import RewardFailed
-
     config = whole_config(folder, read_config(folder))
     if "split" not in config["trainer"]:
         raise ValueError("an older version planned it and kept no prompts back, so there is nothing to evaluate it on")
     for section, values in changes.items():
         for key, value in values.items():
             config[section][key] = value
+    changed = {section: dict(values) for section, values in changes.items() if values}
+    about = {**origin(folder, config, step), "changes": changed}
+    return _evaluated(EVALUATE, config, checkpoint, cache_folder(multirun_of(folder)), step, about)
+
+
+def evaluate_model(planned: Path, model: Path, cache: Path) -> Evaluated:
+    """Evaluate the model in a folder. planned: the folder of a run that was planned with this model, and not started.
+
+    ValueError: as in `evaluate`.
+    """
+    config = read_config(planned)
+    about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
+    return _evaluated(EVALUATE_MODEL, whole_config(planned, config), model, cache, 0, about)
+
+
+def _evaluated(
+    function: str, config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
+) -> Evaluated:
+    from trainer_ext.rewards import RewardFailed
+
     try:
-        answers = function_of(EVALUATE)(config, checkpoint, cache_folder(multirun_of(folder)), step)
+        answers = function_of(function)(config, weights, cache, step)
     except RewardFailed as error:
         raise ValueError(str(error)) from error
-    changed = {section: dict(values) for section, values in changes.items() if values}
     metrics = function_of(METRICS)(answers, float(config["trainer"]["eval_solved"]))
-    about = {**origin(folder, config, step), "changes": changed}
-    return Evaluated(about, metrics, [asdict(answer) for answer in answers])
+    rows = [{name: getattr(answer, name) for name in _COLUMNS} | dict(answer.numbers) for answer in answers]
+    return Evaluated(about, metrics, rows)
 
 
 def write(found: Evaluated, out: Path) -> None:
@@ -56,10 +75,7 @@ def write(found: Evaluated, out: Path) -> None:
 
     with files.new_folder(out) as draft:
         files.write_json(draft / "metrics.json", {**found.origin, "metrics": dict(found.metrics)})
-        pq.write_table(pa.Table.from_pylist(list(_rows(found.answers))), draft / "answers.parquet")
-
-
-def _rows(answers: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
-    for answer in answers:
-        rest = {key: value for key, value in answer.items() if key != "metrics"}
-        yield {**rest, **{f"reward/{name}": value for name, value in answer["metrics"].items()}}
+        # responses to test prompts alone have scores
+        columns = dict.fromkeys(name for answer in found.answers for name in answer)
+        table = pa.table({name: [answer.get(name) for answer in found.answers] for name in columns})
+        pq.write_table(table, draft / "answers.parquet")

@@ -97,7 +97,11 @@ class _Wrong(Exception):
 
 def _no_reward(section: Mapping[str, Any], error: Exception) -> Objection:
     """Why the function that `task.reward` names cannot be had."""
+    from trainer_ext import sizes
+
     spec = str(section.get("reward"))
+    if isinstance(error, sizes.Misfit):
+        return Objection(error.key, error.value, one_line(error.rule), error.fix)
     if isinstance(error, ValueError):
         fix = "use a known reward, or name a function as FILE.py:FUNCTION or MODULE:FUNCTION (docs/own-data.md)"
         return Objection("task.reward", spec, one_line(str(error)), fix)
@@ -135,6 +139,8 @@ def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> f
                 rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.tasks.Row"
                 raise _Wrong(Objection("rows", text, rule, fix, _file(module)))
     function, row = tasks.reward(section), rows[0]
+    if isinstance(function, rewards.Together):
+        return frozenset()  # a model, which is checked by its files and not loaded here
     name, file = getattr(function, "__name__", "reward"), str(rewards.file_of(function))
     limit = section.get("reward_timeout_s")
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
@@ -207,10 +213,19 @@ def _raised(file: str | None, function: str, error: Exception, rule: str) -> Obj
 
 
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
-    """Which sizes of a run do not fit together, as the run itself asks when it starts. verl: verl's tree merged."""
-    from trainer_ext import sizes
+    """Which sizes of a run do not fit together, as the run itself asks when it starts, and which of its scores cannot
+    be used. verl: verl's tree merged."""
+    from trainer_ext import scores, sizes
 
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in sizes.misfits({**config, "verl": verl})]
+    misfits = [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]
+    return [Objection(one.key, one.value, one.rule, one.fix) for one in misfits]
+
+
+def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
+    """The metrics of the section's further scores of responses."""
+    from trainer_ext import scores
+
+    return scores.metrics(trainer)
 
 
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
@@ -272,8 +287,15 @@ def _counter(model: Mapping[str, Any]) -> Callable[[Row], int] | None:
     return None if count is None else lambda row: count(row.messages)
 
 
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+def data_of(config: Mapping[str, Any]) -> list[str]:
+    """The files of the models that the rewards and scores of a run ask, under the names of their folders there."""
+    from trainer_ext import scores
+    from trainer_ext.reward_models import folders
+
+    task = config["task"]
+    named = [str(task[folders.NAME])] if folders.files(task) else []
+    named += scores.model_folders(config["trainer"])
+    return [f"{one.rstrip('/')}/{path.name}" for one in named for path in folders.files_in(Path(one).expanduser())]
 
 
 def check_folders(config: Mapping[str, Any], declared: Mapping[str, Any] | None) -> Iterator[Objection]:
@@ -281,19 +303,20 @@ def check_folders(config: Mapping[str, Any], declared: Mapping[str, Any] | None)
 
     declared: the sizes that the model's file states, where its folder is not here.
     """
+    from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, missing
+
     section, method = config["model"], config["method"]
     whole = True
     for key, path, needed in (
-        ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (_WEIGHTS, _TOKENIZER)),
-        ("method.target_path", method.get("target_path"), (_WEIGHTS,)),
+        ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (WEIGHTS, TOKENIZER)),
+        ("method.target_path", method.get("target_path"), (WEIGHTS,)),
     ):
         folder = Path(os.path.expanduser(str(path)))
         if path is None or not folder.is_dir():
             continue  # a name on a hub
-        missing = [names for names in (("config.json",), *needed) if not any(any(folder.glob(one)) for one in names)]
-        if missing:
+        rule = missing(folder, *needed)
+        if rule is not None:
             whole = False
-            rule = f"the folder has no {', and no '.join(' or '.join(names) for names in missing)}"
             fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
             yield Objection(key, path, rule, fix)
     target = _target(method)
@@ -322,6 +345,7 @@ def check_size(
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
     from trainer_ext import memory
+    from trainer_ext.reward_models import folders
 
     section, method, asked = config["model"], config["method"], config["model"]["resources"]
     model = _architecture(section, declared)
@@ -339,7 +363,8 @@ def check_size(
     limit = asked.get(key.rpartition(".")[2])
     if limit is None:
         return None
-    needed = memory.need(method, verl, model, memory.target_of(model, section, method, _target(method)), device)
+    target = memory.target_of(model, section, method, _target(method))
+    needed = memory.need(method, verl, model, target, device, folders.parameters(config["task"]))
     total = needed.total + (0 if device else memory.PROCESS)
     if total <= limit * _GB:
         return None

@@ -126,6 +126,18 @@ def test_hypotheses_that_do_not_fit_are_refused_before_anything_runs(arguments, 
     assert said in lines[0] and len(lines) == len({line.partition(" = ")[0] for line in lines})
 
 
+def test_a_plan_says_that_a_best_value_is_not_judged():
+    claim = "analysis.hypotheses.H9={claim: more, kind: greater, group: C1, metric: actor/lr, summary: best}"
+    words = ["experiment=bnto_main", "scale=tiny", "hypothesis=[]"]
+    (primary,) = make(*words, "analysis.primary.summary=best").experiments
+    assert hypotheses.warnings(primary) == [
+        "bnto_main: the report has a best value, which is described and not judged (the primary question): a maximum "
+        "favours noise. Fix: choose the summary final, auc or time_to"
+    ]
+    (claimed,) = make(*words, claim).experiments
+    assert "not judged (H9)" in hypotheses.warnings(claimed)[-1]
+
+
 def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
     arguments = ("experiment=bnto_main", "scale=tiny", "hypothesis=bnto_gate")
     (five,) = make(*arguments, "experiment.seeds=[0,1,2,3,4]").experiments

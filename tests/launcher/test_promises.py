@@ -59,6 +59,11 @@ REFUSED = [
     ),
     (["experiment=quickstart", "trainer.eval_every=0"], f"{EVAL}. Fix: set trainer.eval_every to an integer 1 or more"),
     (
+        ["experiment=quickstart", "analysis.primary.metric=eval/win_rate", "trainer.eval_responses=0"],
+        "analysis.primary.metric = eval/win_rate: no run of this experiment writes it: judges compare the responses "
+        "that evaluations keep. Fix: set trainer.eval_every and trainer.eval_responses to an integer 1 or more",
+    ),
+    (
         ["experiment=quickstart", "analysis.primary.metric=qstar/ess_ratio"],
         "the primary metric is compared between all groups, and C0, C1, asymmetric_clip, PTRW do not write it",
     ),

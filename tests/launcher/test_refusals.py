@@ -113,6 +113,10 @@ COMMAND_LINE = [
         "Fix: remove it: rows are dealt in the order of the prompts",
     ),
     (
+        ["verl.actor_rollout_ref.actor.use_dynamic_bsz=true"],
+        "Fix: set verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    ),
+    (
         ["method=q_decode", "method/control=dual"],
         "must be none, because loss=none trains nothing. Fix: choose method/control=",
     ),

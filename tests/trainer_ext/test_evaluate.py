@@ -35,6 +35,7 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     words = ["method=c0_grpo", "model=pretrained", f"model.path={twin}", "task=file", "seed=0"]
     words += [f"task.train_path={train_path}", f"task.test_path={test_path}", f"task.reward={rewards}:graded"]
     words += ["trainer.steps=2", "trainer.eval_every=2", "trainer.eval_prompts=3", "trainer.eval_samples=2"]
+    words += ["trainer.eval_scores={rouge_l: {}}"]
     words += ["verl.data.train_batch_size=4", "verl.data.max_response_length=6", "verl.data.max_prompt_length=60"]
     plan = planner.make(CONF.parent, [*words, f"multirun={multirun}"])
     freeze.freeze(plan)
@@ -56,8 +57,9 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
         return dict(said["metrics"])
 
     own = evaluated()
-    assert own == {key: trained.lines[-1][key] for key in own} and "eval/reward/letters" in own
-    more = evaluated("--prompts", "20", "--samples", "4", "--to", str(tmp_path / "more"))
+    assert own == {key: trained.lines[-1][key] for key in own} and {"eval/reward/letters", "eval/rouge_l"} <= set(own)
+    further = "trainer.eval_scores.bleu={}"
+    more = evaluated("--prompts", "20", "--samples", "4", further, "--to", str(tmp_path / "more"))
     assert "eval/pass@4" in more and more["eval/reward_mean"] != own["eval/reward_mean"]
     rows = pq.read_table(tmp_path / "more" / "answers.parquet").to_pylist()
     assert len([row for row in rows if row["split"] == "test"]) == 20 * 5
@@ -65,12 +67,41 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     assert sum(test) / len(test) == pytest.approx(more["eval/reward_mean"])
     assert all(row["reward/letters"] == len(row["response"]) for row in rows)
     kept = json.loads((tmp_path / "more" / "metrics.json").read_text())
-    assert kept["metrics"] == more and kept["changes"] == {"trainer": {"eval_prompts": 20, "eval_samples": 4}}
+    assert kept["metrics"] == more and kept["changes"] == {
+        "trainer": {"eval_prompts": 20, "eval_samples": 4, "eval_scores": {"rouge_l": {}, "bleu": {}}}
+    }
+    drawn = [row for row in rows if row["split"] == "test" and row["sample"] is not None]
+    assert sum(row["bleu"] for row in drawn) / len(drawn) == pytest.approx(more["eval/bleu"])
+    assert {row["rouge_l"] for row in rows if row["split"] != "test"} == {None}
 
     other = evaluated(f"task.test_path={data(tmp_path, 'other.jsonl', range(80, 90))}")
     assert other["eval/train_reward_mean"] == own["eval/train_reward_mean"]
     assert other["eval/reward_mean"] > own["eval/reward_mean"]  # larger answers have larger rewards here
     assert sorted(folder.rglob("*")) == before
+
+    def of_folder(model: Path, *more: str) -> int:
+        capsys.readouterr()
+        own = [
+            "task=file",
+            f"task.train_path={train_path}",
+            f"task.test_path={test_path}",
+            f"task.reward={rewards}:graded",
+        ]
+        own += ["verl.data.max_response_length=6", "verl.data.max_prompt_length=60"]
+        return main(["evaluate", str(model), *own, *more, "--prompts", "3", "--samples", "2", "--json"])
+
+    assert main(["export", run_id, str(tmp_path / "exported"), "--multirun", str(multirun)]) == 0
+    assert of_folder(tmp_path / "exported") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["folder"], found["task"]) == (str(tmp_path / "exported"), "file")
+    greedy = "eval/greedy_reward_mean"  # drawn responses depend on the step
+    assert found["metrics"][greedy] == own[greedy]
+    assert of_folder(tmp_path / "exported", "task.rewrd=bleu") == 2
+    assert "task.reward" in capsys.readouterr().err
+    assert of_folder(tmp_path / "exported", "--checkpoint", "1") == 2
+    assert "is a model, not a run. Fix: remove --checkpoint" in capsys.readouterr().err
+    assert main(["evaluate", str(twin)]) == 2
+    assert "Fix: add task=NAME" in capsys.readouterr().err
 
     def refused(*more: str) -> str:
         capsys.readouterr()
@@ -81,6 +112,7 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     assert f"must be KEY=VALUE with a key of run {run_id}'s task" in refused("task.tst_path=x.jsonl")
     assert "Fix: write task.test_path=VALUE" in refused("task.tst_path=x.jsonl")
     assert "with a key of run" in refused("verl.data.train_batch_size=3")
+    assert "did you mean rouge_l" in refused("trainer.eval_scores.rouge_k={}")
     assert "has checkpoints of step 2 only" in refused("--checkpoint", "1")
     assert "none.jsonl" in refused(f"task.test_path={tmp_path}/none.jsonl")
     assert "it exists and is not an empty folder" in refused("--to", str(tmp_path / "more"))

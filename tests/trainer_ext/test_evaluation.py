@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import combinations
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.trainer_ext.conftest import SHORT, configuration, science
 from tests.trainer_ext.test_backends import saved, step_folder
-from trainer_ext import evaluation, tasks
+from trainer_ext import evaluation, tasks, texts
 from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.evaluation import Answer, Best
 from trainer_ext.tasks import SPLITS, TEST, TRAIN, VALIDATION, Row
@@ -100,6 +101,11 @@ def test_the_metrics_of_an_evaluation():
         TRAIN: {"d": [0.0, 0.0, 0.0, 0.5], "e": [0.0, 1.0, 1.0, 1.0]},
     }
     found = evaluation.metrics(answers_of(rewards), solved_at=1.0)
+    kinds = ("distinct_1", "distinct_2", "self_bleu", "repetition", "empty", "words")
+    assert {name: found.pop(f"eval/{name}") for name in kinds} == dict.fromkeys(kinds, 0.0) | {
+        "self_bleu": 1,
+        "empty": 1,
+    }
     assert found == pytest.approx(
         {
             "eval/reward_mean": 2.5 / 6,
@@ -121,6 +127,22 @@ def test_an_evaluation_has_the_means_of_further_numbers_over_drawn_responses_to_
     answers = [answer(TEST, None, 9.0), answer(TEST, 0, 1.0), answer(TEST, 1, 4.0)]
     answers += [answer(split, sample, 9.0) for split in (TRAIN, VALIDATION) for sample in (None, 0, 1)]
     assert evaluation.metrics(answers, solved_at=1.0)["eval/reward/words"] == 2.5
+
+
+def test_an_evaluation_says_how_the_drawn_responses_to_a_test_prompt_differ():
+    drawn = {
+        "a": ["one two", "one two", "one three", ""],
+        "b": ["six six six six six six", "seven", "eight", "nine ten"],
+    }
+    answers = [Answer(p, text, 0.0, "", TEST, at) for p, own in drawn.items() for at, text in enumerate(own)]
+    answers += [Answer("a", "unlike", 0.0, "", split, None) for split in SPLITS]
+    answers += [Answer("c", "unlike", 0.0, "", split, 0) for split in (TRAIN, VALIDATION)]
+    found = evaluation.metrics(answers, solved_at=1.0)
+    assert found["eval/distinct_1"] == pytest.approx((3 / 6 + 5 / 10) / 2)
+    assert found["eval/distinct_2"] == pytest.approx((2 / 3 + 2 / 6) / 2)
+    assert found["eval/empty"] == 1 / 8 and found["eval/words"] == 16 / 8
+    assert found["eval/repetition"] == pytest.approx((2 / 3) / 8)
+    assert found["eval/self_bleu"] == pytest.approx(fmean(map(texts.self_bleu, drawn.values())))
 
 
 def test_the_best_evaluation_is_chosen_on_validation_prompts_and_is_the_first_of_equals():

@@ -157,8 +157,8 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
     [
         (
             "exact",
-            "there is no such reward; there are any_exact_match, bleu, exact_match, last_number, rouge_l, unit_tests; "
-            "did you mean exact_match?",
+            "there is no such reward; there are any_exact_match, bleu, exact_match, last_number, reward_model, "
+            "rouge_l, unit_tests; did you mean exact_match?",
         ),
         ("{own}/none.py:graded", "none.py does not exist"),
         ("{own}/rewards.py:grade", "rewards.py: no function 'grade'; it has graded, plain"),
@@ -170,6 +170,20 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
 def test_a_reward_that_cannot_be_found_is_named(own, spec, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         rewards.function(spec.format(own=own))
+
+
+def test_threads_that_ask_at_the_same_time_find_the_function_and_execute_the_file_once(own):
+    (own / "rewards.py").write_text(f"import time\ntime.sleep(0.2)\n{REWARDS}")
+    spec, threads = f"{own}/rewards.py:graded", 8
+    together = threading.Barrier(threads)
+
+    def ask():
+        together.wait()
+        return rewards.function(spec)
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = {future.result() for future in [pool.submit(ask) for _ in range(threads)]}
+    assert len(found) == 1
 
 
 def test_an_error_inside_a_module_is_not_taken_for_a_missing_module(own):

@@ -167,6 +167,40 @@ def test_health_counts_its_warnings_and_survives_a_checkpoint():
     assert not_finite({"a": 1.0}) is None
 
 
+def test_health_looks_at_responses_weights_and_the_distance_from_the_start():
+    health = Health()
+    for metrics in (
+        {"eval/empty": 0.1, "eval/repetition": 0.5, "actor/kl_init": 10.0},
+        {"eval/empty": 0.2, "eval/repetition": 0.6, "actor/kl_init": 11.0},
+        {"qstar/weight_max": 100.0, "qstar/weight_mean": 1.0},
+        {"qstar/weight_max": 102.0, "qstar/weight_mean": 1.0},
+    ):
+        health.check(metrics)
+    assert health.warnings == {
+        "actor/kl_init above 10": 1,
+        "eval/empty above 0.1": 1,
+        "eval/repetition above 0.5": 1,
+        "largest weight above 100 times the mean weight": 1,
+    }
+
+
+@pytest.mark.parametrize(("last", "warned"), [(0.9, 0), (1.0, 5), (1.1, 5)])
+def test_health_warns_of_a_loss_that_does_not_fall(last, warned):
+    health = Health()
+    for step in range(44):
+        loss = 1.0 if step < 20 else last
+        health.check({"actor/dpo_loss": loss, "actor/pg_loss": float(step)})
+        health = Health(**json.loads(json.dumps(asdict(health))))
+    assert sum(health.warnings.values()) == warned
+
+
+def test_health_warns_of_responses_that_are_alike_unless_they_are_better():
+    health = Health()
+    for distinct, reward in ((0.8, 0.5), (0.4, 0.2), (0.39, 0.6), (0.39, 0.5)):
+        health.check({"eval/distinct_2": distinct, "eval/reward_mean": reward})
+    assert health.warnings == {"eval/distinct_2 below half of its first value, without a better reward": 1}
+
+
 def test_the_saved_tokenizer_takes_special_tokens_in_a_text_as_characters_too(tmp_path):
     from verl.utils import hf_tokenizer
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainer_ext import rewards
+from trainer_ext import reward_models, rewards
 from trainer_ext.artifacts import build_once
 from trainer_ext.registry import Part
 from trainer_ext.sizes import Misfit
@@ -92,11 +92,13 @@ def text_of(messages: Iterable[Mapping[str, str]]) -> str:
     return "\n".join(message["content"] for message in messages if message["role"] != "system")
 
 
-def reward(section: Mapping[str, Any]) -> Callable[..., Any]:
-    """The reward function of a task; section: the configuration's section `task`.
+def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
+    """The reward of a task; section: the configuration's section `task`. `task.reward=reward_model` is every task's.
 
-    ValueError: the section chooses a function that does not exist.
+    ValueError: the section chooses a function that does not exist. Misfit: its reward model cannot be used.
     """
+    if section.get("reward") == reward_models.NAME:
+        return reward_models.of(section)
     module = get(section["name"])
     found: Callable[..., Any] = module.reward(section) if hasattr(module, "reward") else module.compute_score
     return found
@@ -157,6 +159,12 @@ def in_order(prompts: Iterable[str]) -> list[str]:
     return sorted(prompts, key=_digest)
 
 
+def content(path: Path) -> str:
+    """The sha256 of a file, in hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _digest(prompt: str) -> str:
     return hashlib.sha256(" ".join(prompt.split()).encode()).hexdigest()
 
@@ -191,8 +199,8 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     settings = {k: v for k, v in section.items() if k not in ("warm_start", *NOT_DATA)} | {"split": dict(shares)}
     # of the rewards, too: artifacts that are made of responses and their rewards are named by this folder
     code = [Path(__file__), Path(rewards.__file__), *_sources(get(name)), rewards.file_of(reward(section))]
-    files = [*code, *getattr(get(name), "files", lambda _: [])(section)]
-    sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    files = [*code, *getattr(get(name), "files", lambda _: [])(section), *reward_models.files(section)]
+    sources = [content(path) for path in files]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
     return build_once(cache / "data" / key, lambda folder: write(folder, name, rows_by_split(section, shares)))

@@ -6,7 +6,6 @@ The folder gets train.parquet, validation.parquet and test.parquet with verl's c
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,8 @@ from typing import Any
 from trainer_ext import tasks
 from trainer_ext.artifacts import build_once
 from trainer_ext.sizes import Misfit
-from trainer_ext.tasks import card, tables
+from trainer_ext.tasks import card, command_line
 
-CONF = Path(__file__).parents[2] / "conf"
 CARD = "card.json"
 
 
@@ -34,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--licence", help="of the data, for the card")
     given = command.parse_intermixed_args(arguments)
     try:
-        section, shares = _configured(given.task, [*_of_folder(given.source), *given.overrides])
+        section, shares = command_line.configured(given.task, [*command_line.of_folder(given.source), *given.overrides])
         found = prepare(section, shares, given.to, given.licence)
     except (tasks.BadData, Misfit, ValueError, OSError) as error:
         print(f"{given.task}: {error}", file=sys.stderr)
@@ -66,62 +64,19 @@ def prepare(
         "task": section["name"],
         "settings": {"task": dict(section), "trainer.split": dict(shares)},
         "licence": licence,
-        "sources": {str(path): _digest(path) for path in read},
+        "sources": {str(path): tasks.content(path) for path in read},
     }
 
     def build(draft: Path) -> None:
         _say(f"writing {sum(map(len, divided.values()))} rows")
         tasks.write(draft, section["name"], divided)
-        found["files"] = {path.name: _digest(path) for path in sorted(draft.iterdir())}
+        found["files"] = {path.name: tasks.content(path) for path in sorted(draft.iterdir())}
         _say("looking for near-duplicates")
         found.update(splits=card.splits(divided), near_duplicates=card.near_duplicates(divided))
         (draft / CARD).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     build_once(folder, build)
     return found
-
-
-def _configured(task: str, overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, float]]:
-    """The section `task` and trainer.split. ValueError: a name or a value is not known."""
-    from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            tree = compose("config", overrides=[f"task={task}", *overrides])
-        section: Any = OmegaConf.to_container(tree.task, resolve=True, throw_on_missing=True)
-        shares: Any = OmegaConf.to_container(tree.trainer.split, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(" ".join(str(error).partition("Config search path")[0].split())) from error
-    return _plain(section), _plain(shares)
-
-
-def _plain(section: Any) -> Any:
-    """Values alone, without what the configuration says about them."""
-    if not isinstance(section, dict):
-        return section
-    return {key: _plain(value) for key, value in section.items() if key not in ("allowed", "requires")}
-
-
-def _of_folder(folder: Path | None) -> list[str]:
-    """The overrides that name a folder's files. ValueError: it has no file to train on, or several."""
-    if folder is None:
-        return []
-    found = {
-        split: sorted(p for p in folder.glob(f"{split}.*") if tables.is_local(p.name)) for split in ("train", "test")
-    }
-    for split, paths in found.items():
-        if len(paths) > 1 or (split == "train" and not paths):
-            has = ", ".join(path.name for path in paths) or "none"
-            rule = f"{folder} must have one file {split}.jsonl, {split}.jsonl.gz or {split}.parquet; it has {has}"
-            raise ValueError(f"{rule}. Fix: name the file, task.{split}_path=FILE")
-    return [f"task.{split}_path={json.dumps(str(paths[0]))}" for split, paths in found.items() if paths]
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _say(text: str) -> None:

@@ -2,7 +2,8 @@
 
 A reward has verl's signature, `function(data_source, solution_str, ground_truth, extra_info)`. It returns a number, or
 a mapping whose `score` is the reward and whose other numbers are logged as `reward/NAME`, means over a step's
-responses, and as `eval/reward/NAME`, means over an evaluation's.
+responses, and as `eval/reward/NAME`, means over an evaluation's. A reward that is not a function of one response is a
+`Together`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import string
 import sys
 import threading
 import time
-import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -30,6 +31,7 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
+from trainer_ext import texts
 from trainer_ext.registry import Part
 
 #: Decorator of the rewards that `task.reward` names without a file or a module.
@@ -42,6 +44,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 _SHOWN = 200  # characters of a prompt or a response in an error
 _AGAIN_S = 0.5  # between interruptions of a function that catches the first one
+_loading = threading.RLock()  # verl asks for rewards in threads: none may see a file that another one is executing
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,25 @@ class Score:
     seconds: float = field(default=0.0, compare=False)
 
 
-class Scorer:
-    """Gives the responses of a task their rewards. timeout_s: seconds for each of them; None: no limit."""
+#: The messages of a prompt, each with `role` and `content`.
+Messages = Sequence[Mapping[str, str]]
 
-    def __init__(self, data_source: str, function: Callable[..., Any], timeout_s: float | None = None):
+
+class Together(ABC):
+    """A reward that scores several responses at once, and reads the messages of their prompts."""
+
+    @abstractmethod
+    def scores(self, asked: Sequence[tuple[Messages, str]]) -> list[float]:
+        """The reward of each response to its messages. Threads may call it at the same time."""
+
+
+class Scorer:
+    """Gives the responses of a task their rewards. timeout_s: seconds for each of them; None: no limit.
+
+    A `Together` has no limit: it is code of this project, and one call of it scores many responses.
+    """
+
+    def __init__(self, data_source: str, function: Callable[..., Any] | Together, timeout_s: float | None = None):
         self._data_source, self._function, self._timeout_s = data_source, function, timeout_s
 
     @property
@@ -64,17 +82,47 @@ class Scorer:
         """How many responses may be scored at the same time, in threads."""
         return int(getattr(self._function, "parallel", 1))
 
-    def __call__(self, response: str, prompt: str, ground_truth: str, extra_info: Mapping[str, Any]) -> Score:
-        """The score of one response.
+    @property
+    def together(self) -> bool:
+        """Whether responses are scored by `many`."""
+        return isinstance(self._function, Together)
 
-        prompt: for the error alone. RewardFailed: the function raises, returns something else than a score, or does not
-        return in time.
-        """
+    def many(self, asked: Sequence[tuple[Messages, str]]) -> list[Score]:
+        """The scores of responses to messages, at once. RewardFailed: the reward raises, or one is not finite."""
+        assert isinstance(self._function, Together)
         began = time.perf_counter()
         try:
-            returned = within(
-                self._timeout_s, self._function, self._data_source, response, ground_truth, dict(extra_info)
-            )
+            values = self._function.scores(asked)
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            messages, response = asked[0]
+            first = f"the first is {response[:_SHOWN]!r} to the prompt {messages[-1]['content'][:_SHOWN]!r}"
+            raise RewardFailed(
+                f"the reward of task {self._data_source} failed: {what}; of {len(asked)} responses, {first}"
+            ) from error
+        each = (time.perf_counter() - began) / max(1, len(asked))
+        for value, (messages, response) in zip(values, asked, strict=True):
+            if not math.isfinite(value):
+                raise RewardFailed(
+                    f"the reward of task {self._data_source} failed: it is {value}, and must be finite; prompt "
+                    f"{messages[-1]['content'][:_SHOWN]!r}, response {response[:_SHOWN]!r}"
+                )
+        return [Score(float(value), seconds=each) for value in values]
+
+    def __call__(
+        self, response: str, prompt: str, ground_truth: str, extra_info: Mapping[str, Any], messages: Messages = ()
+    ) -> Score:
+        """The score of one response.
+
+        prompt: for the error, and in the place of messages that are not given. RewardFailed: the function raises,
+        returns something else than a score, or does not return in time.
+        """
+        if self.together:
+            return self.many([(messages or [{"role": "user", "content": prompt}], response)])[0]
+        began = time.perf_counter()
+        try:
+            function: Any = self._function
+            returned = within(self._timeout_s, function, self._data_source, response, ground_truth, dict(extra_info))
             return replace(score(returned), seconds=time.perf_counter() - began)
         except Exception as error:
             what = str(error) if isinstance(error, TooSlow) else f"{type(error).__name__}: {error}"
@@ -242,8 +290,8 @@ def _known(name: str) -> Callable[..., Any]:
         raise ValueError(f"there is no such reward; there are {', '.join(reward)}{closest}") from error
 
 
-def file_of(function: Callable[..., Any]) -> Path:
-    """The file that a reward function stands in."""
+def file_of(function: Callable[..., Any] | Together) -> Path:
+    """The file that a reward stands in."""
     return Path(sys.modules[function.__module__].__file__ or "")
 
 
@@ -252,19 +300,20 @@ def _load(file: Path) -> ModuleType:
     if not file.is_file():
         raise ValueError(f"the file {file} does not exist")
     name = f"rlsweep_reward_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        if str(file.parent) not in sys.path:
-            sys.path.append(str(file.parent))  # so that it can import the modules beside it
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]
+    with _loading:
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, file)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            if str(file.parent) not in sys.path:
+                sys.path.append(str(file.parent))  # so that it can import the modules beside it
+            sys.modules[name] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[name]
+                raise
+        return sys.modules[name]
 
 
 def _import(name: str) -> ModuleType:
@@ -318,10 +367,6 @@ def _squad(text: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
-#: Scripts that are written without spaces between words: a character counts as a word.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-
-
 @reward("rouge_l")
 def rouge_l(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """ROUGE-L of the response for the answer, the F-measure, from 0 to 1 (Lin 2004, by the package rouge-score).
@@ -343,29 +388,10 @@ class _Words:
     """The words of a text, as rouge-score asks for them."""
 
     def tokenize(self, text: str) -> list[str]:
-        import regex
-
-        words = rf"[{_UNSPACED}]|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+"
-        return list(regex.findall(words, unicodedata.normalize("NFC", text).lower(), flags=regex.VERSION1))
+        return texts.words(text)
 
 
 @reward("bleu")
 def bleu(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
-    """BLEU of the response as a sentence for the answer, from 0 to 1 (Papineni et al. 2002, by the package sacrebleu).
-
-    The package's defaults for sentences: orders that the response is too short for do not count, and an order without a
-    match is smoothed exponentially. Tokens are those of mteval-v13a; characters in scripts without spaces.
-    """
-    import regex
-    from sacrebleu.metrics.bleu import BLEU
-
-    tokens = "char" if regex.search(f"[{_UNSPACED}]", ground_truth) else BLEU.TOKENIZER_DEFAULT
-    # a perfect score is 100.00000000000004
-    return round(float(_bleu(tokens).sentence_score(solution_str, [ground_truth]).score) / 100, 12)
-
-
-@cache
-def _bleu(tokens: str) -> Any:
-    from sacrebleu.metrics.bleu import BLEU
-
-    return BLEU(tokenize=tokens, effective_order=True)
+    """BLEU of the response as a sentence for the answer, from 0 to 1 (texts.bleu)."""
+    return texts.bleu(solution_str, [ground_truth])

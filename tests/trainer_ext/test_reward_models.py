@@ -1,0 +1,439 @@
+"""Reward models: what they score, what a plan refuses, and their training on preferences whose utility is known."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from scipy.stats import binomtest
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from tests.configuration import configuration, tree_of
+from tests.launcher.experiments import make, refused
+from tests.trainer_ext.classifiers import UTILITY, preferences, utility, write_classifier, write_preferences
+from tests.trainer_ext.conftest import MemoryRun
+from tests.trainer_ext.twins import problems, tokenizer_of, write_problems, write_twin
+from trainer_ext import memory, reward_models, rewards, tasks
+from trainer_ext.backends.in_process.prompts import Prompt, scores_of
+from trainer_ext.backends.verl_ray import reward as reward_of_ray
+from trainer_ext.reward_models import folders, training
+from trainer_ext.reward_models.pairs import Pair, Settings
+from trainer_ext.reward_models.scoring import Encoder
+from trainer_ext.rewards.__main__ import main, pairs_of
+from trainer_ext.train import train
+
+SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
+ASKED = [{"role": "system", "content": "clear"}, {"role": "user", "content": "kind 1?"}]
+TEXTS = ["", "kind", "rude rude", "clear tree cat true", "vague nonsense", "dull " * 20]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random reward model."""
+    return write_classifier(tmp_path_factory.mktemp("models") / "rm")
+
+
+@pytest.fixture(scope="module")
+def section(folder):
+    return {**SECTION, "reward": "reward_model", "reward_model": str(folder)}
+
+
+def score_of(folder, messages, response):
+    """The score as a user of transformers computes it, one text at a time."""
+    tokenizer, model = (kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification))
+    turns = [*messages, {"role": "assistant", "content": response}]
+    text = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+    ids = tokenizer(text)["input_ids"]  # with [CLS] and [SEP]
+    with torch.inference_mode():
+        return float(model(input_ids=torch.tensor([ids])).logits)
+
+
+# ---------------------------------------------------------------- scores
+
+
+def test_a_score_is_the_models_whatever_is_scored_with_it(folder, section):
+    model = reward_models.of(section)
+    alone = [model.scores([(ASKED, text)])[0] for text in TEXTS]
+    together = model.scores([(ASKED, text) for text in TEXTS * 10])
+    assert together == pytest.approx(alone * 10, abs=1e-5)
+    assert together == model.scores([(ASKED, text) for text in TEXTS * 10])
+    assert alone == pytest.approx([score_of(folder, ASKED, text) for text in TEXTS], abs=1e-5)
+    assert max(alone) - min(alone) > 0.1
+    assert model.scores([(ASKED[1:], "kind")])[0] != pytest.approx(alone[1], abs=1e-3)  # it reads the system message
+
+
+def test_what_is_too_long_loses_its_beginning_but_for_the_first_token(folder, section):
+    reward_models.of(section).scores([(ASKED, "kind")])
+    encoder = reward_models.of(section)._model._encoder
+    ids = encoder.conversation([{"role": "user", "content": "cat " * 200}], "kind rude")
+    assert len(ids) == encoder.longest == 64
+    assert encoder.tokenizer.decode(ids).startswith("[CLS] cat") and encoder.tokenizer.decode(ids).endswith(
+        "rude [SEP]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("gpt2", "<|endoftext|>system: clear\n\nuser: kind 1?\n\nassistant: true<|endoftext|>"),
+        ("llama", "<s>system: clear\n\nuser: kind 1?\n\nassistant: true</s>"),
+    ],
+)
+def test_messages_without_a_template_stand_after_their_roles(family, expected):
+    encoder = Encoder(tokenizer_of(family))
+    assert encoder.tokenizer.decode(encoder.conversation(ASKED, "true")).replace("<s> ", "<s>") == expected
+
+
+def test_a_chat_template_of_the_folder_is_used(folder, tmp_path):
+    own = shutil.copytree(folder, tmp_path / "rm")
+    (own / "chat_template.jinja").write_text("[CLS]{% for m in messages %}{{ m['content'] }} {% endfor %}[SEP]")
+    score = tasks.scorer({**SECTION, "reward": "reward_model", "reward_model": str(own)})
+    (own_alone,) = score.many([(ASKED, "true")])
+    tokenizer, model = (kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification))
+    with torch.inference_mode():
+        expected = float(model(**tokenizer("clear kind 1? true", return_tensors="pt")).logits)
+    assert own_alone.value == pytest.approx(expected, abs=1e-5)
+
+
+def test_threads_that_wait_are_scored_together(folder):
+    model = reward_models.RewardModel(folder)
+    expected = dict(zip(TEXTS, model.scores([(ASKED, text) for text in TEXTS]), strict=True))
+    asked, free, ask = [], threading.Event(), model._ask
+
+    def slow(group):
+        asked.append(len(group))
+        free.wait(10)
+        return ask(group)
+
+    model._ask = slow
+    with ThreadPoolExecutor(len(TEXTS)) as threads:
+        found = [threads.submit(model.scores, [(ASKED, text)]) for text in TEXTS]
+        while len(model._waiting) < len(TEXTS) - 1:
+            assert not any(one.done() for one in found)
+        free.set()
+    assert asked == [1, len(TEXTS) - 1]
+    assert [one.result()[0] for one in found] == pytest.approx([expected[text] for text in TEXTS], abs=1e-5)
+
+
+def test_an_error_reaches_each_thread_that_waits(folder):
+    model, both = reward_models.RewardModel(folder), threading.Barrier(2)
+    model._ask = lambda group: 1 / 0
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(lambda: (both.wait(10), model.scores([(ASKED, "")]))) for _ in range(2)]
+    assert all(isinstance(one.exception(), ZeroDivisionError) for one in found)
+
+
+def test_both_backends_give_the_model_the_messages(folder, section):
+    prompt = Prompt([], "", "kind 1?", {"level": 1}, ASKED)
+    values = [score_of(folder, ASKED, text) for text in TEXTS]
+    found = scores_of(tasks.scorer(section), [prompt], TEXTS)
+    assert [one.value for one in found] == pytest.approx(values, abs=1e-5)
+    assert all(one.seconds > 0 and not one.metrics for one in found)
+    for text, value in zip(TEXTS, values, strict=True):
+        info = {**reward_of_ray.extra_info(prompt), "num_turns": None}  # verl adds keys
+        returned = reward_of_ray.compute_score("file", text, "", info, section)
+        assert reward_of_ray.score_of(returned).value == pytest.approx(value, abs=1e-5)
+
+
+def test_a_score_that_is_not_finite_fails_with_the_prompt_and_the_response():
+    class Broken(rewards.Together):
+        def scores(self, asked):
+            return [0.0, math.nan]
+
+    with pytest.raises(rewards.RewardFailed) as raised:
+        rewards.Scorer("mine", Broken()).many([(ASKED, "a"), (ASKED, "b")])
+    assert "it is nan, and must be finite; prompt 'kind 1?', response 'b'" in str(raised.value)
+
+
+def test_a_classifier_of_a_file_gives_the_probability_of_a_label(tmp_path):
+    folder = write_classifier(tmp_path / "three", labels=3)
+    config = json.loads((folder / "config.json").read_text())
+    config["id2label"] = {"0": "fine", "1": "toxic", "2": "odd"}
+    config["label2id"] = {name: int(number) for number, name in config["id2label"].items()}
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer, model = (kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification))
+    with torch.inference_mode():
+        logits = torch.cat([model(**tokenizer(text, return_tensors="pt")).logits for text in ("rude", "kind cat")])
+    found = reward_models.label_probabilities(folder, "toxic", ["rude", "kind cat"])
+    assert found == pytest.approx(logits.softmax(dim=1)[:, 1].tolist(), abs=1e-5)
+    (folder / "config.json").write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
+    found = reward_models.label_probabilities(folder, "toxic", ["rude", "kind cat"])
+    assert found == pytest.approx(logits.sigmoid()[:, 1].tolist(), abs=1e-5)
+    with pytest.raises(ValueError, match="it has no label rude; its labels are fine, toxic, odd"):
+        reward_models.label_probabilities(folder, "rude", ["kind"])
+
+
+# ---------------------------------------------------------------- plans
+
+
+@pytest.fixture
+def own(folder, tmp_path):
+    """A folder of a test's own to spoil, and the words of a plan with it."""
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps({"prompt": f"{n}?"}) + "\n" for n in range(40)))
+    spoilt = shutil.copytree(folder, tmp_path / "rm")
+    words = ["method=c0_grpo", "task=file", f"task.train_path={tmp_path}/own.jsonl", "task.answer=null"]
+    words += ["model=pretrained", "model.path=of/somebody", "task.reward=reward_model"]
+    return spoilt, [*words, f"task.reward_model={spoilt}"]
+
+
+def changed(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (shutil.rmtree, "there is no such folder. Fix: name a folder that `python -m trainer_ext.rewards train`"),
+        (lambda own: (own / "model.safetensors").unlink(), "the folder has no *.safetensors or pytorch_model*.bin"),
+        (
+            lambda own: [path.unlink() for path in own.glob("token*")],
+            "the folder has no tokenizer.json or tokenizer_config.json or",
+        ),
+        (lambda own: (own / "config.json").write_text("["), "its config.json cannot be read: "),
+        (
+            lambda own: changed(own, id2label={"0": "no", "1": "yes"}),
+            "a reward model has one label; this one has 2: no, yes",
+        ),
+        (lambda own: changed(own, id2label=None), "a reward model has one label; this one has 2: LABEL_0, LABEL_1"),
+        (
+            lambda own: changed(own, architectures=["DistilBertModel"]),
+            "it must be a model for sequence classification; it is DistilBertModel",
+        ),
+        (
+            lambda own: changed(own, vocab_size=20),
+            f"its tokenizer has {18 + len(UTILITY)} tokens, and its embedding only 20 (vocab_size in config.json)",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, said):
+    folder, words = own
+    spoil(folder)
+    (line,) = refused(*words)
+    assert f"task.reward_model = {folder}: {said}" in line
+
+
+def test_the_two_keys_of_a_reward_model_belong_together(own):
+    folder, words = own
+    (line,) = refused(*words[:-1])
+    assert "task.reward_model = None: task.reward=reward_model needs the folder of a reward model. Fix: set it" in line
+    (line,) = refused(*words[:-2], f"task.reward_model={folder}")
+    assert "task.reward = exact_match: must be reward_model, because task.reward_model names one. Fix: set" in line
+
+
+def test_the_content_of_a_reward_model_is_data_of_its_runs(own):
+    folder, words = own
+    planned = make(*words)
+    ((before, run),) = planned.runs.items()
+    assert {f"{folder}/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json")} <= set(
+        run.config["data"]
+    )
+    (folder / "card.json").write_text("{}")
+    (folder / "README.md").write_text("about it")
+    assert list(make(*words).runs) == [before]
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b"\0")
+    assert list(make(*words).runs) != [before]
+
+
+def test_the_content_of_a_scores_model_is_data_of_its_runs(tmp_path):
+    folder = write_classifier(tmp_path / "classifier", labels=2)
+    words = ["method=c0_grpo", "trainer.eval_every=2", "seed=0"]
+    words += [f"trainer.eval_scores={{harmlessness: {{model: {folder}, label: LABEL_0}}}}"]
+    ((before, run),) = make(*words).runs.items()
+    assert f"{folder}/model.safetensors" in run.config["data"]
+    (folder / "tokenizer_config.json").write_text("{}")
+    assert list(make(*words).runs) != [before]
+
+
+def test_a_reward_model_that_fails_names_a_prompt():
+    class Broken(rewards.Together):
+        def scores(self, asked):
+            raise RuntimeError("no memory")
+
+    asked = [([{"role": "user", "content": f"{n}?"}], "yes") for n in range(3)]
+    with pytest.raises(rewards.RewardFailed, match=r"RuntimeError: no memory; .* 3 responses, .* 'yes' to .* '0\?'"):
+        rewards.Scorer("mine", Broken()).many(asked)
+
+
+def test_prepared_prompts_have_the_name_of_the_reward_model_that_scores_them(own, section, tmp_path):
+    folder, _ = own
+    task = {**section, "reward_model": str(folder), "train_path": f"{tmp_path}/own.jsonl", "answer": None}
+    none = {"validation": 0.0, "test": 0.0}
+    before = tasks.prepare(task, none, tmp_path / "cache")
+    assert tasks.prepare(task, none, tmp_path / "cache") == before
+    changed(folder, dropout=0.2)
+    assert tasks.prepare(task, none, tmp_path / "cache") != before  # so targets are made again, too
+
+
+def test_its_weights_count_as_memory(own, section):
+    folder, _ = own
+    count = sum(one.numel() for one in AutoModelForSequenceClassification.from_pretrained(folder).parameters())
+    assert folders.parameters(section) == count
+    assert folders.parameters({**section, "reward": "bleu"}) == 0
+    small = memory.Architecture("llama", 100, 8, 16, 2, 2, 2, 4, 64, False)
+    config = configuration("method=c0_grpo")
+    need = memory.need(config["method"], config["verl"], small, small, False, count)
+    assert need.throughout["reward model"] == 4 * count
+
+
+def test_a_plan_reads_no_torch():
+    code = "import sys; from trainer_ext.reward_models import folders; from trainer_ext import tasks; "
+    done = subprocess.run(
+        [sys.executable, "-c", code + "print('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
+# ---------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["epoch=2"], "epoch=2: a setting of the training is one of epochs, lr, "),
+        (["epochs=two"], "epochs=two: it must be a whole number. Fix: correct it"),
+        (["epochs=0"], "epochs=0: it must be at least 1. Fix: raise it"),
+        (["lr=0"], "lr=0.0: it must be above 0. Fix: raise it"),
+        (["max_length=65"], "max_length=65: the model reads at most 64. Fix: set max_length=64 or less, or choose"),
+        (["task.train_path={own}/none.jsonl"], "none.jsonl"),
+        (["task.answer=answer"], "task.answer=answer, which it does not have"),
+        (["task.train_path={own}/asked.jsonl"], "the task has no train pair: a row has the metadata chosen and"),
+        (["task.train_path={own}/lists.jsonl"], "chosen and rejected must be texts; of the prompt '1' they are"),
+        (["trainer.split.test=0.0"], "the task has no test pair: a row has the metadata chosen and rejected, of "),
+        (["--model", "{own}/empty"], "/empty: the folder has no config.json, and no *.safetensors or "),
+        (["--model", "{own}/nosuch"], "/nosuch: there is no such folder. Fix: name a folder that transformers'"),
+        (["--to", "{own}/empty"], "/empty exists. Fix: name a new folder, or delete it first"),
+    ],
+)
+def test_what_cannot_be_trained_is_named_and_there_is_no_folder(words, said, folder, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "asked.jsonl").write_text('{"prompt": "cat?"}\n{"prompt": "kind?"}\n{"prompt": "1"}\n{"prompt": "2"}\n')
+    (tmp_path / "lists.jsonl").write_text('{"prompt": "1", "chosen": ["a"], "rejected": ["b"]}\n' * 2)
+    path = write_preferences(tmp_path / "pairs.jsonl", 60)
+    given = ["train", "file", "--to", f"{tmp_path}/to", "--model", str(folder), f"task.train_path={path}"]
+    given += ["task.answer=null", "max_length=64", *(word.replace("{own}", str(tmp_path)) for word in words)]
+    assert main(given) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "to").exists()
+
+
+def test_pairs_are_those_of_the_data_divided_as_the_prompts_of_runs(tmp_path):
+    info = {"subreddit": "cats", "title": "Cats"}
+    lines = [
+        {"info": {**info, "post": f"post {n}"}, "summaries": [{"text": "bad"}, {"text": f"good {n}"}], "choice": 1}
+        for n in range(60)
+    ]
+    same = {"info": {**info, "post": "the same"}, "summaries": [{"text": "a"}, {"text": "a "}], "choice": 0}
+    lines += [lines[0], same, {"prompt": "SUBREDDIT: r/x", "completion": "no pair"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    own = {key: value for key, value in tree_of("task=tldr")["task"].items() if key not in ("allowed", "requires")}
+    own, shares = {**own, "train_path": f"{tmp_path}/a.jsonl"}, {"validation": 0.2, "test": 0.2}
+    pairs, left_out = pairs_of(own, shares, seed=0)
+    assert left_out == {"without a pair": 1, "both responses are the same": 1}
+    divided = tasks.rows_by_split(own, shares)
+    for split, found in pairs.items():
+        rows = [row for row in divided[split] if row.ground_truth.startswith("good")]
+        assert found == [Pair(row.messages, row.ground_truth, "bad") for row in rows] and found
+    assert sum(map(len, pairs.values())) in (60, 61)  # a prompt stands twice in the training split alone
+
+
+def test_calibration_and_accuracy_by_hand():
+    margins = [math.log(3)] * 4 + [-math.log(3)] + [0.0] + [math.log(99)] * 2  # predicted: 0.75, 0.5 and 0.99
+    assert training._share(margins) == 6.5 / 8
+    even, likely, sure = training._reliability(margins)
+    assert (even["pairs"], even["predicted"], even["observed"]) == (1, 0.5, 0.5)
+    assert (likely["pairs"], likely["observed"]) == (5, 0.8) and likely["predicted"] == pytest.approx(0.75)
+    assert (sure["from"], sure["to"], sure["pairs"], sure["observed"]) == (0.95, 1.0, 2, 1.0)
+    for right, count in ((0, 5), (3, 7), (40, 40), (611, 800)):
+        expected = binomtest(right, count).proportion_ci(0.95, "wilson")
+        assert training._interval(right / count, count) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@pytest.mark.train
+def test_a_trained_model_reaches_bayes_accuracy_and_is_a_reward(tmp_path, capsys):
+    base, path = write_classifier(tmp_path / "base", spread=0.05), write_preferences(tmp_path / "pairs.jsonl", 5000)
+    words = [f"task.train_path={path}", "task.answer=null", "trainer.split.test=0.4", "--model", str(base)]
+    words += ["lr=2e-3", "epochs=6", "max_length=24", "checks=1", "micro_batch_size=32"]
+    assert main(["train", "file", "--to", f"{tmp_path}/rm", *words]) == 0
+    card, said = json.loads((tmp_path / "rm/card.json").read_text()), capsys.readouterr()
+    section = {**SECTION, "train_path": str(path), "answer": None}
+    test = tasks.rows_by_split(section, {"validation": 0.1, "test": 0.4})["test"]
+    two = [(row.metadata["chosen"], row.metadata["rejected"]) for row in test]
+    known = [utility(chosen) - utility(rejected) for chosen, rejected in two if chosen != rejected]
+    bayes = training._share(known)
+    low, high = card["test"]["interval"]
+    assert card["test"]["pairs"] == len(known) > 1800
+    assert abs(card["test"]["accuracy"] - bayes) < 0.02 and low < bayes < high
+    assert card["test"]["expected_calibration_error"] < 0.05
+    assert card["left_out"]["both responses are the same"] > 0
+    assert sum(card["pairs"].values()) == 5000 - card["left_out"]["both responses are the same"]
+    assert f"accuracy on {len(known)} test pairs" in said.out and "update " in said.err
+    for name, digest in card["files"].items():
+        assert tasks.content(tmp_path / "rm" / name) == digest
+
+    model = reward_models.of({"reward": "reward_model", "reward_model": f"{tmp_path}/rm"})
+    texts = [line["chosen"] for line in preferences(200, seed=1)]
+    scores = model.scores([([{"role": "user", "content": "7"}], text) for text in texts])
+    correlation = torch.corrcoef(torch.tensor([scores, [utility(text) for text in texts]]))[0, 1]
+    assert correlation > 0.97
+
+
+@pytest.mark.train
+def test_deberta_v3_trains_and_the_same_seed_gives_the_same_model(tmp_path):
+    base = write_classifier(tmp_path / "base", "deberta")
+    pairs = [
+        Pair([{"role": "user", "content": one["prompt"]}], one["chosen"], one["rejected"]) for one in preferences(96)
+    ]
+    settings = Settings(lr=1e-3, batch_size=16, micro_batch_size=5, max_length=32, checks=2)
+    found = [
+        training.train(pairs[:64], pairs[64:], str(base), tmp_path / name, settings, lambda _: None)
+        for name in ("one", "two")
+    ]
+    assert found[0] == found[1] and [one["step"] for one in found[0]["history"]] == [2, 4]
+    assert (tmp_path / "one/model.safetensors").read_bytes() == (tmp_path / "two/model.safetensors").read_bytes()
+    assert (tmp_path / "one/model.safetensors").read_bytes() != (base / "model.safetensors").read_bytes()
+    folders.check("task.reward_model", str(tmp_path / "one"))
+    assert training.evaluation(tmp_path / "one", pairs[64:])["loss"] == pytest.approx(
+        next(one["validation_loss"] for one in found[0]["history"] if one["step"] == found[0]["chosen_step"]), abs=1e-5
+    )
+
+
+@pytest.mark.train
+def test_a_run_has_the_rewards_of_its_model(tmp_path):
+    policy = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin")
+    words = sorted({word for one in problems() for text in one.values() for word in text.split()})
+    model = write_classifier(tmp_path / "rm", words=words)
+    lines = [json.dumps({"prompt": one["question"]}) + "\n" for one in problems()]
+    (tmp_path / "own.jsonl").write_text("".join(lines))
+    settings = {
+        "task.train_path": f"{tmp_path}/own.jsonl",
+        "task.answer": "null",
+        "task.reward": "reward_model",
+        "task.reward_model": str(model),
+        "task.system_prompt": "clear",
+        "model.path": str(policy),
+        "trainer.steps": 2,
+        "trainer.eval_every": 1,
+        "trainer.eval_prompts": 2,
+        "trainer.eval_responses": 2,
+        "trainer.split.validation": 0.2,
+        "verl.data.train_batch_size": 2,
+        "verl.data.max_prompt_length": 120,
+        "verl.data.max_response_length": 8,
+        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
+    }
+    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
+    overrides = [f"{key}={value}" for key, value in settings.items()]
+    train(configuration("method=c0_grpo", "task=file", "model=pretrained", *overrides), run)
+    assert len(run.lines) == 2 and run.responses
+    for _, prompt, response, reward, _ in run.responses:
+        messages = [{"role": "system", "content": "clear"}, {"role": "user", "content": prompt}]
+        assert reward == pytest.approx(score_of(model, messages, response), abs=1e-5)
+    assert len({round(answer.reward, 4) for answer in run.evaluations[1]}) > 1

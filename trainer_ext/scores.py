@@ -1,0 +1,152 @@
+"""Further scores of an evaluation's responses to test prompts, which `trainer.eval_scores` names with their settings.
+
+    @score("shout")
+    def shout(answers, mark): ...   # a number for each answer
+
+Each is logged as `eval/NAME`, its mean over the drawn responses, and kept for each response (docs/evaluation.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from trainer_ext import reward_models, rewards
+from trainer_ext.evaluation import Answer
+from trainer_ext.registry import Choice, Part
+from trainer_ext.reward_models import folders
+from trainer_ext.sizes import Misfit
+from trainer_ext.tasks import TEST
+
+KEY = "eval_scores"
+_COLUMNS = frozenset(one.name for one in fields(Answer))
+_METRICS = re.compile(r"distinct_[12]|self_bleu|repetition|empty|words|win_rate|pass@\d+|(\w+_)?reward_mean")
+score = Part(KEY, inputs=1, section="trainer", group="rlsweep.tasks")
+
+
+def chosen(trainer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the scores that a section `trainer` names; runs that older versions planned have none."""
+    return trainer.get(KEY) or {}
+
+
+def scored(trainer: Mapping[str, Any], answers: Sequence[Answer]) -> list[Answer]:
+    """The answers with the scores of those to test prompts. trainer: the configuration's section.
+
+    ValueError: a score or a setting is unknown or missing, or a score does not give each answer a finite number.
+    """
+    places = [place for place, one in enumerate(answers) if one.split == TEST]
+    asked = [answers[place] for place in places]
+    found = {choice.name: _numbers(choice, asked) for choice in score.each(chosen(trainer))}
+    result = list(answers)
+    for at, place in enumerate(places):
+        result[place] = replace(answers[place], scores={name: numbers[at] for name, numbers in found.items()})
+    return result
+
+
+def _numbers(choice: Choice, answers: Sequence[Answer]) -> list[float]:
+    numbers = [float(number) for number in choice(answers)]
+    if len(numbers) != len(answers) or not all(map(math.isfinite, numbers)):
+        odd = next((number for number in numbers if not math.isfinite(number)), f"{len(numbers)} numbers")
+        raise ValueError(
+            f"trainer.{KEY}.{choice.name} returned {odd} for {len(answers)} responses; return a finite number for each"
+        )
+    return numbers
+
+
+def metric(name: str) -> str:
+    """The metric of a score."""
+    return f"eval/{name}"
+
+
+def metrics(trainer: Mapping[str, Any]) -> set[str]:
+    """The metrics of the scores that a section `trainer` names."""
+    return {metric(name) for name in chosen(trainer)}
+
+
+def misfits(trainer: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Why the scores of a section `trainer` cannot be used. Nothing here loads torch."""
+    for name, section in chosen(trainer).items():
+        if not isinstance(section, Mapping):
+            rule = "a score has a mapping of its settings"
+            yield Misfit(f"trainer.{KEY}.{name}", section, rule, f"write trainer.{KEY}.{name}={{}}")
+            continue
+        try:
+            (choice,) = score.each({name: section})
+        except ValueError as error:
+            rule, _, fix = str(error).partition("; ")
+            yield Misfit(f"trainer.{KEY}.{name}", dict(section), rule, fix or "correct it")
+            continue
+        yield from _unusable(choice)
+
+
+def _unusable(choice: Choice) -> Iterator[Misfit]:
+    """A name that stands for something else, and settings of our own scores that name what is not there."""
+    at = f"trainer.{KEY}.{choice.name}"
+    if choice.name in _COLUMNS or _METRICS.fullmatch(choice.name):
+        rule = "the name stands for a metric or a column of every evaluation"
+        yield Misfit(at, dict(choice.settings), rule, "register the score under another name")
+    elif choice.name == "harmlessness":
+        try:
+            reward_models.check(f"{at}.model", str(choice.settings["model"]), str(choice.settings["label"]))
+        except Misfit as misfit:
+            yield misfit
+    elif choice.name == "bertscore_f1":
+        folder, layer = _folder(choice.settings["model"]), choice.settings.get("layer")
+        lacks = folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)
+        if lacks is not None:
+            yield Misfit(f"{at}.model", choice.settings["model"], lacks, "name the folder of an encoder")
+        elif layer is not None and not 1 <= layer <= (layers := _layers(folder)):
+            yield Misfit(f"{at}.layer", layer, f"the model has the layers 1 to {layers}", "name one of these, or null")
+
+
+def _layers(folder: Path) -> int:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
+
+
+def model_folders(trainer: Mapping[str, Any]) -> list[str]:
+    """The folders that the settings of a section's scores name: what is in them decides the scores."""
+    values = [value for section in chosen(trainer).values() for value in section.values()]
+    return [value for value in values if isinstance(value, str) and _folder(value).is_dir()]
+
+
+# ---------------------------------------------------------------- the scores
+
+
+@score("rouge_l")
+def rouge_l(answers: Sequence[Answer]) -> list[float]:
+    """ROUGE-L of each response for its answer, from 0 to 1, as the reward of this name."""
+    return [rewards.rouge_l("", one.response, one.ground_truth) for one in answers]
+
+
+@score("bleu")
+def bleu(answers: Sequence[Answer]) -> list[float]:
+    """BLEU of each response for its answer, from 0 to 1, as the reward of this name."""
+    return [rewards.bleu("", one.response, one.ground_truth) for one in answers]
+
+
+@score("bertscore_f1")
+def bertscore_f1(answers: Sequence[Answer], model: str, layer: int | None = None) -> list[float]:
+    """BERTScore of each response for its answer, F1, without weights by frequency and not rescaled (bertscore.py).
+
+    model: the folder of an encoder; layer: whose hidden states are compared, from 1; by default the last.
+    """
+    from trainer_ext import bertscore
+
+    responses, references = [one.response for one in answers], [one.ground_truth for one in answers]
+    return bertscore.f1(_folder(model), layer, responses, references)
+
+
+@score("harmlessness")
+def harmlessness(answers: Sequence[Answer], model: str, label: str) -> list[float]:
+    """The probability that a classifier in the folder `model` gives to its label for a harmless text."""
+    return reward_models.label_probabilities(model, label, [one.response for one in answers])
+
+
+def _folder(path: str) -> Path:
+    return Path(path).expanduser()
