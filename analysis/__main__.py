@@ -1,7 +1,8 @@
 """python -m analysis report FOLDER [--format paper] [--json]: write FOLDER/report, print the main table and the path.
 python -m analysis report --compare A B [--output FOLDER] [--json]: the same for two experiments, B minus A.
-python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs and
-TensorBoard's event files as an experiment.
+python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs,
+TensorBoard's event files and the files of verl's logger as an experiment.
+python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
 
 Exit code 0: the report is written, whatever it says, or the runs are imported; 2: there is no plan to report on, it
 asks for something unknown, the arguments contradict each other, or runs cannot be imported as asked.
@@ -19,7 +20,7 @@ from pathlib import Path
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m analysis", description="What finished runs say.")
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="write tables, figures and the page of an experiment")
@@ -29,7 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--output", type=Path, help="where --compare writes; default: compare-A-B beside A")
     add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
-    _import_arguments(commands.add_parser("import", help="runs of W&B (offline) and TensorBoard as an experiment"))
+    _import_arguments(
+        commands.add_parser("import", help="runs of W&B (offline), TensorBoard and verl as an experiment")
+    )
+    commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
+    if arguments[:1] == ["judge"]:
+        from analysis.judging.commands import main as judge
+
+        return judge(arguments[1:])
     chosen = parser.parse_args(arguments)
     if chosen.command == "import":
         return _import(chosen, arguments[1:])
@@ -86,7 +94,13 @@ def _compare(chosen: argparse.Namespace) -> tuple[Path, str]:
 
 def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("sources", type=Path, nargs="+", metavar="SOURCE", help="folders of run-*.wandb or of event files")
+    add(
+        "sources",
+        type=Path,
+        nargs="+",
+        metavar="SOURCE",
+        help="folders of run-*.wandb, of event files, or of verl's logger `file`",
+    )
     add("--into", type=Path, required=True, metavar="FOLDER", help="the new experiment, such as multirun/theirs")
     add("--group", metavar="KEY", help="the configuration key that holds a run's group, such as method.name")
     add("--seed", metavar="KEY", help="the configuration key that holds a run's seed")

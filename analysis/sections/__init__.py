@@ -7,22 +7,26 @@ Its modules:
     grid_figures   figures of grids
     many_cells     scores over many cells, such as the tasks of a benchmark
     model_sizes    results and differences by model size
+    win_rates      what judges say of the responses, and of each other
     unpaired       groups that share no seed with the baseline
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.figures.canvas import Figure
 from analysis.figures.figures import saved
 from analysis.findings.study import Study
+from analysis.judging.results import Judged
 from analysis.sections.grid import cell_results, grids
 from analysis.sections.grid_figures import heat_maps, main_effects
 from analysis.sections.grid_tables import grid_tables
 from analysis.sections.many_cells import many, many_figure, many_table
 from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
 from analysis.sections.unpaired import unpaired_table
+from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
 
 
@@ -36,10 +40,11 @@ class Section:
     tables: list[Table]
 
 
-def sections(study: Study) -> list[Section]:
-    """The sections that this experiment has, in the page's order."""
+def sections(study: Study, judged: Sequence[Judged] = ()) -> list[Section]:
+    """The sections that this experiment has, in the page's order. judged: what its judges say."""
     unpaired, benchmark, factors, models = unpaired_table(study), many(study), grids(study), sizes(study)
     every = (
+        Section("win_rates", "Win rates", [], win_rate_tables(study, judged)),
         Section("unpaired", unpaired.title, [], [unpaired] if unpaired.rows else []),
         Section(
             "many",

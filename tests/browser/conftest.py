@@ -31,9 +31,9 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium as the system has it."""
+    """Chromium as the system has it. It ends with its module: other tests look for processes that stay."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -1,0 +1,245 @@
+"""python -m analysis judge FOLDER judge.base_url=URL judge.model=NAME [judge.KEY=VALUE ...] [--dry-run]
+python -m analysis judge FOLDER --by SCORE [judge.KEY=VALUE ...]
+python -m analysis judge export FOLDER --to FILE.html [--pairs N] [--seed S] [judge.KEY=VALUE ...]
+python -m analysis judge import FOLDER ANSWERS.json [...]
+
+Exit code 0: every pair is judged, the page is written, or the answers are kept; 1: the judge was not asked about all
+pairs, and the same command goes on; 2: nothing can be judged as asked; 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from analysis.data.sweep import BadPlan, Sweep, read_sweep
+from analysis.judging import declared, endpoint, journal, rating
+from analysis.judging.asking import Ended, ask, decided
+from analysis.judging.journal import Tokens
+from analysis.judging.pairs import Pairs, pairs, unique
+from analysis.judging.results import State, judged
+from analysis.judging.scores import scores
+from analysis.judging.settings import BadJudge, Choice, Settings, read, slug
+from analysis.tables.wording import counted
+
+_BYTES_A_TOKEN = 4  # of English text, about
+_REPORTS = 10  # lines of progress
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command line behind `judge`; returns the exit code."""
+    command = {"export": _export, "import": _import}.get(words[0] if words else "")
+    try:
+        return command(words[1:]) if command else _judge(words)
+    except (BadJudge, BadPlan) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{error}. Fix: correct it, and run the command again: it goes on", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        return 130
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description)
+    parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    return parser
+
+
+def _settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "settings",
+        nargs="*",
+        metavar="judge.KEY=VALUE",
+        help="the judge and its limits; docs/judging.md lists the keys",
+    )
+
+
+# ---------------------------------------------------------------- judge
+
+
+def _judge(words: Sequence[str]) -> int:
+    parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.")
+    parser.epilog = "judge export and judge import: human preference; `python -m analysis judge export --help`"
+    _settings(parser)
+    parser.add_argument("--by", metavar="SCORE", help="a score that the runs have kept decides, such as reward")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be asked and what it costs, and stop")
+    given = parser.parse_intermixed_args(words)
+    if given.by is not None:
+        return _by_score(given)
+    settings = read(given.settings, Settings)
+    sweep = read_sweep(given.folder)
+    chosen = pairs(sweep, settings)
+    file = journal.path(sweep.folder.parent, settings.identity)
+    endpoint.Endpoint(settings)  # BadJudge if there is no key
+    print("\n".join(_intent(sweep, chosen, settings, journal.read(file))), flush=True)
+    if given.dry_run:
+        return 0
+    judge = declared.check(sweep.folder, declared.of_model(settings, settings.name or slug(settings.model)))
+    keys = unique(chosen.pairs, settings.identity)
+    with journal.opened(file, sweep.folder.resolve().name) as kept:
+        try:
+            done = ask(keys, settings, kept, _progress())
+        finally:  # a judge is declared once it has answered something
+            if any(asked.verdict or asked.unread for asked in map(kept.content.of, keys)) or not keys:
+                declared.keep(sweep.folder, judge)
+        spent = kept.spent()
+    if judge.name in {one.name for one in declared.judges(sweep.folder)}:
+        print("\n".join(_summary(sweep, judge.name, spent, settings)))
+    if done.ended is Ended.INTERRUPTED:
+        raise KeyboardInterrupt
+    if done.left:
+        why = {
+            Ended.BUDGET: f"the budget is used up ({_budget(settings)}): raise it",
+            Ended.SERVER: f"{done.why}: wait until the server answers",
+        }.get(done.ended, "")
+        print(f"{counted(done.left, 'request')} left; {why}, and run the command again: it goes on", file=sys.stderr)
+        return 1
+    print(f"Next: python -m analysis report {given.folder}")
+    return 0
+
+
+def _intent(sweep: Sweep, chosen: Pairs, settings: Settings, content: journal.Content) -> list[str]:
+    """What is going to be asked, and what it costs."""
+    keys = unique(chosen.pairs, settings.identity)
+    left = {key: shown for key, shown in keys.items() if not decided(content.of(key), settings.attempts)}
+    size, most = 0, Tokens()
+    for key, (pair, swapped) in left.items():
+        shown = pair.texts[::-1] if swapped else pair.texts
+        messages = endpoint.messages(settings, pair.prompt, *shown, key[:8])
+        size += sum(len(message["content"].encode()) for message in messages)
+        most += endpoint.most_tokens(messages, settings)
+    about = Tokens(size // _BYTES_A_TOKEN, most.output)
+    lines = [
+        *_pairs(sweep, chosen),
+        f"Judge: {settings.model} at {settings.host}, both orders: {counted(len(keys), 'request')}, of which "
+        f"{len(keys) - len(left)} are answered already.",
+    ]
+    if left:
+        tokens = f"about {about.input:,} tokens of requests (at most {most.input:,})"
+        lines.append(f"To ask: {counted(len(left), 'request')}, {tokens} and at most {most.output:,} of answers.")
+        costs = settings.cost(about.input, about.output), settings.cost(most.input, most.output)
+        if costs[0] is not None and costs[1] is not None:
+            lines.append(
+                f"Cost: about {costs[0]:.4g} if every answer takes its {settings.answer_tokens} tokens, at most "
+                f"{costs[1]:.4g}; repeated requests come on top."
+            )
+    if budget := _budget(settings):
+        spent = content.tokens(sweep.folder.resolve().name)
+        lines.append(f"Budget of this experiment: {budget}; used so far: {_spent(spent, settings)}.")
+    return lines
+
+
+def _pairs(sweep: Sweep, chosen: Pairs) -> list[str]:
+    labels = sweep.labels
+    named = "; ".join(f"{labels[own]} against {labels[other]}" for own, other in chosen.contrasts)
+    equal = sum(pair.equal for pair in chosen.pairs)
+    lines = [
+        f"{sweep.folder}: {counted(len(chosen.pairs), 'pair')} of responses to {counted(chosen.prompts, 'prompt')} "
+        f"after step {chosen.step}.",
+        f"Compared: {named}.",
+    ]
+    if equal:
+        lines.append(f"{counted(equal, 'pair')} of equal texts: ties, which nobody is asked about.")
+    if chosen.too_long:
+        lines.append(f"{counted(chosen.too_long, 'pair')} left out: longer than judge.max_characters.")
+    lines += [f"Without responses: {gap}." for gap in chosen.gaps]
+    return lines
+
+
+def _budget(settings: Settings) -> str:
+    tokens, cost = settings.max_tokens_total, settings.max_cost
+    parts = [f"{tokens:,} tokens" if tokens is not None else "", f"a cost of {cost:g}" if cost is not None else ""]
+    return " and ".join(filter(None, parts))
+
+
+def _spent(tokens: Tokens, settings: Settings) -> str:
+    cost = settings.cost(tokens.input, tokens.output)
+    return f"{tokens.all:,} tokens{'' if cost is None else f', a cost of {cost:.4g}'}"
+
+
+def _progress() -> Callable[[int, int], None]:
+    shown = 0
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        if done * _REPORTS // total > shown:
+            shown = done * _REPORTS // total
+            print(f"answered {done} of {total}", flush=True)
+
+    return show
+
+
+def _summary(sweep: Sweep, name: str, spent: Tokens | None, settings: Settings | None) -> list[str]:
+    """What a judge has said so far."""
+    (one,) = [one for one in judged(sweep) if one.judge.name == name]
+    counts = [f"{one.count(state)} {state}" for state in State if one.count(state)]
+    lines = [f"Pairs: {', '.join(counts)}."]
+    if spent is not None and settings is not None:
+        lines.append(f"Used by this experiment: {_spent(spent, settings)}.")
+    rates = one.win_rates(sweep.baseline)
+    for group in sweep.groups:
+        own = [rate for (of, _), rate in rates.items() if of == group]
+        if own and group != sweep.baseline:
+            over = sweep.label(str(sweep.baseline))
+            lines.append(
+                f"{sweep.label(group)} against {over}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
+            )
+    return lines
+
+
+def _by_score(given: argparse.Namespace) -> int:
+    choice = read(given.settings, Choice)
+    sweep = read_sweep(given.folder)
+    chosen = pairs(sweep, choice)
+    judge = declared.of_score(given.by, choice, choice.name or slug(given.by))
+    scores(sweep, chosen, given.by)  # BadJudge before anything is written
+    print("\n".join(_pairs(sweep, chosen)))
+    if given.dry_run:
+        return 0
+    declared.keep(sweep.folder, judge)
+    print("\n".join(_summary(sweep, judge.name, None, None)))
+    print(f"Next: python -m analysis report {given.folder}")
+    return 0
+
+
+# ---------------------------------------------------------------- people
+
+
+def _export(words: Sequence[str]) -> int:
+    parser = _parser("judge export", "Write a page of blind pairs, on which people choose the better response.")
+    _settings(parser)
+    parser.add_argument("--to", type=Path, required=True, metavar="FILE.html", help="the page; it needs no network")
+    parser.add_argument("--pairs", type=int, metavar="N", help="show so many pairs, drawn at random; default: all")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw, the order and the sides")
+    given = parser.parse_intermixed_args(words)
+    if given.pairs is not None and given.pairs < 1:
+        raise BadJudge(f"command line: --pairs {given.pairs}: must be 1 or more. Fix: leave it out for all pairs")
+    if given.to.exists():
+        raise BadJudge(f"command line: --to {given.to}: the file exists. Fix: choose another name, or delete it")
+    sweep = read_sweep(given.folder)
+    done = rating.export(sweep, given.to, read(given.settings, Choice), given.pairs, given.seed)
+    print(f"Page: {done.page} ({done.pairs} of {done.of} pairs)\nKey: {done.key}; raters must not see it")
+    print(f"Next: python -m analysis judge import {given.folder} ANSWERS.json, with the files that raters save")
+    return 0
+
+
+def _import(words: Sequence[str]) -> int:
+    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.")
+    parser.add_argument("answers", type=Path, nargs="+", metavar="ANSWERS.json")
+    given = parser.parse_intermixed_args(words)
+    sweep = read_sweep(given.folder)
+    for one in rating.import_answers(sweep, given.answers):
+        again = ", which replace other answers of this rater" if one.replaced else ""
+        print(f"{one.rater}: {one.answers} of {counted(one.pairs, 'pair')} answered{again}")
+    print("\n".join(_summary(sweep, rating.NAME, None, None)))
+    (people,) = [one for one in judged(sweep) if one.judge.name == rating.NAME]
+    for both in people.raters:
+        kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
+        print(f"{' and '.join(both.names)}: {both.same:.0%} of {counted(both.pairs, 'common pair')} alike, {kappa}")
+    print(f"Next: python -m analysis report {given.folder}")
+    return 0

@@ -1,0 +1,191 @@
+"""What a language model was asked and has answered: multirun/verdicts/JUDGE.jsonl, for all experiments of a multirun.
+
+Every line is on the disk before what follows from it: a request is noted before it is sent, and an answer before the
+next request. So after a crash no answer is asked for again, and no token is spent that the budget does not know. A line
+that was torn by a crash is left out.
+
+    {"event": "sent", "key", "request", "experiment", "input_tokens", "output_tokens"}      the most that it can take
+    {"event": "answered", ..., "verdict", "answer", "input_tokens", "output_tokens", "host", "model"}
+    {"event": "released", "key", "request", "why"}                            the server did not take the request
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from analysis.judging.settings import BadJudge
+from launcher.files import fsync_folder, parse_lines
+
+Verdict = Literal["first", "second", "tie"]
+VERDICTS: tuple[Verdict, ...] = ("first", "second", "tie")
+
+
+def path(multirun: Path, judge: str) -> Path:
+    """The journal of a judge; `judge` is settings.Settings.identity."""
+    return multirun / "verdicts" / f"{judge}.jsonl"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of requests and of answers."""
+
+    input: int = 0
+    output: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(self.input + other.input, self.output + other.output)
+
+    @property
+    def all(self) -> int:
+        """Both together."""
+        return self.input + self.output
+
+
+@dataclass
+class Asked:
+    """What is known of one key. verdict: None as long as no answer has one. unread: answers without a verdict.
+    requests: how many were noted. host: of the newest answer."""
+
+    verdict: Verdict | None = None
+    unread: int = 0
+    requests: int = 0
+    host: str = ""
+
+
+@dataclass
+class Content:
+    """A journal as read. spent[experiment]: tokens as the server counted them, and for a request whose answer was never
+    received, the most that it can have taken; `unanswered` counts these requests."""
+
+    asked: dict[str, Asked] = field(default_factory=dict)
+    open: dict[tuple[str, int], tuple[str, Tokens]] = field(default_factory=dict)
+    spent: dict[str, Tokens] = field(default_factory=dict)
+    bad: int = 0
+
+    def of(self, key: str) -> Asked:
+        """What is known of a key."""
+        return self.asked.setdefault(key, Asked())
+
+    def tokens(self, experiment: str) -> Tokens:
+        """What the requests of an experiment have taken at most."""
+        lost = (tokens for own, tokens in self.open.values() if own == experiment)
+        return sum(lost, self.spent.get(experiment, Tokens()))
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Take in a line. KeyError, TypeError, ValueError: it is not one of a journal."""
+        key, number, event = str(line["key"]), int(line["request"]), line["event"]
+        known = self.of(key)
+        if event == "sent":
+            taken = Tokens(int(line["input_tokens"]), int(line["output_tokens"]))
+            known.requests = max(known.requests, number)
+            self.open[key, number] = (str(line["experiment"]), taken)
+        elif event == "released":
+            self.open.pop((key, number), None)
+        elif event == "answered":
+            experiment = str(line["experiment"])
+            taken = Tokens(int(line["input_tokens"]), int(line["output_tokens"]))
+            verdict = line["verdict"]
+            if verdict is not None and verdict not in VERDICTS:
+                raise ValueError(verdict)
+            self.open.pop((key, number), None)
+            self.spent[experiment] = self.spent.get(experiment, Tokens()) + taken
+            known.requests = max(known.requests, number)
+            known.host = str(line["host"])
+            if verdict is None:
+                known.unread += 1
+            elif known.verdict is None:
+                known.verdict = verdict
+        else:
+            raise ValueError(event)
+
+
+def read(file: Path) -> Content:
+    """A journal's content; an absent one is empty. Lines that cannot be read are counted and left out."""
+    content = Content()
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return content
+    for line in parse_lines(data.splitlines(keepends=True)):
+        try:
+            if line is None:
+                raise ValueError
+            content.add(line)
+        except (KeyError, TypeError, ValueError):
+            content.bad += 1
+    return content
+
+
+class Journal:
+    """A journal to write to; made by `opened`. Its methods may be called from several threads. `sync` is needed before
+    anything follows from what was noted."""
+
+    def __init__(self, handle: int, content: Content, experiment: str) -> None:
+        self.content = content
+        self._handle, self._experiment, self._lock = handle, experiment, threading.Lock()
+        self._torn = False
+
+    def spent(self) -> Tokens:
+        """What this experiment's requests have taken at most, those included that wait for an answer."""
+        with self._lock:
+            return self.content.tokens(self._experiment)
+
+    def sync(self) -> None:
+        """Return when everything that was noted is on the disk. Several threads wait for one writing of the disk."""
+        os.fsync(self._handle)
+
+    def sent(self, key: str, most: Tokens) -> int:
+        """Note a request before it is sent; its number. most: the tokens that it can take."""
+        with self._lock:
+            number = self.content.of(key).requests + 1
+            self._write("sent", key, number, input_tokens=most.input, output_tokens=most.output)
+            return number
+
+    def answered(self, key: str, number: int, verdict: Verdict | None, taken: Tokens, **more: str) -> None:
+        """Note an answer; verdict None: it has none that can be read. more: answer, host and model."""
+        with self._lock:
+            self._write(
+                "answered", key, number, verdict=verdict, input_tokens=taken.input, output_tokens=taken.output, **more
+            )
+
+    def released(self, key: str, number: int, why: str) -> None:
+        """Note that the server did not take a request, so that it cost nothing."""
+        with self._lock:
+            self._write("released", key, number, why=why)
+
+    def _write(self, event: str, key: str, number: int, **more: Any) -> None:
+        line = {"event": event, "key": key, "request": number, "experiment": self._experiment, **more}
+        data = b"\n" * self._torn + (json.dumps(line) + "\n").encode()
+        self._torn = True
+        if os.write(self._handle, data) != len(data):
+            raise OSError(errno.ENOSPC, "the journal of the judge cannot be written: the disk is full")
+        self._torn = False
+        self.content.add(line)
+
+
+@contextmanager
+def opened(file: Path, experiment: str) -> Iterator[Journal]:
+    """Open a journal to write to, made if need be. Raises BadJudge if another process writes to it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadJudge(f"{file}: another process is asking this judge. Fix: wait until it has ended") from None
+        fsync_folder(file.parent)
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            os.write(handle, b"\n")  # a crash tore the last line; the next one must not continue it
+        yield Journal(handle, read(file), experiment)
+    finally:
+        os.close(handle)

@@ -1,0 +1,135 @@
+"""Which responses are compared: those of two methods to the same prompt, of the same seed and cell, at the last
+evaluation that every run has."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from analysis.data.sweep import Cell, Sweep
+from analysis.findings.responses import Response, responses
+from analysis.judging.settings import BadJudge, Choice
+
+#: Both runs of a pair, and the prompt's id.
+Place = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A response of a method, and one of the method that it is compared with."""
+
+    own: Response
+    other: Response
+
+    @property
+    def prompt(self) -> str:
+        """The prompt's text."""
+        return self.own.answer.prompt
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Both responses."""
+        return self.own.answer.response, self.other.answer.response
+
+    @property
+    def equal(self) -> bool:
+        """Whether both wrote the same, which is a tie that nobody is asked about."""
+        return self.own.answer.response == self.other.answer.response
+
+    @property
+    def place(self) -> Place:
+        """What no other pair of an experiment has."""
+        return self.own.run, self.other.run, self.own.answer.id
+
+    @property
+    def characters(self) -> int:
+        """Of the prompt and both responses."""
+        return len(self.prompt) + sum(map(len, self.texts))
+
+    def key(self, judge: str, swapped: bool) -> str:
+        """32 hexadecimal digits of a hash of what this judge is asked. swapped: the other response is shown first."""
+        shown = self.texts[::-1] if swapped else self.texts
+        return hashlib.sha256(json.dumps([judge, self.prompt, *shown]).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of an experiment after step `step`, prompt by prompt: the first of them are of all methods and seeds.
+
+    prompts: how many have a pair. contrasts: (method, other), each once. too_long: pairs that are left out for their
+    length. gaps: what has no responses, in words.
+    """
+
+    step: int
+    prompts: int
+    contrasts: tuple[tuple[str, str], ...]
+    pairs: tuple[Pair, ...]
+    too_long: int
+    gaps: tuple[str, ...]
+
+
+def pairs(sweep: Sweep, choice: Choice) -> Pairs:
+    """The pairs that a judge compares. Raises BadJudge where there are none."""
+    recorded = responses(sweep)
+    if recorded is None:
+        raise BadJudge(
+            f"{sweep.folder}: the runs have no responses of a common evaluation. Fix: run them with trainer.eval_every "
+            "and trainer.eval_responses above 0, and wait until they have ended"
+        )
+    by_run: dict[tuple[str, int, Cell], dict[str, Response]] = {}
+    for one in recorded.recorded:
+        by_run.setdefault((one.group, one.seed, one.cell), {}).setdefault(one.answer.id, one)
+    contrasts = tuple(_contrasts(sweep, choice))
+    together = [both for method, other in contrasts for both in _runs(by_run, method, other)]
+    prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})[: choice.prompts]
+    made = [
+        Pair(own[prompt], other[prompt])
+        for prompt in prompts
+        for own, other in together
+        if prompt in own and prompt in other
+    ]
+    kept = [pair for pair in made if choice.max_characters is None or pair.characters <= choice.max_characters]
+    if not kept:
+        raise BadJudge(
+            f"{sweep.folder}: no prompt has responses of two methods to compare, of one seed and cell"
+            f"{f'; {len(made)} pairs are too long' if made else ''}. Fix: "
+            + ("raise judge.max_characters" if made else "run the methods with the same seeds")
+        )
+    return Pairs(recorded.step, len(prompts), contrasts, tuple(kept), len(made) - len(kept), recorded.lacking)
+
+
+def _contrasts(sweep: Sweep, choice: Choice) -> Iterator[tuple[str, str]]:
+    if len(sweep.groups) < 2:
+        raise BadJudge(f"{sweep.folder}: there is one method, and a comparison needs two. Fix: add a group")
+    if choice.design == "all":
+        yield from ((own, other) for other, own in itertools.combinations(sweep.groups, 2))
+    elif sweep.baseline is None:
+        raise BadJudge(f"{sweep.folder}: the experiment has no baseline. Fix: give judge.design=all")
+    else:
+        yield from ((group, sweep.baseline) for group in sweep.groups if group != sweep.baseline)
+
+
+def _runs(
+    by_run: dict[tuple[str, int, Cell], dict[str, Response]], method: str, other: str
+) -> Iterator[tuple[dict[str, Response], dict[str, Response]]]:
+    """The responses of two runs of one seed whose cells have the same levels of the factors that both have."""
+    sides = [[key for key in by_run if key[0] == group] for group in (method, other)]
+    for one, two in itertools.product(*sides):
+        levels, others = dict(one[2]), dict(two[2])
+        alike = all(levels[label] == others[label] for label in levels.keys() & others.keys())
+        mine, theirs = by_run[one], by_run[two]
+        if one[1] == two[1] and alike and _run_of(mine) != _run_of(theirs):
+            yield mine, theirs
+
+
+def _run_of(answers: dict[str, Response]) -> str:
+    return next(iter(answers.values())).run
+
+
+def unique(chosen: Sequence[Pair], judge: str) -> dict[str, tuple[Pair, bool]]:
+    """What a judge is asked about pairs, by key, both orders of a pair one after the other: (pair, swapped). Equal
+    texts, such as those of two seeds, are asked about once."""
+    return {pair.key(judge, swapped): (pair, swapped) for pair in chosen if not pair.equal for swapped in (False, True)}

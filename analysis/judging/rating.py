@@ -1,0 +1,183 @@
+"""Human preference: one HTML page of blind pairs, without a network, and the answers that raters save from it.
+
+    multirun/NAME/judged/exports/ID.json          which pairs a page shows, and on which sides: the key
+    multirun/NAME/judged/answers/ID-RATER.json    what a rater answered
+
+The page holds no name of a method, run or experiment. ID is a hash of the key, so that answers belong to one page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.data.sweep import Sweep
+from analysis.judging import declared
+from analysis.judging.declared import Declared, Kind
+from analysis.judging.journal import VERDICTS, Verdict
+from analysis.judging.pairs import Pair, pairs
+from analysis.judging.settings import BadJudge, Choice, slug
+from analysis.tables.characters import visible
+from launcher.files import write_atomic, write_json
+
+FORMAT = 1
+NAME = "raters"
+_PAGE = Path(__file__).with_name("rating.html")
+_DATA = "{{ data }}"
+_ID = re.compile("[0-9a-f]{16}")
+_MOST_NAME = 80  # characters of a rater's name
+
+
+@dataclass(frozen=True)
+class Item:
+    """A pair of a page: a hash of its texts, and whether the other method's response stands first."""
+
+    content: str
+    swapped: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a rater answered to a page, and from which pairs the page was drawn."""
+
+    rater: str
+    choice: Choice
+    verdicts: tuple[tuple[Item, Verdict], ...]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A page as written. pairs: how many it shows, of so many."""
+
+    page: Path
+    key: Path
+    pairs: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The answers of one file. replaced: whether the rater's former answers to this page were other ones."""
+
+    rater: str
+    answers: int
+    pairs: int
+    replaced: bool
+
+
+def content_of(pair: Pair) -> str:
+    """A hash of the texts of a pair."""
+    return pair.key(NAME, False)
+
+
+def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: int) -> Exported:
+    """Write a page of `count` pairs (None: all), drawn by `seed`, in an order and on sides drawn by it, too.
+
+    Pairs of equal texts are not shown, and pairs of the same texts once. Raises BadJudge.
+    """
+    by_content = {content_of(pair): pair for pair in pairs(sweep, choice).pairs if not pair.equal}
+    if not by_content:
+        raise BadJudge(f"{sweep.folder}: both methods of every pair wrote the same. Fix: run longer, or other methods")
+    drawn = sorted(by_content, key=lambda content: _drawn(seed, "order", content))[:count]
+    items = [Item(content, swapped=int(_drawn(seed, "side", content), 16) % 2 == 1) for content in drawn]
+    key = {"format": FORMAT, "seed": seed, "choice": choice.model_dump(), "items": [asdict(item) for item in items]}
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    shown = []
+    for item in items:
+        pair = by_content[item.content]
+        first, second = pair.texts[::-1] if item.swapped else pair.texts
+        shown.append({"prompt": visible(pair.prompt), "first": visible(first), "second": visible(second)})
+    data = json.dumps({"export": name, "items": shown}, ensure_ascii=False).replace("<", "\\u003c")
+    kept = declared.folder(sweep.folder) / "exports" / f"{name}.json"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_json(kept, key)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(page, _PAGE.read_text(encoding="utf-8").replace(_DATA, data))
+    return Exported(page, kept, len(items), len(by_content))
+
+
+def _drawn(seed: int, what: str, content: str) -> str:
+    return hashlib.sha256(f"{seed} {what} {content}".encode()).hexdigest()
+
+
+def import_answers(sweep: Sweep, files: list[Path]) -> list[Imported]:
+    """Keep the answers of these files. Raises BadJudge with everything that is wrong, before anything is kept."""
+    exports = {path.stem: path for path in (declared.folder(sweep.folder) / "exports").glob("*.json")}
+    wrong: list[str] = []
+    read = []
+    for file in files:
+        try:
+            read.append(_checked(file, exports))
+        except BadJudge as error:
+            wrong.append(str(error))
+    if wrong:
+        raise BadJudge("\n".join(wrong))
+    declared.keep(sweep.folder, Declared(NAME, Kind.RATERS, 0, {}))
+    folder = declared.folder(sweep.folder) / "answers"
+    folder.mkdir(exist_ok=True)
+    done = []
+    for content, count in read:
+        mark = hashlib.sha256(content["rater"].encode()).hexdigest()[:8]  # two names may have one slug
+        path = folder / f"{content['export']}-{slug(content['rater'])[:40]}-{mark}.json"
+        former = json.loads(path.read_bytes()) if path.exists() else None
+        write_json(path, content)
+        replaced = former is not None and former != content
+        done.append(Imported(content["rater"], len(content["answers"]), count, replaced))
+    return done
+
+
+def _checked(file: Path, exports: dict[str, Path]) -> tuple[dict[str, Any], int]:
+    """The content of a file of answers, and the number of pairs of its page."""
+    again = "Fix: save the answers with the page's button, and import that file"
+    try:
+        content = json.loads(file.read_bytes())
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"not answers of format {FORMAT}")
+        export, rater, given = str(content["export"]), content["rater"], content["answers"]
+        if not isinstance(rater, str) or not isinstance(given, dict):
+            raise ValueError("rater must be a name, and answers a mapping")
+    except (OSError, ValueError, KeyError, RecursionError) as error:
+        raise BadJudge(f"{file}: no answers of a rater ({error}). {again}") from error
+    if not _ID.fullmatch(export) or export not in exports:
+        known = ", ".join(sorted(exports)) or "none"
+        raise BadJudge(
+            f"{file}: export = {export[:40]!r}: the answers are to no page of this experiment; its pages are {known}. "
+            "Fix: name the experiment that the page was exported from"
+        )
+    _, items = _key(exports[export])
+    shown = " ".join(visible(rater).split())[:_MOST_NAME]
+    if not shown:
+        raise BadJudge(f"{file}: rater = {rater!r}: must be a name. {again}")
+    for number, verdict in given.items():
+        if not str(number).isdecimal() or not 1 <= int(number) <= len(items):
+            raise BadJudge(f"{file}: answers.{number}: the page has the pairs 1 to {len(items)}. {again}")
+        if verdict not in VERDICTS:
+            raise BadJudge(f"{file}: answers.{number} = {verdict!r}: must be one of {', '.join(VERDICTS)}. {again}")
+    answers = {str(int(number)): given[number] for number in sorted(given, key=int)}
+    return {"format": FORMAT, "export": export, "rater": shown, "answers": answers}, len(items)
+
+
+def answers(experiment: Path) -> Iterator[Answers]:
+    """All answers that were imported. Raises BadJudge for a file that cannot be read."""
+    folder = declared.folder(experiment)
+    for path in sorted((folder / "answers").glob("*.json")):
+        try:
+            content = json.loads(path.read_bytes())
+            choice, items = _key(folder / "exports" / f"{content['export']}.json")
+            verdicts = tuple((items[int(number) - 1], verdict) for number, verdict in content["answers"].items())
+            yield Answers(str(content["rater"]), choice, verdicts)
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise BadJudge(f"{path}: cannot be read ({error}). Fix: import the rater's file again") from error
+
+
+def _key(path: Path) -> tuple[Choice, list[Item]]:
+    try:
+        content = json.loads(path.read_bytes())
+        return Choice.model_validate(content["choice"]), [Item(**item) for item in content["items"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadJudge(f"{path}: the key of a page cannot be read ({error}). Fix: restore the file") from error

@@ -1,0 +1,38 @@
+"""A score of responses that the runs have kept: the reward, or a further number of an evaluation."""
+
+from __future__ import annotations
+
+from analysis.data.sweep import Sweep
+from analysis.judging.pairs import Pairs
+from analysis.judging.settings import BadJudge
+from launcher.run import evaluations
+from launcher.run.folder import run_folder
+
+REWARD = "reward"
+_SHOWN = ("test", 0)  # split and sample of the responses that responses.jsonl keeps
+
+
+def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str], float]:
+    """By (run id, prompt id), the score of the response of these pairs. Raises BadJudge where a run has no such score
+    of a response."""
+    shown = [side for pair in chosen.pairs for side in (pair.own, pair.other)]
+    if name == REWARD:
+        return {(one.run, one.answer.id): one.answer.reward for one in shown}
+    found: dict[tuple[str, str], float] = {}
+    known = {REWARD}
+    for run in dict.fromkeys(one.run for one in shown):
+        try:
+            rows = evaluations.read(run_folder(sweep.folder.parent, run), chosen.step)
+        except (OSError, ValueError) as error:
+            raise BadJudge(f"--by {name}: {error}. Fix: use --by {REWARD}, which responses.jsonl has") from error
+        for row in rows:
+            known |= row.numbers.keys()
+            if (row.split, row.sample) == _SHOWN and name in row.numbers:
+                found[run, row.prompt] = row.numbers[name]
+    lacking = next((one for one in shown if (one.run, one.answer.id) not in found), None)
+    if lacking is not None:
+        raise BadJudge(
+            f"--by {name}: run {lacking.run} has no such score of its response to prompt {lacking.answer.id}. "
+            f"Fix: use one of the scores that the runs have: {', '.join(sorted(known))}"
+        )
+    return found

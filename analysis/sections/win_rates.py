@@ -1,0 +1,142 @@
+"""Win rates: what judges say of the methods' responses, and how far the judges can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from analysis.findings.study import Measure, Study, block, range_of
+from analysis.judging.declared import Kind
+from analysis.judging.results import Judged, State, agreements, with_win_rates
+from analysis.numbers import format_estimate, format_level, format_number
+from analysis.spec.metric_catalog import WIN_RATE
+from analysis.stats import bradley_terry
+from analysis.stats.strengths import ELO
+from analysis.tables.comparison import comparison_table
+from analysis.tables.table import Entry, Table, ends, table
+
+
+def win_rate_tables(study: Study, judged: Sequence[Judged]) -> list[Table]:
+    """For each judge the win rates and the strengths, then the judges themselves and how far they agree."""
+    made: list[Table] = []
+    for number, one in enumerate(judged):
+        suffix = "" if number == 0 else f"_{one.judge.name}"
+        if study.sweep.baseline is not None:
+            made.append(_rates(study, one, f"win_rates{suffix}", number == 0))
+        made.append(_strengths(study, one, f"strengths{suffix}"))
+    made += [_judges(judged), _agreement(judged)] if judged else []
+    return [one for one in made if one.rows]
+
+
+def _rates(study: Study, one: Judged, name: str, first: bool) -> Table:
+    sweep = with_win_rates(study.sweep, (one,))
+    common = range_of(sweep, study.settings, WIN_RATE)
+    measured = block(sweep, study.settings, common, Measure(WIN_RATE, "final", "higher"), sweep.baseline)
+    shown = comparison_table(name, f"Win rates by {one.title}", replace(study, sweep=sweep), [measured])
+    notes = [
+        f"The share of pairs that a method's response wins against that of {sweep.label(str(sweep.baseline))} to the "
+        f"same prompt, of the same seed and cell, after step {one.step}; a tie is half a win. Value: mean over seeds.",
+        f"{_decided(one)}",
+    ]
+    if first:
+        notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")
+    return replace(shown, notes=(*notes, *(f"{note}." for note in one.notes), *shown.notes))
+
+
+def _decided(one: Judged) -> str:
+    if one.judge.kind is Kind.MODEL:
+        return (
+            "The model judges both orders of a pair, and the pair's result is the mean of both. A pair with an answer "
+            "that cannot be read in one of the orders is left out."
+        )
+    if one.judge.kind is Kind.SCORE:
+        return "No judge was asked: the response with the higher score wins."
+    return "People chose between two responses without names, in random order; the result of a pair is their mean."
+
+
+def _strengths(study: Study, one: Judged, name: str) -> Table:
+    sweep, level = study.sweep, format_level(study.settings.alpha)
+    groups = [group for group in sweep.groups if _compared(one, group)]
+    entries: list[Entry] = []
+    if not groups:
+        return table(name, "", (), entries)
+    wins = one.wins(groups)
+    fit = bradley_terry(wins, 0, study.settings.alpha)
+    for i, group in enumerate(groups):
+        value, interval = fit.values[i], fit.intervals[i]
+        elo = None if interval is None else (ELO * interval[0], ELO * interval[1])
+        won, lost = float(wins[:, i].sum()), float(wins[:, :, i].sum())
+        shown = "0 (reference)" if i == 0 else format_estimate(value, interval, signed=True) or "-"
+        points = "0" if i == 0 else format_estimate(None if value is None else ELO * value, elo, signed=True) or "-"
+        seeds = int((wins[:, i] + wins[:, :, i]).sum(axis=1).astype(bool).sum())
+        row = (sweep.label(group), str(seeds), format_number(won), format_number(lost), shown, points)
+        record = {
+            "group": group, "seeds": seeds, "won": won, "lost": lost, "strength": value, **ends(interval),
+            "elo": None if value is None else ELO * value, **ends(elo, "elo_low", "elo_high"),
+        }  # fmt: skip
+        entries.append((group, row, record))
+    notes = (
+        f"The model of Bradley and Terry over all methods: strength is the logarithm of the odds to win against "
+        f"{sweep.label(groups[0])}. A tie is half a win. {level} intervals by a jackknife over seeds, not over pairs.",
+        "Elo: the same on Elo's scale, where 400 points are odds of 10 to 1. A method without a value won, or lost, "
+        "every comparison.",
+    )
+    columns = ("method", "seeds", "won", "lost", "strength", "Elo")
+    return table(name, f"Strengths by {one.title}", columns, entries, notes)
+
+
+def _compared(one: Judged, group: str) -> bool:
+    return any(
+        group in (outcome.pair.own.group, outcome.pair.other.group)
+        for outcome in one.outcomes
+        if outcome.score is not None
+    )
+
+
+def _judges(judged: Sequence[Judged]) -> Table:
+    entries: list[Entry] = []
+    for one in judged:
+        counts = {state: one.count(state) for state in State}
+        ties = sum(outcome.score == 0.5 for outcome in one.outcomes if outcome.state is State.JUDGED)
+        shares = [np.nan if share is None else share for share in (one.changed, one.first_shown)]
+        shown = ["-" if np.isnan(share) else f"{share:.1%}" for share in shares]
+        row = (one.title, str(len(one.outcomes)), *(str(count) for count in counts.values()), str(ties), *shown)
+        record = {
+            "judge": one.judge.name, "kind": str(one.judge.kind), "title": one.title, "step": one.step,
+            "prompts": one.prompts, "pairs": len(one.outcomes), "judged": counts[State.JUDGED],
+            "equal": counts[State.EQUAL], "unreadable": counts[State.UNREADABLE], "not_judged": counts[State.OPEN],
+            "ties": ties, "changed_with_order": one.changed, "first_shown": one.first_shown,
+        }  # fmt: skip
+        entries.append(("", row, record))
+    notes = ["Equal texts are ties that nobody is asked about. Ties: of the judged pairs."]
+    if any(one.changed is not None for one in judged):
+        notes.append(
+            "Changed with the order: share of the judged pairs whose two verdicts do not name the same response. First "
+            "shown: share of the verdicts without ties that prefer the response that stood first; 50% without a bias."
+        )
+    if any(one.count(State.OPEN) for one in judged):
+        notes.append(
+            "Pairs are not judged yet: the command that asked this judge goes on with them. Until then, of two runs "
+            "only the prompts before the first one that is not judged count."
+        )
+    columns = ("judge", "pairs", *(str(state) for state in State), "ties", "changed with the order", "first shown")
+    return table("judges", "The judges", columns, entries, notes)
+
+
+def _agreement(judged: Sequence[Judged]) -> Table:
+    titles = {one.judge.name: one.title for one in judged}
+    entries: list[Entry] = []
+    for one in agreements(judged):
+        if one.pairs:
+            names = [titles.get(name, name) for name in one.names]
+            kappa = "-" if one.kappa is None else f"{one.kappa:.2f}"
+            row = ("; ".join(names), str(one.pairs), f"{one.same:.1%}", kappa)
+            record = {"judges": "; ".join(names), "pairs": one.pairs, "same": one.same, "kappa": one.kappa}
+            entries.append(("", row, record))
+    notes = (
+        "On the pairs that both judged: the share with one result (one response, the other, or a tie), and Cohen's "
+        "kappa, which is 0 for what chance gives and 1 for full agreement; of more than two, Fleiss'.",
+    )
+    return table("agreement", "Agreement of judges", ("judges", "pairs", "same result", "kappa"), entries, notes)
