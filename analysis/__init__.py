@@ -4,11 +4,12 @@ Its rooms, the highest rank first. A module imports only from its own room and f
 
     __main__    the program `python -m analysis`
     report      the page, the paper, the terminal output and the files of a report
-    sections    sections that only some reports have: grids, many cells, model sizes, unpaired seeds
+    sections    sections that only some reports have: grids, many cells, model sizes, unpaired seeds, win rates
+    judging     which of two responses is better, by a language model, a score or people
     figures     figures, and the values behind them
     tables      tables as text, Markdown, LaTeX and CSV; the words for outcomes
     findings    comparisons and verdicts of an experiment, as values
-    importing   experiments made from runs of W&B and TensorBoard
+    importing   experiments made from runs of W&B, TensorBoard and verl
     data        finished runs as arrays
     spec        the section `analysis` of an experiment, checked without any run
     stats       statistics: numbers in, numbers out

@@ -76,14 +76,17 @@ def common_range(
 ) -> CommonRange:
     """Cut every run's metric to the common range; nothing is extrapolated unless `incomplete` is "carry".
 
-    A run is complete when it is done and reaches as far (within one logging interval) as the furthest of its group and
-    cell. The range is from the latest beginning to the earliest end of complete runs. A metric may begin at another
-    step in every run, as a budget does after its warm-up; a run whose metric begins late is left out only where its
-    first lines are lost, or where it has no whole final value.
+    A run is complete when it is done and reaches as far (within one logging interval, of irregular logs the longest)
+    as the furthest of its group and cell. The range is from the latest beginning to the earliest end of complete runs;
+    of runs with one value each, from the first of these values to the last. A metric may begin at another step in every
+    run, as a budget does after its warm-up; a run whose metric begins late is left out only where its first lines are
+    lost, or where it has no whole final value.
     """
     curves, reasons = _measured(runs, metric, incomplete)
     several = {id(steps): steps for steps, _ in curves.values() if steps.size > 1}
-    spacing = max((float(np.median(np.diff(steps))) for steps in several.values()), default=0.0)
+    spacing = max((curve_summaries.interval(steps) for steps in several.values()), default=0.0)
+    if not several:  # one value for each run, as of an evaluation at the end: one is as good as another near the end
+        spacing = curve_summaries.FINAL * max((float(steps[-1]) for steps, _ in curves.values()), default=0.0)
     first: dict[object, float] = {}  # by group and cell: where the metric begins and ends, and where the log begins
     last: dict[object, float] = {}
     opened: dict[object, float] = {}
@@ -113,6 +116,8 @@ def common_range(
     start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in curves.values()), default=0.0))
     ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in curves.values()]
     stop = min(ends, default=0.0)
+    if not several and stop < start <= stop + spacing:
+        start, stop = stop, start
     carried = set()
     for run_id in short:
         steps, values = curves[run_id]

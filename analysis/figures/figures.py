@@ -80,6 +80,16 @@ def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many:
         axes.plot(x, y, "o", gid=gid, label=label, **dots)
 
 
+def _interval(block: Block, level: str, drawn: bool) -> str:
+    if drawn:
+        return f"with its {level} t interval, "
+    return (
+        "without an interval, because a maximum favours noise, "
+        if block.measure.summary == "best"
+        else ("no interval for one seed, ")
+    )
+
+
 def _differences(block: Block, study: Study, reference: str | None) -> Sketch | None:
     shown = [c for c in block.comparisons if c.result.mean_difference is not None]
     if not shown:
@@ -112,7 +122,7 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (
         f"{capital(measure.title)}, difference to {baseline} over the same seeds: mean (diamond) "
-        f"{f'with its {level} t interval, ' if intervals else 'no interval for one seed, '}each seed as "
+        f"{_interval(block, level, bool(intervals))}each seed as "
         f"a dot.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )

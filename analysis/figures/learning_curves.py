@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.data.run_values import CLOCKS
 from analysis.figures.canvas import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
@@ -79,13 +80,12 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
     shown: list[Array] = []
     entries = []
     for centre, width in zip(*both, strict=True):
-        shared = np.intersect1d(centre.steps, width.steps)
-        if not shared.size:
+        inside = _within(centre, width)
+        if not inside.any():
             continue
         look = look_of(study.sweep.groups, centre.group, False)
-        inside = np.isin(centre.steps, shared)
         x, mean = centre.axis[inside], centre.whole[:, inside].mean(axis=0)
-        std = width.whole[:, np.isin(width.steps, shared)].mean(axis=0)
+        std = np.interp(centre.steps[inside], width.steps, width.whole.mean(axis=0))
         group = centre.group
         axes.fill_between(x, mean - std, mean + std, gid=f"band--{group}", color=look["color"], alpha=0.1, linewidth=0)
         for number, (edge, sign) in enumerate(((mean - std, "-"), (mean + std, "+"))):
@@ -100,10 +100,20 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
     texts = [
         f"{capital(about[0].axis)} against {passing(study)}: mean over seeds. The band is one standard deviation to "
         f"either side, {about[1].label}, mean over seeds: a spread within a step, not an interval of the mean.",
+        *_common_steps(both),
         *_missing(about, both, False),
         *caveats(picture.metrics),
     ]
     return Sketch(picture.name, f"{about[0].axis}, with {about[1].label}", " ".join(texts), canvas)
+
+
+def _within(centre: Series, width: Series) -> NDArray[np.bool_]:
+    """The steps of `centre` at which `width` is known: its own ones, or all of its range if it is interpolated."""
+    if not (centre.steps.size and width.steps.size):
+        return np.zeros(centre.steps.size, dtype=bool)
+    if centre.interpolated or width.interpolated:
+        return np.asarray((centre.steps >= width.steps[0]) & (centre.steps <= width.steps[-1]))
+    return np.asarray(np.isin(centre.steps, width.steps))
 
 
 def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None:
@@ -217,8 +227,24 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)
     if width > 1:
         texts.append(f"Every point is a centred mean over {width} points.")
+    texts += _common_steps(drawn)
     texts += _missing(about, drawn, any(s.partial for s in drawn[0]))
     return " ".join([*texts, *caveats([metric.key for metric in about])])
+
+
+def _common_steps(drawn: Sequence[Sequence[Series]]) -> list[str]:
+    """How runs with different steps, and cells that some seed lacks, are averaged."""
+    every = [s for of in drawn for s in of if s.whole.size]
+    texts = []
+    if any(s.interpolated and not s.single for s in every):
+        texts.append(
+            "Where runs were recorded at different steps, each is interpolated onto common steps, from where the last "
+            "one begins to where the first one ends."
+        )
+    if any(s.interpolated and s.single for s in every):
+        texts.append("Runs with one value each, at different steps, are drawn at the mean of these steps.")
+    texts += dict.fromkeys(f"{s.label}: {s.averaged}." for s in every if s.averaged)
+    return texts
 
 
 def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted: bool) -> list[str]:

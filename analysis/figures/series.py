@@ -1,17 +1,18 @@
-"""The curves of a metric, one set for each group: averaged over the cells of each seed, smoothed, on the steps that the
-seeds share."""
+"""The curves of a metric, one set for each group: on one grid of steps, averaged over each seed's cells, smoothed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.data import cells
 from analysis.data.sweep import Run
 from analysis.findings.study import Study
 from analysis.stats import functions
+from analysis.stats.common_grid import on_grid
 from analysis.stats.curve_summaries import LARGEST
 
 Array = NDArray[np.float64]
@@ -20,11 +21,13 @@ _POINTS = 400  # a curve of more points than that is averaged in bins: no screen
 
 @dataclass(frozen=True)
 class Series:
-    """A group's curves, averaged over the cells of each seed.
+    """A group's curves, averaged over the cells of each seed, which are the same cells in every seed.
 
     whole: (seeds, steps), of these `seeds`, on the steps between the latest beginning and the earliest end of them.
     axis: (steps,) what the x axis shows there; partial[seed]: a curve without full result, on it. recorded: False for a
     group that does not have the metric. silent: seeds whose runs ended well without it, though others have it.
+    interpolated: whether a curve has no point of its own at some of the steps. single: whether each has one point only.
+    averaged: a sentence that says how many cells each curve averages and which are left out; "" if no cell is.
     """
 
     group: str
@@ -38,6 +41,9 @@ class Series:
     planned: int
     silent: tuple[int, ...]
     smoothing: int
+    interpolated: bool
+    single: bool
+    averaged: str
 
     @property
     def short(self) -> bool:
@@ -46,7 +52,7 @@ class Series:
 
 
 def series(study: Study, metric: str) -> list[Series]:
-    """The curves of one metric for every group; a seed with a missing cell has no whole curve."""
+    """The curves of one metric for every group, of the seeds and cells that a table averages over."""
     common = study.ranges[metric]
     every = []
     for group in study.sweep.groups:
@@ -54,38 +60,37 @@ def series(study: Study, metric: str) -> list[Series]:
         recorded = group not in common.absent
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
         seeds = sorted({run.seed for run in runs})
-        curves, clocks, having = [], [], []
-        partial: dict[int, tuple[Array, Array]] = {}
-        for seed in seeds:
-            members = [run for run in runs if run.seed == seed]
-            inside = [common.curves.get(run.id) for run in members]
-            clocked = common.clocks is None or all(run.id in common.clocks for run in members)
-            if clocked and all(curve is not None for curve in inside):
-                curves.append(_average([curve for curve in inside if curve is not None]))
-                having.append(seed)
-                clocks += [run.id for run in members]
-            elif clocked and len(members) == 1 and (cut := _recorded(members[0], metric)) is not None:
-                partial[seed] = common.at(members[0].id, cut[0]), cut[1]
-        steps = _shared([curve[0] for curve in curves])
-        axis = np.mean([common.at(run_id, steps) for run_id in clocks], axis=0) if clocks else steps
-        whole = np.array([_on(steps, curve) for curve in curves]).reshape(len(curves), steps.size)
+        clocked = {run.id for run in runs if common.clocks is None or run.id in common.clocks}
+        usable = {run.id for run in runs if run.id in clocked and run.id in common.curves}
+        kept = cells.keep({(run.seed, run.cell): 0.0 if run.id in usable else None for run in runs})
+        members = [[run for run in runs if run.seed == seed and run.cell in kept.seeds[seed]] for seed in kept.seeds]
+        drawn = [run.id for own in members for run in own]
+        together = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
+        steps, ends = together.points, np.cumsum([len(own) for own in members])[:-1]
+        axis = np.mean([common.at(run_id, steps) for run_id in drawn], axis=0) if drawn else steps
+        by_seed = np.split(together.values, ends) if drawn else []
+        whole = np.array([own.mean(axis=0) for own in by_seed]).reshape(len(by_seed), steps.size)
         steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
         width = _smoothing(steps.size)
         whole = smooth(whole, width)
-        ends = {seed: (x, smooth(y, _smoothing(y.size))) for seed, (x, y) in partial.items()}
-        label = study.sweep.label(group)
-        drawn = steps, axis, whole, tuple(having), ends
-        every.append(Series(group, label, recorded, *drawn, len(seeds), tuple(sorted(silent)), width))
+        partial: dict[int, tuple[Array, Array]] = {}
+        for seed in seeds:
+            lone = [run for run in runs if run.seed == seed]
+            drawable = seed not in kept.seeds and len(lone) == 1 and lone[0].id in clocked
+            if drawable and (cut := _recorded(lone[0], metric)) is not None:
+                partial[seed] = common.at(lone[0].id, cut[0]), smooth(cut[1], _smoothing(cut[1].size))
+        averaged = ""
+        if kept.dropped and kept.seeds:
+            count = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells"
+            averaged = f"averaged over {count}, the same in every seed; left out, because they lack a run: "
+            averaged += kept.left_out
+        every.append(
+            Series(
+                group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial, len(seeds),
+                tuple(sorted(silent)), width, together.interpolated, steps.size == 1, averaged,
+            )
+        )  # fmt: skip
     return every
-
-
-def _average(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    if len(curves) == 1:
-        return curves[0]
-    steps = curves[0][0]
-    for other, _ in curves[1:]:
-        steps = np.intersect1d(steps, other)
-    return steps, np.mean([values[np.isin(at, steps)] for at, values in curves], axis=0)
 
 
 def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
@@ -96,27 +101,6 @@ def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
     if not kept.any():
         return None
     return run.curves.steps[kept], values[kept]
-
-
-def _shared(each: Sequence[Array]) -> Array:
-    """All steps of any curve, from where the last one begins to where the first one ends."""
-    if not each or not all(steps.size for steps in each):
-        return np.empty(0)
-    if all(np.array_equal(steps_of, each[0]) for steps_of in each):
-        return each[0]
-    steps: Array = np.unique(np.concatenate(each))
-    inside = (steps >= max(steps_of[0] for steps_of in each)) & (steps <= min(steps_of[-1] for steps_of in each))
-    return np.asarray(steps[inside])
-
-
-def _on(steps: Array, curve: tuple[Array, Array]) -> Array:
-    """The curve on these steps, NaN where it has no point: a mean over fewer seeds is never drawn."""
-    if np.array_equal(curve[0], steps):
-        return curve[1]
-    row = np.full(steps.size, np.nan)
-    inside = np.isin(curve[0], steps)
-    row[np.searchsorted(steps, curve[0][inside])] = curve[1][inside]
-    return row
 
 
 def _thin(rows: Array) -> Array:

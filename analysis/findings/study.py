@@ -258,13 +258,16 @@ def versus(
     matrix = _matrix(pairs)
     test = "signflip" if measure.summary == "time_to" else settings.test
     adjusted = None
-    if against:
+    is_judged = registry.is_judged(measure.summary)
+    if against and is_judged:
         adjusted = compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
     comparisons = []
     for column, (group, baseline) in enumerate(against.items()):
         pair = pairs[group]
         reached = _reached(sweep, values, pair, (group, baseline)) if measure.summary == "time_to" else None
         result = _compare(pair, measure, settings, reached)
+        if not is_judged:  # of two equal curves, the noisier one has the better maximum: no test is valid
+            result = replace(result, interval=None, d_z=None, p_t=None, p_signflip=None, p_wilcoxon=None)
         p = {"paired_t": result.p_t, "signflip": result.p_signflip, "wilcoxon": result.p_wilcoxon}[test]
         q = adjusted.p[column] if adjusted else p
         if p is None and result.p_signflip is None:
@@ -277,6 +280,8 @@ def versus(
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
         elif pair.apart:
             outcome, ground = Outcome.NOT_EVALUABLE, no_common_cell((baseline, group), pair.apart[::-1])
+        elif not is_judged and result.n:
+            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.MAXIMUM)
         elif reached and not any(k for k, _ in reached) and result.n:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:

@@ -60,6 +60,8 @@ def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
         if group and group not in study.sweep.groups:
             raise ValueError(f"{hypothesis.id}: group = {group!r}; the groups are {', '.join(study.sweep.groups)}")
     verdict = _JUDGES[hypothesis.kind](hypothesis, study)
+    if hypothesis.metrics and not registry.is_judged(hypothesis.summary):
+        return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(Ground(Reason.MAXIMUM),))
     if verdict.verdict is not Outcome.NOT_EVALUABLE:
         return verdict
     return replace(verdict, grounds=tuple(dict.fromkeys([*verdict.grounds, *_missing(hypothesis, study)])))

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import orjson
 
-from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
 from analysis.findings.parquet import results
 from analysis.findings.preregistration import declared
 from analysis.findings.responses import responses
 from analysis.findings.study import Block, Comparison, Estimate, study
 from analysis.findings.verdicts import judge
+from analysis.judging.results import read_judged
 from analysis.report.content import Report as Report
 from analysis.report.files import FORMATS, files_of, plain, write_all
 from analysis.report.headline import answer
@@ -45,14 +45,15 @@ _RESPONSES = "tables/responses.csv"
 def write(folder: Path) -> Report:
     """Write FOLDER/report from FOLDER/plan.json and the run folders beside it. Same input, same bytes.
 
-    Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown.
+    Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown, or files of a
+    judge that cannot be read.
     """
-    sweep = read_sweep(folder)
+    sweep, by = read_judged(folder)
     asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
     compared = study(sweep, asked)
     when = declared(folder, (sweep.plan.get("analysis") or {}).get("hypotheses") or {})
     verdicts = tuple(replace(judge(h, compared), declared=when.get(h.id)) for h in asked.hypotheses)
-    parts = tuple(sections(compared))
+    parts = tuple(sections(compared, by))
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]
     out = folder / "report"

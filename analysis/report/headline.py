@@ -17,7 +17,7 @@ from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.report.missing import gap_of, lacking
-from analysis.spec.metric_catalog import capital, describe
+from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.stats import t_test
 from analysis.stats.resolution import floor, multiplied, seeds_needed
 from analysis.tables import wording
@@ -201,6 +201,9 @@ def _incomparable(study: Study) -> str:
     block, sweep = study.primary, study.sweep
     baseline, metric = block.comparisons[0].baseline, block.measure.metric
     if not any(estimate.recorded for estimate in block.estimates):
+        if metric == WIN_RATE:
+            command = f"python -m analysis judge multirun/{sweep.folder.name} judge.base_url=URL judge.model=NAME"
+            return f"No judge has compared the responses yet: {command}, or --by reward"
         names = sorted({name for run in sweep.runs for name in run.curves.values})
         close = difflib.get_close_matches(metric, names, n=1)
         meant = f"; did you mean {close[0]}? (analysis.primary.metric)" if close else ""

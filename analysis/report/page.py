@@ -52,6 +52,7 @@ def page(report: Report) -> str:
         tables=tables,
         figures=drawn,
         curves=curves,
+        no_curve=_no_curve(study),
         relations=relations,
         parts=report.sections,
         times=times,
@@ -60,6 +61,18 @@ def page(report: Report) -> str:
         groups=choices(study, sweep.labels),
         seeds=sorted({run.seed for run in sweep.runs}),
     )
+
+
+def _no_curve(study: Study) -> str:
+    """Why there is no learning curve at all."""
+    declared = [study.ranges[metric] for metric in study.settings.metrics]
+    if any(metric in run.curves.values for run in study.sweep.runs for metric in study.settings.metrics):
+        apart = any(common.curves and common.start > common.stop for common in declared)
+        return (
+            "The runs have no range of steps in common." if apart else
+            "No run with a full result has recorded a declared metric: the reasons are under Missing and Runs."
+        )  # fmt: skip
+    return "No run has recorded a declared metric."
 
 
 def choices(study: Study, labels: Mapping[str, str]) -> list[dict[str, str]]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import csv
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.data.sweep import Sweep
 from analysis.findings.responses import Contrast, Example, Responses
 from analysis.numbers import format_number
+from analysis.tables.characters import visible
 from analysis.tables.formats import csv_of
 from analysis.tables.wording import factors
 
 MOST = 1200  # characters of a text on the page; tables/responses.csv has all
 _LONG = 400  # characters or
 _LINES = 8  # lines, beyond which a text scrolls in its place
-_JOINERS = "\u200c\u200d\u00ad"  # of no width, but part of some scripts and of emoji; and the soft hyphen
 
 
 @dataclass(frozen=True)
@@ -80,16 +79,7 @@ def text(whole: str) -> Text:
     """A text for the page: cut if it is long, with a visible mark for each character that is invisible or changes the
     direction of what follows."""
     part = whole[:MOST]
-    shown = "".join(_mark(char) for char in part)
-    return Text(shown, len(whole) - len(part), len(part) > _LONG or part.count("\n") >= _LINES)
-
-
-def _mark(char: str) -> str:
-    if char in "\n\t" or char in _JOINERS:
-        return char
-    if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{ord(char):04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
-    return char
+    return Text(visible(part), len(whole) - len(part), len(part) > _LONG or part.count("\n") >= _LINES)
 
 
 def to_csv(evaluation: Responses) -> str:

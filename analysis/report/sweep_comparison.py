@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 
 from analysis.data.cells import named
-from analysis.data.sweep import BadPlan, Cell, Sweep, read_sweep
+from analysis.data.sweep import BadPlan, Cell, Sweep
 from analysis.figures.canvas import Figure
 from analysis.figures.figures import differences
 from analysis.findings.common_cells import LeftOutBecause
 from analysis.findings.sweep_comparison import SweepComparison, compare_sweeps
+from analysis.judging.results import read_judged
 from analysis.numbers import format_estimate, format_level
 from analysis.report.content import command_of
 from analysis.report.files import files_of, plain, write_all
@@ -47,7 +48,7 @@ def write_comparison(a: Path, b: Path, out: Path | None = None) -> tuple[Path, l
     """
     if a.resolve() == b.resolve():
         raise BadPlan(f"{a}: both folders are the same; give two experiments to compare")
-    sweeps = read_sweep(a), read_sweep(b)
+    sweeps = read_judged(a)[0], read_judged(b)[0]
     asked = settings(sweeps[0].plan.get("analysis"), str(a / "plan.json"), sweeps[0].groups, sweeps[0].baseline)
     compared = compare_sweeps(*sweeps, asked)
     drawn = differences(compared.study, "A")

@@ -17,6 +17,9 @@ BUDGET = (
     "(then see dual_game/usage_ratio)"
 )
 
+#: Not of a run's own log: `python -m analysis judge` makes it.
+WIN_RATE = "eval/win_rate"
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -126,6 +129,17 @@ _KNOWN = {
             "per response",
             "higher",
         ),
+        Metric("eval/distinct_1", "distinct words of the responses to a prompt, share", "", "higher"),
+        Metric("eval/distinct_2", "distinct pairs of words of the responses to a prompt, share", "", "higher"),
+        Metric("eval/self_bleu", "BLEU of the responses to a prompt with each other", "", "lower"),
+        Metric("eval/repetition", "repeated runs of words within a response, share", "", "lower"),
+        Metric("eval/empty", "empty responses, share", "", "lower"),
+        Metric("eval/words", "words of a response", "words"),
+        Metric("eval/rouge_l", "ROUGE-L with the answer", "", "higher"),
+        Metric("eval/bleu", "BLEU with the answer", "", "higher"),
+        Metric("eval/bertscore_f1", "BERTScore with the answer", "", "higher"),
+        Metric("eval/harmlessness", "harmless, probability", "", "higher"),
+        Metric(WIN_RATE, "win rate against the baseline", "share of pairs", "higher"),
         Metric("cost/shared_seconds", "time to build models and data that runs share", "s"),
         Metric("cost/step_seconds", "time of a step", "s", "lower"),
         Metric("cost/sample_seconds", "time of sampling in a step", "s", "lower"),

@@ -66,7 +66,8 @@ class Curve:
 class Summary:
     """A summary of a run. title: as in "final value" of a metric. function: Curve -> float, or (runs,) if of_many.
 
-    every_step: a claim about it holds only if it holds of every seed, and not of the mean alone.
+    every_step: a claim about it holds only if it holds of every seed, and not of the mean alone. judged: False for one
+    that noise makes larger, such as a maximum: differences and claims of it are described and have no verdict.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Summary:
     function: Callable[[Curve], Any]
     of_many: bool = False
     every_step: bool = False
+    judged: bool = True
 
 
 _summaries: dict[str, Summary] = {}
@@ -81,7 +83,7 @@ _figures: dict[str, Callable[..., Any]] = {}
 
 
 def summary(
-    name: str, title: str, *, of_many: bool = False, every_step: bool = False
+    name: str, title: str, *, of_many: bool = False, every_step: bool = False, judged: bool = True
 ) -> Callable[[_Function], _Function]:
     """Register a function of a Curve under a name that hypotheses may use. It raises
     analysis.stats.curve_summaries.NotEvaluable, with the reason, where a curve has no such number. Raises BadPlan if
@@ -90,7 +92,7 @@ def summary(
     def register(function: _Function) -> _Function:
         if name in _summaries:
             _refuse_another(f"summary {name}", _summaries[name].function, function)
-        _summaries[name] = Summary(name, title, function, of_many, every_step)
+        _summaries[name] = Summary(name, title, function, of_many, every_step, judged)
         return function
 
     return register
@@ -142,6 +144,11 @@ def figure_of(kind: str) -> Callable[..., Any] | None:
 def registered_summaries() -> Mapping[str, Summary]:
     """The summaries registered so far: those of this package, and those that a plan has asked for."""
     return _summaries
+
+
+def is_judged(name: str) -> bool:
+    """Whether differences and claims of a summary have verdicts; name: of one that a plan has asked for."""
+    return name not in _summaries or _summaries[name].judged
 
 
 def summary_names() -> tuple[str, ...]:

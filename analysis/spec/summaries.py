@@ -29,7 +29,7 @@ def auc(curve: Curve) -> Array:
     return areas(curve.steps, curve.values, curve.start, curve.stop)
 
 
-@summary("best", "best value")
+@summary("best", "best value", judged=False)
 def best(curve: Curve) -> float:
     """Best mean over the window."""
     from analysis.stats import curve_summaries

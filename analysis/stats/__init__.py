@@ -12,10 +12,13 @@ Its modules:
     resolution        the smallest p that a number of seeds can give
     resample          scores of many tasks, with the stratified bootstrap
     curve_summaries   one number from one curve: area, final value, time to a threshold
+    common_grid       curves of different runs on one grid of their common range
     trend             whether a curve rises or falls
     factorial         main effects and interactions of a grid
     scaling           how a difference changes with the model's size
     dispersion        how much the seeds of a method scatter
+    strengths         strengths of several methods from comparisons of two
+    agreement         how far raters agree beyond chance
     functions         log, exp and distribution functions with the same digits on every processor
 """
 
@@ -35,6 +38,8 @@ _NAMES = {
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),
     "scaling": ("size_trend",),
+    "strengths": ("Strengths", "bradley_terry"),
+    "agreement": ("cohens_kappa", "fleiss_kappa"),
     "dispersion": ("against", "variation", "seeds_to_bound"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -237,6 +237,14 @@ def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: flo
     return float((widths * np.concatenate(([1.0], curve.share))).sum())
 
 
+def interval(x: Array) -> float:
+    """How far apart the points of a curve (n,), at least two, are: the median distance; the largest one if more than a
+    tenth of them are larger than the median, as in a log of episodes."""
+    gaps = np.diff(x)
+    median = float(np.median(gaps))
+    return float(gaps.max()) if float(np.quantile(gaps, 0.9, method="lower")) > median else median
+
+
 def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
     """The points of a curve that were measured. Raises NotEvaluable if there is none or one is infinite, ValueError for
     other shapes or an axis that does not increase or is not finite."""

@@ -41,7 +41,7 @@ def chosen(study: Study) -> list[Block]:
 
 def main(study: Study) -> Table:
     """Each group against the baseline, on the chosen measures."""
-    compared = _comparison("main", "Main comparison", study, chosen(study))
+    compared = comparison_table("main", "Main comparison", study, chosen(study))
     level = format_level(study.settings.alpha)
     notes = [
         f"Value: mean over seeds. Difference: group minus baseline over the same seeds, with its {level} t interval.",
@@ -70,13 +70,14 @@ def metrics(study: Study) -> Table:
     """Every declared metric: final value and area under the curve."""
     blocks = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
     blocks.sort(key=lambda block: study.settings.metrics.index(block.measure.metric))
-    compared = _comparison("metrics", "All declared metrics", study, blocks)
+    compared = comparison_table("metrics", "All declared metrics", study, blocks)
     which = f"All but the {study.primary.measure.title}" if study.primary in blocks else "All"
     note = f"{which} are secondary: these comparisons were not declared as the question."
     return replace(compared, notes=(note, *compared.notes))
 
 
-def _comparison(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:
+def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:
+    """Every group on each of these measures, and against the baseline."""
     entries: list[Entry] = []
     notes: dict[str, None] = {}
     gaps: dict[tuple[str, str], list[str]] = {}

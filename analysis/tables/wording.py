@@ -28,6 +28,7 @@ _GROUNDS = {
     Reason.NO_PAIR: "no seed has both",
     Reason.NO_RIVAL: "there is no other group to compare with",
     Reason.NO_VALUE: "{groups}: {detail}",
+    Reason.MAXIMUM: "described, not judged: a maximum favours noise",
     Reason.NO_TEST: "{detail}",
     Reason.NEEDS_TWO_SEEDS: "{between}{few}: two are needed",
     Reason.NO_SPREAD: "{between}all {n} {values} " + _NO_SPREAD,

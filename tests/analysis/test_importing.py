@@ -87,7 +87,8 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         near = {"rel": 1e-5, "abs": 1e-6}  # an event holds a number in single precision
         assert [e.values for e in a.estimates] == [pytest.approx(e.values, **near) for e in b.estimates]
         assert a.comparisons[0].result.p_signflip == b.comparisons[0].result.p_signflip
-        assert a.comparisons[0].result.p_t == pytest.approx(b.comparisons[0].result.p_t, rel=1e-3)
+        p = b.comparisons[0].result.p_t  # None: a best value is not judged
+        assert a.comparisons[0].result.p_t == (p if p is None else pytest.approx(p, rel=1e-3))
     histogram = read_histograms(run_folder(into.parent, sweep.runs[0].id), "entropy").by_step[60]
     assert (histogram.edges.tolist(), histogram.counts.tolist()) == ([0, 0.5, 2], [1, 3])
 
@@ -187,7 +188,9 @@ def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: Mak
         import_runs(asked(logs, folder, Naming(map=table)))
     with pytest.raises(BadImport, match="--baseline b: no run has this group; the groups are a"):
         import_runs(asked(logs, folder.parent / "theirs", Naming(map=table), baseline="b"))
-    with pytest.raises(BadImport, match=r"no run-\*\.wandb file and no event file"):
+    with pytest.raises(
+        BadImport, match=r"no run-\*\.wandb file, no event file of TensorBoard and no \.jsonl file of verl"
+    ):
         import_runs(asked(folder, folder.parent / "theirs"))
     with pytest.raises(BadImport, match=r"SOURCE .*nowhere: this file or folder does not exist"):
         import_runs(asked(folder / "nowhere", folder.parent / "theirs"))
@@ -269,6 +272,65 @@ def test_what_torch_writes_is_read_with_its_hyperparameters_and_purges(tmp_path:
     assert run.curves.steps.tolist() == [0, 1, 2, 3, 4]
     assert run.curves.values["reward"].tolist() == [0, 0.125, 0.25, 0.375, 9.0]
     assert set(run.curves.values) == {"reward", "loss"}
+
+
+# ---------------------------------------------------------------- verl
+
+
+def logged(path: Path, values: dict[int, object], config: dict[str, Any] | None = None) -> Path:
+    """A file of verl's logger, and what Hydra leaves in the folder of the same name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [{"step": step, "data": {"reward": value, "training/global_step": step}} for step, value in values.items()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if config is not None:
+        (path.with_suffix("") / ".hydra").mkdir(parents=True)
+        (path.with_suffix("") / ".hydra" / "config.yaml").write_text(files.dump_yaml(config))
+    return path
+
+
+def test_files_of_verls_logger_are_runs_with_the_configuration_of_the_folder_beside(tmp_path: Path) -> None:
+    for name, seed in (("ppo", 0), ("ppo", 1), ("dpo", 0)):
+        values: dict[int, object] = {0: seed / 7, 1: None, 2: 2, 3: "text"}
+        logged(tmp_path / "logs" / "words" / f"{name}-{seed}.jsonl", values, config(name, seed))
+    torn = tmp_path / "logs" / "words" / "dpo-0.jsonl"
+    torn.write_text(torn.read_text() + '{"step": 4, "da')
+    (tmp_path / "logs" / "rollouts").mkdir()
+    (tmp_path / "logs" / "rollouts" / "1.jsonl").write_text('{"input": "a", "output": "b", "step": 1}\n')
+    into = tmp_path / "multirun" / "theirs"
+    done = import_runs(asked(tmp_path / "logs", into, Naming("method.name", "seed")))
+    assert done.groups == {"dpo": 1, "ppo": 2} and done.gaps == ()
+    for run in found(into)[0].runs:
+        assert run.curves.steps.tolist() == [0, 1, 2, 3] and run.curves.not_finite == {"reward": 1}
+        assert run.curves.values["reward"].tolist()[::2] == [run.seed / 7, 2.0]
+    named = Naming(match=r"words/(?P<group>\w+)-(?P<seed>\d+)$")
+    import_runs(asked(torn, tmp_path / "multirun" / "single", named))
+    assert [(run.group, run.seed) for run in found(tmp_path / "multirun" / "single")[0].runs] == [("dpo", 0)]
+
+
+def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path) -> None:
+    first = logged(tmp_path / "logs" / "a" / "metrics.jsonl", {1: 1.0})
+    (first.parent / "config.yaml").write_text(files.dump_yaml(config("ppo", 3)))
+    into = tmp_path / "multirun" / "theirs"
+    import_runs(asked(tmp_path / "logs", into))
+    assert [(run.group, run.seed) for run in found(into)[0].runs] == [("ppo", 3)]
+    logged(first.with_name("others.jsonl"), {1: 1.0})
+    with pytest.raises(BadImport, match=r"run logs/a/others: --group method\.name: its configuration has no such key"):
+        import_runs(asked(tmp_path / "logs", into))
+
+
+def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Path) -> None:
+    one, other = (logged(tmp_path / "logs" / f"{name}.jsonl", {1: 0.5}) for name in "ab")
+    one.write_text('not json\n{"step": 1, "data": {"reward": 1.0}}\n{"step": 2}\n')
+    other.write_text('{"step": 1, "data": {"reward": 1.0}}\n{"step": -1, "data": {}}\n\n')
+    with pytest.raises(BadImport) as caught:
+        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "theirs"))
+    assert [line.split(":")[0:3] for line in str(caught.value).splitlines()] == [
+        [str(one), " line 1", " not JSON (Expecting value"],
+        [str(one), " line 3", ' must be {"step"'],
+        [str(other), " line 2", " step = -1"],
+        [str(other), " line 3", " not JSON (Expecting value"],
+    ]
+    assert list((tmp_path / "multirun").iterdir()) == []
 
 
 # ---------------------------------------------------------------- W&B

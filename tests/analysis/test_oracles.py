@@ -9,7 +9,6 @@ import math
 import warnings
 
 import numpy as np
-import pingouin
 import pymannkendall
 import pytest
 from hypothesis import given, settings
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
 from rliable import metrics as rliable
-from scipy import stats
+from scipy import special, stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
@@ -192,13 +191,13 @@ def test_scipys_exact_rank_tests_take_ties_as_distinct() -> None:
     assert exact.mann_whitney(x, y) == pytest.approx(36 / 126)
 
 
-def test_pingouins_effect_of_pairs_is_not_d_z() -> None:
+def test_d_z_is_the_exact_correction_of_hedges_not_the_common_approximation() -> None:
     d = np.array(A) - np.array(B)
-    found = paired(A, B).d_z
-    assert found == pytest.approx(d.mean() / d.std(ddof=1) * t_test.hedges(4))
-    assert float(pingouin.ttest(A, B, paired=True)["cohen_d"].iloc[0]) > found + 0.2  # over the spread between seeds
-    # Of the differences themselves it is right, but for the approximate correction 1 - 3 / (4 df - 1).
-    assert pingouin.compute_effsize(d, y=0, eftype="hedges") == pytest.approx(found, rel=0.01)
+    found, df = paired(A, B).d_z, len(d) - 1
+    exactly = special.gamma(df / 2) / (np.sqrt(df / 2) * special.gamma((df - 1) / 2))
+    assert found == pytest.approx(d.mean() / d.std(ddof=1) * exactly)
+    # of pingouin and others
+    assert d.mean() / d.std(ddof=1) * (1 - 3 / (4 * df - 1)) == pytest.approx(found, rel=0.01)
 
 
 def test_pymannkendall_takes_alternating_noise_for_more_evidence() -> None:

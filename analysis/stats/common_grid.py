@@ -1,0 +1,72 @@
+"""Curves of different runs on one grid of the range that they have in common.
+
+Runs that log after each episode share almost no point of the axis. A mean over the points that happen to coincide would
+be a mean over few points, or none. Each curve is therefore interpolated linearly between its own points, as `areas`
+does; none is extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+_SPARE = 1.25  # the points of all curves together are the grid while they are at most so many times those of one curve
+
+
+@dataclass(frozen=True)
+class OnGrid:
+    """Curves on one grid: values (curves, n) at points (n,). interpolated: whether a curve has another point there than
+    its own. ends: the first and the last point of the common range; None if there is no such range."""
+
+    points: Array
+    values: Array
+    interpolated: bool
+    ends: tuple[float, float] | None
+
+
+def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
+    """Curves (points, values) with finite values at increasing points, on the range that all have in common.
+
+    Curves with the same points keep them. If the points of all curves together are hardly more than those of one, they
+    are the grid. Otherwise, the grid has as many points as the densest curve, evenly spaced; if these are more than
+    `most`, it has `most` points, each with the mean height of the interpolated curve around it, so that no value of the
+    log is lost. A curve of a single point has no range: curves of one point each are put at their mean point.
+    """
+    if not curves:
+        return OnGrid(np.empty(0), np.empty((0, 0)), False, None)
+    first = curves[0][0]
+    if all(x is first or np.array_equal(x, first) for x, _ in curves):
+        ends = (float(first[0]), float(first[-1])) if first.size else None
+        return OnGrid(first, np.array([y for _, y in curves]), False, ends)
+    if all(x.size == 1 for x, _ in curves):
+        single = np.concatenate([x for x, _ in curves])
+        ends = float(single.min()), float(single.max())
+        return OnGrid(np.array([single.mean()]), np.array([y for _, y in curves]), True, ends)
+    low, high = max(float(x[0]) for x, _ in curves), min(float(x[-1]) for x, _ in curves)
+    if low > high:
+        return OnGrid(np.empty(0), np.empty((len(curves), 0)), False, None)
+    inside = [x[(x >= low) & (x <= high)] for x, _ in curves]
+    densest = max(2, *(x.size for x in inside))
+    union = np.unique(np.concatenate([[low, high], *inside]))
+    own = all(np.array_equal(x, union) for x in inside)
+    if union.size <= _SPARE * densest:
+        return OnGrid(union, np.array([np.interp(union, x, y) for x, y in curves]), not own, (low, high))
+    if densest <= most:
+        points = np.linspace(low, high, densest)
+        return OnGrid(points, np.array([np.interp(points, x, y) for x, y in curves]), True, (low, high))
+    edges = np.linspace(low, high, most + 1)
+    values = np.array([heights(x, y, edges) for x, y in curves])
+    return OnGrid((edges[1:] + edges[:-1]) / 2, values, True, (low, high))
+
+
+def heights(x: Array, y: Array, edges: Array) -> Array:
+    """Mean height (n,) of a curve between neighbouring edges (n + 1,), which increase and are within its points: the
+    area under its straight lines, divided by the width."""
+    points = np.union1d(x, edges)
+    values = np.interp(points, x, y)
+    area = np.concatenate(([0.0], np.cumsum((values[1:] + values[:-1]) / 2 * np.diff(points))))
+    return np.asarray(np.diff(area[np.searchsorted(points, edges)]) / np.diff(edges))
