@@ -45,6 +45,7 @@ class Kept:
 @dataclass(frozen=True)
 class Pairs:
     """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]. lost: seeds without a pair, with the reason.
+    Where seeds are not paired, b[i] belongs to seeds_of_b[i], and lost are seeds without a value.
     cells: those of each group that the values are means of. apart: the levels of each group on the factors that both
     have, where the groups have seeds in common but no level; else None."""
 
@@ -54,6 +55,7 @@ class Pairs:
     lost: Mapping[int, str]
     notes: tuple[str, ...]
     cells: tuple[frozenset[Cell], frozenset[Cell]]
+    seeds_of_b: tuple[int, ...] = ()
     apart: tuple[tuple[Cell, ...], tuple[Cell, ...]] | None = None
 
 
@@ -114,18 +116,27 @@ def means(kept: Kept) -> dict[int, float]:
     return {seed: _mean(list(cells.values())) for seed, cells in kept.seeds.items()}
 
 
-def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
+def pair(
+    a: Kept,
+    b: Kept,
+    names: tuple[str, str],
+    without: Mapping[int, str] = MappingProxyType({}),
+    by_seed: bool = True,
+) -> Pairs:
     """Pair two groups by seed. Factors that both have are matched level by level, the others averaged over.
 
-    without: seeds that are left out, with the reason.
+    without: seeds that are left out, with the reason. by_seed: False leaves all seeds of each group as they are.
     """
     shared = labels_of(a) & labels_of(b)
-    both = sorted((set(a.seeds) & set(b.seeds)) - set(without))
+    own = [sorted(set(kept.seeds) - set(without)) for kept in (a, b)]
+    if by_seed:
+        own = [sorted(set(own[0]) & set(own[1]))] * 2
+    both = bool(own[0] and own[1])
     lost: dict[int, str] = {}
     for kept, name in ((a, names[0]), (b, names[1])):
         for seed, why in kept.lost.items():
             lost[seed] = "; ".join(filter(None, (lost.get(seed), f"{name}: {why}")))
-    for seed in sorted(set(a.seeds) ^ set(b.seeds)):
+    for seed in sorted(set(a.seeds) ^ set(b.seeds)) if by_seed else ():
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
     notes = [
@@ -137,20 +148,23 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
     planned = list({**levels[0], **levels[1]})
     matched = sorted(set(levels[0]) & set(levels[1]), key=repr) if both else []
     if both and not matched:
-        lost |= dict.fromkeys(both, "no level of the shared factors in both groups")
+        lost |= dict.fromkeys(sorted({*own[0], *own[1]}), "no level of the shared factors in both groups")
     elif both and len(matched) < len(planned):
         alone = [
-            (name, [level for level in own if level not in matched]) for name, own in zip(names, levels, strict=True)
+            (name, [level for level in each if level not in matched]) for name, each in zip(names, levels, strict=True)
         ]
         only = "; ".join(f"only {name} has {named(gone, planned)}" for name, gone in alone if gone)
         notes.append(f"compared on {len(matched)} of {len(planned)} levels of the shared factors: {only}")
-    seeds = tuple(both) if matched else ()
-    left, right = ([by_level(kept.seeds[seed], shared) for seed in seeds] for kept in (a, b))
+    seeds = [tuple(each) if matched else () for each in own]
+    left, right = (
+        [by_level(kept.seeds[seed], shared) for seed in each] for kept, each in zip((a, b), seeds, strict=True)
+    )
     means_a, means_b = (tuple(_mean([of[level] for level in matched]) for of in each) for each in (left, right))
     used = [frozenset(cell for cell in cells if _level(cell, shared) in matched) for cells in every]
     lost |= without
     apart = (tuple(levels[0]), tuple(levels[1])) if both and not matched else None
-    return Pairs(seeds, means_a, means_b, dict(sorted(lost.items())), tuple(notes), (used[0], used[1]), apart)
+    gone = dict(sorted(lost.items()))
+    return Pairs(seeds[0], means_a, means_b, gone, tuple(notes), (used[0], used[1]), seeds[1], apart)
 
 
 def labels_of(kept: Kept) -> set[str]:

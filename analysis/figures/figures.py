@@ -16,7 +16,6 @@ from analysis.figures.canvas import INK, LINE, MANY, STYLE, TOGETHER, Figure, Sk
 from analysis.figures.survival import waiting
 from analysis.figures.traces import Array
 from analysis.findings.study import Block, Comparison, Study
-from analysis.numbers import format_level
 from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
@@ -67,7 +66,8 @@ def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]
 def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many: bool) -> None:
     """Draw the difference of each seed, of many seeds as one artist."""
     group, at = comparison.group, np.array([height])
-    d = np.subtract(comparison.a, comparison.b)
+    contrast = comparison.contrast
+    d = contrast.a - (contrast.b if contrast.paired else contrast.b.mean())
     dots: dict[str, Any] = {"markersize": 3.6, "markeredgewidth": 0, "alpha": 0.55, "color": colour}
     rows = {f"seed.{n}--{group}": (f"seed {n}", d[i : i + 1], at) for i, n in enumerate(comparison.seeds)}
     if many:
@@ -80,14 +80,12 @@ def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many:
         axes.plot(x, y, "o", gid=gid, label=label, **dots)
 
 
-def _interval(block: Block, level: str, drawn: bool) -> str:
+def _interval(block: Block, drawn: bool) -> str:
     if drawn:
-        return f"with its {level} t interval, "
-    return (
-        "without an interval, because a maximum favours noise, "
-        if block.measure.summary == "best"
-        else ("no interval for one seed, ")
-    )
+        return "with the interval of the test that decides, "
+    if block.measure.summary == "best":
+        return "without an interval, because a maximum favours noise, "
+    return "no interval, because so few seeds bound nothing, "
 
 
 def _differences(block: Block, study: Study, reference: str | None) -> Sketch | None:
@@ -101,14 +99,14 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     labels = []
     intervals: dict[str, tuple[Array, Array]] = {}
     for height, comparison in enumerate(reversed(shown)):
-        colour, result, group = look[comparison.group][0], comparison.result, comparison.group
+        colour, group, interval = look[comparison.group][0], comparison.group, comparison.interval
         _seeds(axes, comparison, height - 0.16, colour, many)
-        if result.interval is not None:
-            axes.plot(result.interval, (height, height), color=colour, linewidth=2.0, gid=f"interval--{group}")
-            intervals[f"mean--{group}"] = np.array(result.interval[:1]), np.array(result.interval[1:])
+        if interval is not None:
+            axes.plot(interval, (height, height), color=colour, linewidth=2.0, gid=f"interval--{group}")
+            intervals[f"mean--{group}"] = np.array(interval[:1]), np.array(interval[1:])
         at, gid = ([comparison.difference], [height]), f"mean--{group}"
         axes.plot(*at, "D", markersize=6, color=colour, gid=gid, label="mean over seeds")
-        count = f" (n = {result.n})" if comparison.gaps else ""
+        count = f" (n = {comparison.n})" if comparison.gaps else ""
         labels.append(textwrap.fill(brief(study.sweep.label(group), 2 * _TICK), _TICK) + count)
     axes.set_yticks(range(len(shown)), labels)
     axes.set_ylim(-0.6, len(shown) - 0.4)
@@ -118,12 +116,13 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     baseline = reference or study.sweep.label(shown[0].baseline)
     beside = max(len(line) for label in labels for line in label.split("\n"))  # it is centred below the axes alone
     axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE + 14 - min(beside, _TICK)))
-    level = format_level(study.settings.alpha)
+    paired = study.settings.pairing == "seed"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (
-        f"{capital(measure.title)}, difference to {baseline} over the same seeds: mean (diamond) "
-        f"{_interval(block, level, bool(intervals))}each seed as "
-        f"a dot.{sides.get(measure.better or '', '')}"
+        f"{capital(measure.title)}, difference to {baseline}"
+        f"{' over the same seeds' if paired else ''}: mean (diamond) "
+        f"{_interval(block, bool(intervals))}each seed as "
+        f"a dot{'' if paired else f', less the mean of {baseline}'}.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )
     return Sketch(

@@ -54,7 +54,7 @@ class Reason(StrEnum):
     # It exists, and cannot decide.
     TOO_FEW_SEEDS = auto()  # n, ties, needed
     TOO_FEW_DRAWS = auto()
-    WOULD_DECIDE = auto()  # needed: seeds with this mean and spread, infinite above t_test.MOST_SEEDS
+    WOULD_DECIDE = auto()  # needed: seeds with this mean and spread, infinite above power.MOST_SEEDS
     # What decided, or left the question open.
     INTERVAL_INSIDE = auto()  # level
     INTERVAL_OUTSIDE = auto()  # level
@@ -62,7 +62,8 @@ class Reason(StrEnum):
     SEEDS_OUTSIDE = auto()  # seeds
     NORMAL_SEEDS = auto()
     TIMES_CUT = auto()  # n: the estimate is a bound
-    SMALLER_THAN_MARGIN = auto()  # value: the margin, p
+    SMALLER_THAN_MARGIN = auto()  # value: the margin, level
+    UNSEEN_COLLAPSE = auto()  # n, value: the share of runs that may collapse unseen, level: with this chance
     RIVALS_PAST = auto()  # groups
     LEADS_EVERY_RIVAL = auto()  # n
     NOT_TOLD_FROM = auto()  # groups
@@ -95,7 +96,6 @@ class Ground:
     seeds: tuple[int, ...] = ()
     value: float | None = None
     interval: Interval | None = None
-    p: float | None = None
     level: float = 0
     members: tuple[str, ...] = ()
     outcome: Outcome | None = None

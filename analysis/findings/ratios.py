@@ -1,23 +1,23 @@
-"""One group's numbers over another's, paired by seed: for times, a speed-up."""
+"""One group's mean over another's, by the test that decides: for times, a speed-up."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.findings.outcomes import Bound, Ground, Reason, no_interval
 from analysis.findings.study import Comparison
-from analysis.stats import functions, t_test
+from analysis.stats.contrast import Contrast
 from analysis.stats.t_test import Interval
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Geometric mean of n seeds' ratios with the t interval of their logarithms, open where only a bound is known.
+    """The ratio of two means with the interval of the test that decides, open where only a bound is known.
 
-    bound: AT_LEAST where numerators are times cut at the budget, AT_MOST where denominators are. ground: why there is
-    no ratio or no interval, or why it is a bound.
+    n: pairs, or values of the group with fewer. contrast: of numerator and denominator, None without a ratio; level:
+    at which it is asked. bound: AT_LEAST where numerators are times cut at the budget, AT_MOST where denominators are.
+    ground: why there is no ratio or no test, or why it is a bound.
     """
 
     n: int
@@ -25,30 +25,34 @@ class Ratio:
     interval: Interval | None = None
     bound: Bound | None = None
     ground: Ground | None = None
+    contrast: Contrast | None = None
+    level: float = 0.0
+
+    def side(self, factor: float) -> int:
+        """1 if the ratio is above a factor, -1 if it is below, 0 if that is not decided."""
+        decided = 0 if self.contrast is None else self.contrast.ratio_side(factor, self.level)
+        hidden = {Bound.AT_LEAST: -1, Bound.AT_MOST: 1}
+        return 0 if self.bound is not None and decided == hidden[self.bound] else decided
 
 
-def ratio(over: Sequence[float], under: Sequence[float], alpha: float, cut: tuple[int, int] = (0, 0)) -> Ratio:
-    """over[i] / under[i] of seed i; cut: how many of each are times cut at the budget."""
-    n = len(over)
+def of_comparison(comparison: Comparison, inverse: bool = False) -> Ratio:
+    """The group's mean over the baseline's; inverse: the baseline's over the group's, the efficiency of times."""
+    contrast, level, cut = comparison.contrast, comparison.level, comparison.times_cut
+    if inverse:
+        contrast, cut = replace(contrast, a=contrast.b, b=contrast.a), cut[::-1]
+    n = contrast.n
     if n == 0:
         return Ratio(0, ground=Ground(Reason.NO_PAIR))
-    if min(*over, *under) <= 0:
+    value = contrast.ratio()
+    if value is None:
         return Ratio(n, ground=Ground(Reason.NOT_POSITIVE))
     if all(cut):
         return Ratio(n, ground=Ground(Reason.ALL_TIMES_CUT))
-    logs = functions.log(over) - functions.log(under)
-    value, interval = functions.exp(float(logs.mean())), t_test.t_interval(logs, alpha)
     bound = Bound.AT_LEAST if cut[0] else Bound.AT_MOST if cut[1] else None
-    if interval is None:
+    if n < 2 or contrast.p() is None:
         return Ratio(n, value, None, bound, Ground(Reason.NO_SPREAD_OF_RATIOS, n=n) if n > 1 else no_interval(n))
-    low = 0.0 if bound is Bound.AT_MOST else functions.exp(interval[0])
-    high = math.inf if bound is Bound.AT_LEAST else functions.exp(interval[1])
-    return Ratio(n, value, (low, high), bound, Ground(Reason.TIMES_CUT, n=sum(cut)) if bound else None)
-
-
-def of_comparison(comparison: Comparison, alpha: float, inverse: bool = False) -> Ratio:
-    """The group's numbers over the baseline's; inverse: the baseline's over the group's, the efficiency of times."""
-    own, theirs = comparison.times_cut
-    if inverse:
-        return ratio(comparison.b, comparison.a, alpha, (theirs, own))
-    return ratio(comparison.a, comparison.b, alpha, (own, theirs))
+    interval = contrast.ratio_interval(level)
+    if interval is not None and bound is not None:
+        interval = (0.0, interval[1]) if bound is Bound.AT_MOST else (interval[0], math.inf)
+    ground = Ground(Reason.TIMES_CUT, n=sum(cut)) if bound else None
+    return Ratio(n, value, interval, bound, ground, contrast, level)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 from analysis.data import cells, derived
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell
+from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
 from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.threshold import Target
-from analysis.stats import compare, t_test
-from analysis.stats.compare import FamilyResult, PairedResult
+from analysis.stats import compare, multiplicity, t_test
+from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
+from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
-from analysis.stats.resolution import EXACT_UP_TO, floor, multiplied, seeds_needed
+from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
+from analysis.stats.t_test import Interval
 
 AXES = {"steps": "steps", "samples": "responses", "seconds": "seconds"}  # what times are counted in
 
@@ -97,24 +99,56 @@ class Estimate:
 class Comparison:
     """A group against the baseline.
 
-    p: of the test that decides; adjusted: for the family. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE;
-    None where the p value alone leaves it open. seeds[i] has a[i] and b[i]. gaps: seeds without a pair. notes: what is
-    left out. reached: for time_to, (k, n) of the runs that a is of, then of those that b is of.
+    contrast: its values under the test that decides, a[i] of seeds[i], and b[i] of seeds_of_b[i], the same ones if
+    seeds are paired. p: of that test; adjusted: for the family. level: at which the family asks p. interval: of the
+    difference at this level, so it excludes zero exactly where adjusted <= alpha; None where nothing bounds it.
+    result: the figures that are shown beside. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE; None where the
+    p value alone leaves it open. gaps: seeds without a pair. notes: what is left out. reached: for time_to, (k, n) of
+    the runs that a is of, then of those that b is of.
     """
 
     group: str
     baseline: str
     seeds: tuple[int, ...]
-    a: tuple[float, ...]
-    b: tuple[float, ...]
-    result: PairedResult
+    seeds_of_b: tuple[int, ...]
+    contrast: Contrast = field(compare=False)
+    result: PairedResult | UnpairedResult
     p: float | None
     adjusted: float | None
+    level: float
+    interval: Interval | None
     outcome: Outcome
     ground: Ground | None
     gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
     reached: tuple[tuple[int, int], tuple[int, int]] | None = None
+
+    @property
+    def a(self) -> tuple[float, ...]:
+        """The values of the group."""
+        return tuple(self.contrast.a.tolist())
+
+    @property
+    def b(self) -> tuple[float, ...]:
+        """The values of the baseline."""
+        return tuple(self.contrast.b.tolist())
+
+    @property
+    def n(self) -> int:
+        """The number of pairs, or of values of the group that has fewer."""
+        return self.contrast.n
+
+    @property
+    def mirrored(self) -> Comparison:
+        """The baseline against the group."""
+        outcome = {Outcome.HIGHER: Outcome.LOWER, Outcome.LOWER: Outcome.HIGHER}.get(self.outcome, self.outcome)
+        low, high = self.interval or (0.0, 0.0)
+        contrast = replace(self.contrast, a=self.contrast.b, b=self.contrast.a)
+        return replace(
+            self, group=self.baseline, baseline=self.group, seeds=self.seeds_of_b, seeds_of_b=self.seeds,
+            contrast=contrast, result=mirrored(self.result), interval=None if self.interval is None else (-high, -low),
+            outcome=outcome, reached=self.reached and self.reached[::-1],
+        )  # fmt: skip
 
     @property
     def times_cut(self) -> tuple[int, int]:
@@ -250,50 +284,52 @@ def versus(
         runs = sweep.of(group)
         kept[group] = cells.keep_runs(runs, values)
         estimates.append(_estimate(group, runs, kept[group], values, measure, common, settings.alpha))
+    by_seed = settings.pairing == "seed"
     pairs = {
-        group: cells.pair(kept[group], kept[other], (group, other), (left_out or {}).get(group, {}))
+        group: cells.pair(kept[group], kept[other], (group, other), (left_out or {}).get(group, {}), by_seed)
         for group, other in against.items()
     }
     planned = {group: {run.seed for run in sweep.of(group)} for group in sweep.groups}
-    matrix = _matrix(pairs)
-    test = "signflip" if measure.summary == "time_to" else settings.test
-    adjusted = None
+    test = settings.test_of(measure.summary)
+    contrasts = [Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed) for pair in pairs.values()]
     is_judged = registry.is_judged(measure.summary)
-    if against and is_judged:
-        adjusted = compare.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
+    family = _family(pairs, contrasts, settings, measure) if against and is_judged else None
     comparisons = []
-    for column, (group, baseline) in enumerate(against.items()):
+    for column, ((group, baseline), contrast) in enumerate(zip(against.items(), contrasts, strict=True)):
         pair = pairs[group]
         reached = _reached(sweep, values, pair, (group, baseline)) if measure.summary == "time_to" else None
-        result = _compare(pair, measure, settings, reached)
-        if not is_judged:  # of two equal curves, the noisier one has the better maximum: no test is valid
-            result = replace(result, interval=None, d_z=None, p_t=None, p_signflip=None, p_wilcoxon=None)
-        p = {"paired_t": result.p_t, "signflip": result.p_signflip, "wilcoxon": result.p_wilcoxon}[test]
-        q = adjusted.p[column] if adjusted else p
-        if p is None and result.p_signflip is None:
-            q = None
+        nowhere = reached is not None and not any(k for k, _ in reached)
+        result = _described(contrast, measure, settings, is_judged and not nowhere)
+        if nowhere:
+            result = replace(result, mean_difference=None)
+        p = contrast.p() if is_judged and not nowhere else None
+        q = family.p[column] if family and p is not None else None
+        level = family.levels[column] if family else settings.alpha
+        interval = contrast.interval(level) if p is not None else None
         without = tuple(name for name in (baseline, group) if name in common.absent)
         ground: Ground | None
         if without:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
-        elif not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
+        elif by_seed and not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
         elif pair.apart:
             outcome, ground = Outcome.NOT_EVALUABLE, no_common_cell((baseline, group), pair.apart[::-1])
-        elif not is_judged and result.n:
+        elif not is_judged and contrast.n:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.MAXIMUM)
-        elif reached and not any(k for k, _ in reached) and result.n:
+        elif nowhere and contrast.n:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:
-            times = multiplied("" if adjusted is None else adjusted.method, test, len(against))
-            outcome, ground = _outcome(result, q, times, settings.alpha)
+            times = 1 if family is None else multiplied(family.method, len(against))
+            outcome, ground = _outcome(contrast, result, q, times, settings.alpha)
+            if ground is not None and ground.reason is Reason.NO_TEST and by_seed and contrast.p() is None:
+                ground = no_interval(contrast.n, (group, baseline))
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
         comparisons.append(
-            Comparison(group, baseline, pair.seeds, pair.a, pair.b, result, p, q, outcome, ground, gaps, pair.notes,
-                       reached)
+            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, result, p, q, level, interval, outcome,
+                       ground, gaps, pair.notes, reached)
         )  # fmt: skip
     return Block(
-        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), adjusted
+        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family
     )
 
 
@@ -335,6 +371,16 @@ def _estimate(
     return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps)
 
 
+def _family(
+    pairs: Mapping[str, cells.Pairs], contrasts: Sequence[Contrast], settings: Settings, measure: Measure
+) -> FamilyResult:
+    """The comparisons of a measure, adjusted for one another."""
+    test, seed = settings.test_of(measure.summary), settings.seed
+    if settings.pairing == "seed":
+        return compare.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
+    return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
+
+
 def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
     seeds = sorted({seed for pair in pairs.values() for seed in pair.seeds})
     matrix = np.full((len(seeds), len(pairs)), np.nan)
@@ -349,39 +395,45 @@ def _reached(
     """How many of the compared runs of two groups reached the threshold, and how many there are."""
     reached, reached_by_other = (
         [bool(values[run.id].reached) for run in sweep.runs
-         if run.group == name and run.seed in pairs.seeds and run.cell in used]
-        for name, used in zip(names, pairs.cells, strict=True)
+         if run.group == name and run.seed in seeds and run.cell in used]
+        for name, seeds, used in zip(names, (pairs.seeds, pairs.seeds_of_b), pairs.cells, strict=True)
     )  # fmt: skip
     return (sum(reached), len(reached)), (sum(reached_by_other), len(reached_by_other))
 
 
-def _compare(
-    pairs: cells.Pairs, measure: Measure, settings: Settings, reached: tuple[tuple[int, int], tuple[int, int]] | None
-) -> PairedResult:
-    direction = measure.better or "higher"
-    result = compare.paired(pairs.a, pairs.b, settings.alpha, direction=direction, seed=settings.seed)
-    if not any(k < n for k, n in reached or ()):
-        return result
-    # The sign flips of the restricted mean hold; a t interval would not.
-    result = replace(result, interval=None, d_z=None, p_t=None, detectable=None)
-    if any(k for k, _ in reached or ()):
-        return result
-    return replace(result, mean_difference=None, p_signflip=None, p_wilcoxon=None)
+def _described(
+    contrast: Contrast, measure: Measure, settings: Settings, is_judged: bool
+) -> PairedResult | UnpairedResult:
+    """The figures that are shown beside the test that decides; without any test if none is valid."""
+    a, b, alpha = contrast.a, contrast.b, settings.alpha
+    exact_only = measure.summary == "time_to"  # a t test of times that may be cut at the budget is not valid
+    if not contrast.paired:
+        two = compare.unpaired(a, b, alpha, seed=settings.seed)
+        if exact_only or not is_judged:
+            two = replace(two, interval=None, p_t=None)
+        return two if is_judged else replace(two, p_relabel=None, p_mann_whitney=None)
+    result = compare.paired(a, b, alpha, direction=measure.better or "higher", seed=settings.seed)
+    if exact_only or not is_judged:
+        result = replace(result, interval=None, p_t=None, d_z=None, detectable=None)
+    return result if is_judged else replace(result, p_signflip=None, p_wilcoxon=None)
 
 
-def _outcome(result: PairedResult, p: float | None, times: int, alpha: float) -> tuple[Outcome, Ground | None]:
+def _outcome(
+    contrast: Contrast, result: PairedResult | UnpairedResult, p: float | None, times: int, alpha: float
+) -> tuple[Outcome, Ground | None]:
     """What an adjusted p says of a difference; `times`: as resolution.multiplied has it."""
-    if result.n == 0:
+    if contrast.n == 0:
         return Outcome.NOT_EVALUABLE, Ground(Reason.NO_PAIR)
-    if result.mean_difference is not None and result.ties == result.n:
+    if isinstance(result, PairedResult) and result.ties == result.n:
         return Outcome.EQUAL, None
-    if p is None or result.mean_difference is None:
+    if p is None or contrast.difference is None:
         return Outcome.NOT_EVALUABLE, Ground(Reason.NO_TEST, detail=result.reason or "")
     if p <= alpha:
-        return (Outcome.HIGHER if result.mean_difference > 0 else Outcome.LOWER), None
-    if times * floor(result.n - result.ties) <= alpha:
+        return (Outcome.HIGHER if contrast.difference > 0 else Outcome.LOWER), None
+    n, ties = contrast.n, result.ties if isinstance(result, PairedResult) else 0
+    if times * smallest_p(contrast.test, contrast.a.size - ties, contrast.b.size - ties) <= alpha:
         return Outcome.INCONCLUSIVE, None
-    needed = seeds_needed(alpha, times)
-    if result.n > EXACT_UP_TO and needed + result.ties <= result.n:
+    needed = seeds_needed(alpha, times, contrast.test)
+    if needed + ties <= n:
         return Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_DRAWS)
-    return Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_SEEDS, n=result.n, ties=result.ties, needed=needed + result.ties)
+    return Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_SEEDS, n=n, ties=ties, needed=needed + ties)

@@ -59,7 +59,7 @@ class SweepComparison:
         """The mean of B - A on the primary measure at each compared cell of a group, over the seeds of its comparison;
         empty if it has one cell, or no difference."""
         comparison = self.study.primary.comparison(f"B/{group}")
-        if comparison is None or comparison.result.mean_difference is None or len(self.common[group].cells) < 2:
+        if comparison is None or not comparison.contrast.paired or len(self.common[group].cells) < 2:
             return {}
         at: dict[Cell, list[float]] = {}
         for run in self.study.sweep.runs:
@@ -159,7 +159,7 @@ def _named(block: Block, common: Mapping[str, CommonCells], same: Mapping[str, M
         own = common[comparison.group.partition("/")[2]]
         if not own.cells:
             return no_common_cell((comparison.baseline, comparison.group), own.every)
-        return Ground(Reason.SAME_RUNS) if comparison.result.n == 0 and same[comparison.group] else None
+        return Ground(Reason.SAME_RUNS) if comparison.n == 0 and same[comparison.group] else None
 
     comparisons = tuple(
         replace(c, outcome=Outcome.NOT_EVALUABLE, ground=ground) if (ground := why(c)) is not None else c

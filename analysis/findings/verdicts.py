@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.findings import ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
@@ -21,7 +20,9 @@ from analysis.findings.preregistration import Declaration
 from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
 from analysis.spec import registry
 from analysis.spec.hypothesis import Hypothesis
-from analysis.stats import compare, dispersion, functions, t_test
+from analysis.stats import dispersion, functions, power
+from analysis.stats.contrast import Contrast
+from analysis.stats.resolution import seeds_needed
 from analysis.stats.t_test import Interval
 
 Judged = tuple[Outcome, list[Ground]]
@@ -96,25 +97,37 @@ def _range(h: Hypothesis, study: Study) -> Verdict:
             verdict = Outcome.INCONCLUSIVE
             grounds.append(Ground(Reason.SEEDS_OUTSIDE, seeds=outside))
         elif verdict is Outcome.INCONCLUSIVE:
-            bounds = [bound for bound in (h.low, h.high) if bound is not None]
-            grounds += _would_decide([np.asarray(estimate.values) - bound for bound in bounds], study)
+            values = np.asarray(estimate.values)
+            to_bounds = [Contrast("paired_t", values, np.full(values.size, bound)) for bound in _bounds(h)]
+            grounds += _would_decide(to_bounds, study.settings.alpha)
+        grounds.append(Ground(Reason.NORMAL_SEEDS))
     n = len(estimate.seeds)
     return Verdict(h, verdict, tuple(grounds), n, estimate.mean, estimate.interval, (measured.measure,))
 
 
+def _bounds(h: Hypothesis) -> list[float]:
+    return [bound for bound in (h.low, h.high) if bound is not None]
+
+
 def _ratio(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
-    inverse = h.summary == "efficiency"
-    ratio = ratios.of_comparison(comparison, study.settings.alpha, inverse)
+    ratio = ratios.of_comparison(comparison, inverse=h.summary == "efficiency")
     without = _unrecorded(comparison, measured)
-    if without or ratio.interval is None:
+    if without or ratio.contrast is None:
         verdict, grounds = Outcome.NOT_EVALUABLE, [without or ratio.ground or no_interval(ratio.n)]
     else:
-        verdict, grounds = _within(ratio.interval, h, study)
-        if verdict is Outcome.INCONCLUSIVE and not ratio.bound:
-            logs = functions.log(comparison.a) - functions.log(comparison.b)
-            bounds = [functions.log(bound) for bound in (h.low, h.high) if bound is not None and bound > 0]
-            grounds += _would_decide([(-logs if inverse else logs) - bound for bound in bounds], study)
+        low, high = (None if bound is None else ratio.side(bound) for bound in (h.low, h.high))
+        if low in (None, 1) and high in (None, -1):
+            verdict, grounds = Outcome.SUPPORTED, [Ground(Reason.INTERVAL_INSIDE, level=ratio.level)]
+        elif low == -1 or high == 1:
+            verdict, grounds = Outcome.CONTRADICTED, [Ground(Reason.INTERVAL_OUTSIDE, level=ratio.level)]
+        elif ratio.interval is None:
+            verdict, grounds = Outcome.INCONCLUSIVE, [_too_few(comparison, study)]
+        else:
+            verdict, grounds = Outcome.INCONCLUSIVE, [Ground(Reason.INTERVAL_ACROSS, level=ratio.level)]
+            if not ratio.bound:
+                scaled = [replace(ratio.contrast, b=ratio.contrast.b * bound) for bound in _bounds(h)]
+                grounds += _would_decide(scaled, ratio.level)
         grounds += [ratio.ground] if ratio.ground else []
     measures = (measured.measure,)
     return Verdict(
@@ -122,38 +135,58 @@ def _ratio(h: Hypothesis, study: Study) -> Verdict:
     )  # fmt: skip
 
 
+def _too_few(comparison: Comparison, study: Study) -> Ground:
+    """Why a test that counts cannot reject anything."""
+    needed = seeds_needed(study.settings.alpha, 1, comparison.contrast.test)
+    return comparison.ground or Ground(Reason.TOO_FEW_SEEDS, n=comparison.n, needed=needed)
+
+
 def _than(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
-    result, p = comparison.result, comparison.adjusted
+    interval = comparison.interval
     grounds: list[Ground] = []
-    decided = p is not None and p <= study.settings.alpha and result.mean_difference is not None and result.n > 1
-    if p is None:
+    if comparison.outcome in (Outcome.HIGHER, Outcome.LOWER):
+        claimed = Outcome.HIGHER if h.kind == "greater" else Outcome.LOWER
+        verdict = Outcome.SUPPORTED if comparison.outcome is claimed else Outcome.CONTRADICTED
+    elif comparison.outcome is Outcome.NOT_EVALUABLE:
         verdict = Outcome.NOT_EVALUABLE
-    elif decided and (result.interval is None or _side(result.interval)):
-        verdict = Outcome.SUPPORTED if (comparison.difference > 0) == (h.kind == "greater") else Outcome.CONTRADICTED
     else:
         verdict = Outcome.INCONCLUSIVE
-    # A t test of times that are cut at the budget would not hold.
-    if h.margin is not None and result.interval is not None and result.n > 1:
-        small = compare.equivalence(comparison.a, comparison.b, h.margin, study.settings.alpha)
-        if small.equivalent:
-            verdict = Outcome.EQUIVALENT
-            grounds.append(Ground(Reason.SMALLER_THAN_MARGIN, value=h.margin, p=small.p))
+    # The budget hides how much longer a time that it cuts would be.
+    if h.margin is not None and not any(comparison.times_cut):
+        small = _smaller(comparison, h.margin, study.settings.alpha)
+        verdict = Outcome.EQUIVALENT if small and verdict is Outcome.INCONCLUSIVE else verdict
+        grounds += small
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.ground is None
-    if verdict is Outcome.INCONCLUSIVE and result.interval is not None and undecided:
-        grounds += _would_decide([np.subtract(comparison.a, comparison.b)], study)
+    if verdict is Outcome.INCONCLUSIVE and undecided:
+        grounds += _would_decide([comparison.contrast], comparison.level)
     return Verdict(
-        h, verdict, tuple(grounds), result.n, result.mean_difference, result.interval, (measured.measure,), h.against,
-        comparisons=(comparison,),
+        h, verdict, tuple(grounds), comparison.n, comparison.result.mean_difference, interval, (measured.measure,),
+        h.against, comparisons=(comparison,),
     )  # fmt: skip
+
+
+def _smaller(comparison: Comparison, margin: float, alpha: float) -> list[Ground]:
+    """Why a difference is smaller than a margin, with the assumption that this rests on; empty if it may not be.
+
+    It takes as many seeds as a test that counts: a few seeds that agree by chance have a short t interval.
+    """
+    interval, n = comparison.interval, comparison.n
+    if interval is None or n < seeds_needed(alpha) or interval[0] <= -margin or interval[1] >= margin:
+        return []
+    unseen = 1 - functions.power(alpha, 1 / n)
+    return [
+        Ground(Reason.SMALLER_THAN_MARGIN, value=margin, level=comparison.level),
+        Ground(Reason.UNSEEN_COLLAPSE, n=n, value=unseen, level=alpha),
+    ]
 
 
 def _between(h: Hypothesis, study: Study) -> Verdict:
     measured = _block(h, study, h.metrics[0], h.group)
     pair = [_comparison(measured, group) for group in h.against]
-    sides = [_side(c.result.interval) for c in pair]
+    sides = [c.contrast.side(study.settings.alpha) for c in pair]
     estimate = measured.estimate(h.group)
-    without = next(filter(None, (_unrecorded(c, measured) or _no_interval(c) for c in pair)), None)
+    without = next(filter(None, (_unrecorded(c, measured) or _no_test(c) for c in pair)), None)
     grounds: list[Ground] = []
     if without:
         verdict, grounds = Outcome.NOT_EVALUABLE, [without]
@@ -165,7 +198,7 @@ def _between(h: Hypothesis, study: Study) -> Verdict:
         grounds += _needing(_all_of(_seeds_to_tell(c, study.settings.alpha) for c in unsure))
     shown = () if without else tuple(pair)
     return Verdict(
-        h, verdict, tuple(grounds), min(c.result.n for c in pair), estimate.mean, estimate.interval,
+        h, verdict, tuple(grounds), min(c.n for c in pair), estimate.mean, estimate.interval,
         (measured.measure,), comparisons=shown,
     )  # fmt: skip
 
@@ -174,36 +207,38 @@ def _extreme(h: Hypothesis, study: Study) -> Verdict:
     measured = _block(h, study, h.metrics[0], h.group)
     sign = -1 if h.ways == ("higher",) else 1  # a rival's difference to the group, times this, is the group's lead
     rivals = [c for c in measured.comparisons if not _unrecorded(c, measured)]
-    usable = [c for c in rivals if c.result.mean_difference is not None]
+    usable = [c for c in rivals if c.contrast.difference is not None]
     if not usable:
-        why = next((_unrecorded(c, measured) or _no_interval(c) for c in measured.comparisons), None)
+        why = next((_unrecorded(c, measured) or _no_test(c) for c in measured.comparisons), None)
         ground = why or Ground(Reason.NO_RIVAL)
         return Verdict(h, Outcome.NOT_EVALUABLE, (ground,), measures=(measured.measure,))
     alpha, level = study.settings.alpha, study.settings.alpha / len(rivals)
-    ahead = [c for c in rivals if _side(c.result.interval) == sign]
-    past = [c for c in usable if _side(_interval(c, level)) == -sign]
+    sides = {c.group: c.contrast.side(alpha) for c in rivals}
+    ahead = [c for c in rivals if sides[c.group] == sign]
+    past = [c for c in usable if c.contrast.side(level) == -sign]
     closest = min(usable, key=lambda c: sign * c.difference)
     if past:
         verdict, grounds = Outcome.CONTRADICTED, [Ground(Reason.RIVALS_PAST, _groups(past))]
     elif len(ahead) == len(rivals):
         verdict, grounds = Outcome.SUPPORTED, [Ground(Reason.LEADS_EVERY_RIVAL, n=len(rivals))]
     else:
-        blind = [why for c in rivals if (why := _no_interval(c))]
+        blind = [why for c in rivals if (why := _no_test(c))]
         unsure = [c for c in rivals if c not in ahead]
         if len(blind) == len(rivals):
             verdict, grounds = Outcome.NOT_EVALUABLE, blind
         else:
             verdict, grounds = Outcome.INCONCLUSIVE, [Ground(Reason.NOT_TOLD_FROM, _groups(unsure))]
-            if nearly := [c for c in unsure if _side(c.result.interval) == -sign]:
+            if nearly := [c for c in unsure if sides[c.group] == -sign]:
                 grounds.append(Ground(Reason.NOT_PAST_AT_LEVEL, _groups(nearly), n=len(rivals), level=level))
             # As the means stand, the surest of the better ones contradicts; if none is better, all must be told apart.
             better = [_seeds_to_tell(c, level) for c in usable if sign * c.difference < 0]
             grounds += _needing(_one_of(better) if better else _all_of(_seeds_to_tell(c, alpha) for c in unsure))
             grounds += blind
     grounds += [Ground(Reason.CLOSEST_RIVAL, (closest.group,)), *_left_out(measured, rivals)]
-    lead = compare.paired(closest.b, closest.a, alpha)
+    lead = closest.mirrored.contrast
     return Verdict(
-        h, verdict, tuple(grounds), lead.n, lead.mean_difference, lead.interval, (measured.measure,), (closest.group,)
+        h, verdict, tuple(grounds), lead.n, lead.difference, lead.interval(alpha), (measured.measure,),
+        (closest.group,),
     )  # fmt: skip
 
 
@@ -223,7 +258,7 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
 
     def sides(pair: Sequence[Comparison], at: float) -> list[int]:
         """For each metric: 1 where the group is surely ahead at this level, -1 where the rival is, else 0."""
-        return [sign * _side(_interval(c, at)) for c, sign in zip(pair, signs, strict=True)]
+        return [sign * c.contrast.side(at) for c, sign in zip(pair, signs, strict=True)]
 
     def behind_by_means(pair: Sequence[Comparison]) -> bool:
         return all(sign * c.difference < 0 for c, sign in zip(pair, signs, strict=True))
@@ -231,7 +266,7 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
     above = [pair[0] for pair in pairs if max(sides(pair, level)) < 0]
     unsure = [pair for pair in pairs if max(sides(pair, alpha / 2)) < 1]
     behind = [pair for pair in pairs if behind_by_means(pair)]
-    blind = [_no_interval(c) for pair in pairs for c in pair]
+    blind = [_no_test(c) for pair in pairs for c in pair]
     if all(blind):
         verdict, grounds = Outcome.NOT_EVALUABLE, list(dict.fromkeys(filter(None, blind)))
     elif above:
@@ -248,24 +283,25 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
         leading = [[c for c, sign in zip(pair, signs, strict=True) if sign * c.difference > 0] for pair in unsure]
         grounds += _needing(_all_of(_one_of([_seeds_to_tell(c, alpha / 2) for c in pair]) for pair in leading))
     grounds += _left_out(measured[0], [pair[0] for pair in pairs])
-    return Verdict(h, verdict, tuple(grounds), min(c.result.n for pair in pairs for c in pair), measures=measures)
+    return Verdict(h, verdict, tuple(grounds), min(c.n for pair in pairs for c in pair), measures=measures)
 
 
 def _spread(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
     alpha, most = study.settings.alpha, h.high or 1.0
-    scatter = dispersion.against(comparison.a, comparison.b, most, alpha) if comparison.a else None
-    without = _unrecorded(comparison, measured) or (_no_interval(comparison) if comparison.result.n < 2 else None)
+    paired = comparison.contrast.paired
+    scatter = dispersion.against(comparison.a, comparison.b, most, alpha, paired) if comparison.n else None
+    without = _unrecorded(comparison, measured) or (_no_test(comparison) if comparison.n < 2 else None)
     if without or scatter is None or scatter.interval is None:
         verdict, grounds = Outcome.NOT_EVALUABLE, [without or Ground(Reason.NO_SPREAD_OF_DISTANCES)]
     else:
         verdict = {-1: Outcome.SUPPORTED, 0: Outcome.INCONCLUSIVE, 1: Outcome.CONTRADICTED}[_side(scatter.interval)]
-        excess = float(scatter.excess.mean())
+        excess = scatter.contrast.difference
         grounds = [Ground(Reason.EXCESS_SPREAD, (h.group, *h.against), value=excess, interval=scatter.interval)]
-        grounds += _would_decide([scatter.excess], study) if verdict is Outcome.INCONCLUSIVE else []
+        grounds += _would_decide([scatter.contrast], alpha) if verdict is Outcome.INCONCLUSIVE else []
     ratio = None if scatter is None else scatter.ratio
     return Verdict(
-        h, verdict, tuple(grounds), comparison.result.n, ratio, None, (measured.measure,), h.against
+        h, verdict, tuple(grounds), comparison.n, ratio, None, (measured.measure,), h.against
     )  # fmt: skip
 
 
@@ -349,9 +385,15 @@ def _block(h: Hypothesis, study: Study, metric: str, baseline: str | None) -> Bl
 
 
 def _compared(h: Hypothesis, study: Study) -> tuple[Block, Comparison]:
-    """The measure of a claim about two groups, and the comparison of these."""
-    measured = _block(h, study, h.metrics[0], h.against[0])
-    return measured, _comparison(measured, h.group)
+    """The measure of a claim about two groups, and the comparison of these. Of the two, the baseline, or else the group
+    that the plan names first, is compared with: a claim and its mirror image are then asked in the same family."""
+    order = [study.sweep.baseline, *study.sweep.groups]
+    other = h.against[0]
+    first = min(h.group, other, key=order.index)
+    measured = _block(h, study, h.metrics[0], first)
+    if first == other:
+        return measured, _comparison(measured, h.group)
+    return measured, _comparison(measured, other).mirrored
 
 
 def _comparison(measured: Block, group: str) -> Comparison:
@@ -365,14 +407,15 @@ def _at_level(study: Study, alpha: float) -> Study:
     return replace(study, settings=study.settings.model_copy(update={"alpha": alpha}), blocks=())
 
 
-def _would_decide(distances: Sequence[NDArray[np.float64]], study: Study) -> list[Ground]:
-    """How many seeds would decide, if mean and spread stay as they are: distances[i], (n,), is of each seed to a
-    bound, of which the nearest counts. Empty where the number of seeds is not what is in the way."""
-    effects = [abs(mean.value) / mean.sd for d in distances if (mean := t_test.mean(d)) is not None and mean.sd]
-    if not effects:
+def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:
+    """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
+    Empty where the number of seeds is not what is in the way."""
+    known = [(effect, one.test) for one in contrasts if (effect := power.effect_of(one)) is not None]
+    if not known or not level > 0:
         return []
-    seeds = t_test.seeds_to_find(min(effects), study.settings.alpha)
-    if seeds is not None and seeds <= max(d.size for d in distances):
+    effect, test = min(known)
+    seeds = power.seeds_to_find(test, effect, level)
+    if seeds is not None and seeds <= max(one.n for one in contrasts):
         return []  # a stricter level, or another metric, is in the way
     return _needing(math.inf if seeds is None else seeds)
 
@@ -382,11 +425,11 @@ def _needing(seeds: float | None) -> list[Ground]:
 
 
 def _seeds_to_tell(comparison: Comparison, alpha: float) -> float | None:
-    """How many seeds would tell the two apart at this level; infinite above t_test.MOST_SEEDS, None without spread."""
-    mean = t_test.mean(np.subtract(comparison.a, comparison.b))
-    if mean is None or not mean.sd:
+    """How many seeds would tell the two apart at this level; infinite above power.MOST_SEEDS, None without spread."""
+    effect = power.effect_of(comparison.contrast)
+    if effect is None:
         return None
-    seeds = t_test.seeds_to_find(abs(mean.value) / mean.sd, alpha)
+    seeds = power.seeds_to_find(comparison.contrast.test, effect, alpha)
     return math.inf if seeds is None else seeds
 
 
@@ -407,11 +450,6 @@ def _side(interval: Interval | None) -> int:
     return 0 if interval is None else (interval[0] > 0) - (interval[1] < 0)
 
 
-def _interval(comparison: Comparison, level: float) -> Interval | None:
-    """The interval of the difference at another level."""
-    return compare.paired(comparison.a, comparison.b, level).interval
-
-
 def _unrecorded(comparison: Comparison, measured: Block) -> Ground | None:
     """Which of the two groups does not have the metric at all."""
     both = (comparison.group, comparison.baseline)
@@ -419,11 +457,11 @@ def _unrecorded(comparison: Comparison, measured: Block) -> Ground | None:
     return Ground(Reason.NOT_RECORDED, groups) if groups else None
 
 
-def _no_interval(comparison: Comparison) -> Ground | None:
-    """Why there is no interval of a difference."""
-    if comparison.result.interval is not None:
+def _no_test(comparison: Comparison) -> Ground | None:
+    """Why there is no test of a difference."""
+    if comparison.p is not None and comparison.n > 1:
         return None
-    return no_interval(comparison.result.n, (comparison.group, comparison.baseline))
+    return no_interval(comparison.n, (comparison.group, comparison.baseline))
 
 
 def _groups(comparisons: Sequence[Comparison]) -> tuple[str, ...]:

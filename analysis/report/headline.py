@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from analysis.findings.study import Comparison, Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.report.missing import gap_of, lacking
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
-from analysis.stats import t_test
-from analysis.stats.resolution import floor, multiplied, seeds_needed
+from analysis.stats import power
+from analysis.stats.compare import PairedResult, UnpairedResult
+from analysis.stats.contrast import Contrast
+from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
+from analysis.tables.comparison import better
 from analysis.tables.levels import collapse_lines, collapses, level_lines
 from analysis.tables.wording import counted
 
@@ -180,10 +183,10 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
         text += f"not decided: {first}."
     else:
         text = f"Whether {label} changes the {measure.title} is not decided: {first}."
-    if compared > 1 and leader.result.interval is not None:
-        interval = t_test.t_interval(t_test.difference(leader.a, leader.b), study.settings.alpha / compared)
+    if compared > 1 and leader.interval is not None and leader.level > study.settings.alpha / compared:
+        interval = leader.contrast.interval(study.settings.alpha / compared)
         shown = format_estimate(leader.difference, interval, signed=True)
-        text += f" Its t interval that allows for the choice among {compared} (Bonferroni): {shown}."
+        text += f" Its interval that allows for the choice among {compared} (Bonferroni): {shown}."
     return text
 
 
@@ -265,32 +268,37 @@ def _duration(seconds: float) -> str:
 
 def _difference(study: Study, comparison: Comparison) -> str:
     result, measure = comparison.result, study.primary.measure
-    amount = format_estimate(result.mean_difference, result.interval, signed=True)
+    amount = format_estimate(result.mean_difference, comparison.interval, signed=True)
     unit = f" {measure.unit}" if measure.unit else ""
     word = "better" if measure.better else "higher"
     planned = study.primary.estimate(comparison.group).planned
+    against = f"{amount}{unit} against {study.sweep.label(comparison.baseline)}"
+    if isinstance(result, UnpairedResult):
+        share = better(result, replace(measure, direction=measure.better or "higher"))
+        return f"{against}, {word} in {share} of runs ({result.n} against {result.m})"
     only = f" (only {result.n} of {planned} planned pairs have both results)" if result.n < planned else ""
-    against = study.sweep.label(comparison.baseline)
-    return f"{amount}{unit} against {against}, {word} in {result.better} of {counted(result.n, 'seed')}{only}"
+    return f"{against}, {word} in {result.better} of {counted(result.n, 'seed')}{only}"
 
 
 def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -> str:
-    alpha, family, size = study.settings.alpha, study.primary.family, len(study.primary.comparisons)
+    alpha, size = study.settings.alpha, len(study.primary.comparisons)
     decided = [c for c in usable if c.adjusted is not None and c.adjusted <= alpha]
-    outcome = _outcome(study, leader)
+    outcome, test = _outcome(study, leader), leader.contrast.test
     if leader in decided:
-        normal = family is not None and family.test == "paired_t"
-        by = " by the paired t test, which rests on normal differences" if normal else ""
         over = f", adjusted for {size} comparisons" if size > 1 else ""
-        text = f"This holds at alpha = {alpha:g}{by}: {outcome} (p {wording.equals(leader.adjusted, alpha)}{over})."
+        text = f"This holds at alpha = {alpha:g} by {wording.TESTS[test]}: {outcome} "
+        text += f"(p {wording.equals(leader.adjusted, alpha)}{over})."
     else:
         p_is_told = leader.outcome is Outcome.INCONCLUSIVE and leader.ground is None  # the outcome itself gives p
         p = "" if p_is_told or leader.adjusted is None else f"p {wording.equals(leader.adjusted, alpha)}"
         adjusted = f"adjusted for {size} comparisons" if leader.adjusted is not None and size > 1 else ""
         detail = ": ".join(filter(None, (adjusted, p)))
-        exact = "the exact test " if leader.outcome is Outcome.INCONCLUSIVE and not p_is_told else ""
-        text = f"How sure: {exact}{outcome}{f' ({detail})' if detail else ''}."
-    if leader.result.p_t is not None and family is not None and family.method == "max_t":
+        by = f"{wording.test_name(test)} " if leader.outcome is Outcome.INCONCLUSIVE and not p_is_told else ""
+        text = f"How sure: {by}{outcome}{f' ({detail})' if detail else ''}."
+    if isinstance(leader.result, PairedResult) and test == "paired_t" and leader.result.p_signflip is not None:
+        text += " The sign-flip test on its own, which rests only on symmetric differences and is not adjusted, gives "
+        text += f"p {wording.equals(leader.result.p_signflip, alpha)}."
+    if isinstance(leader.result, PairedResult) and test == "signflip" and leader.result.p_t is not None:
         text += " The paired t test on its own, which rests on normal differences and is not adjusted, gives "
         text += f"p {wording.equals(leader.result.p_t, alpha)}."
     others = [f"{study.sweep.label(c.group)} {_outcome(study, c)}" for c in decided if c is not leader]
@@ -307,33 +315,51 @@ def averaged(study: Study) -> list[str]:
     return [f"Averaged within each seed first: {named}."] if named else []
 
 
+def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, times: int) -> str:
+    """The smallest p that the test which decides can give, and the true difference that it finds."""
+    settings, unit, test = study.settings, study.primary.measure.unit, contrast.test
+    n, m = contrast.a.size, contrast.b.size
+    smallest, level = min(1.0, times * smallest_p(test, n, m)), settings.alpha / times
+    text = ""
+    if smallest > 0:
+        text = f"the smallest {'adjusted ' if times > 1 else ''}p of {wording.test_name(test)} is {format_p(smallest)}"
+        needed = seeds_needed(settings.alpha, times, test)
+        text += f"; it needs {needed} seeds for alpha = {settings.alpha:g}. " if smallest > settings.alpha else ". "
+    effect = power.detectable(test, n, level, m=m)
+    if effect is None:
+        none = f"no true difference is large enough to be found with {power.POWER:.0%} power."
+        return text + (capital(none) if text else none)
+    spread = [c.contrast.spread for c in members if c.contrast.spread]
+    of = "the differences" if contrast.paired else "a method's runs"
+    found = f"{wording.test_name(test)} finds with {power.POWER:.0%} power a true difference of {effect:.2g} standard "
+    text += capital(found) if text else found
+    text += f"deviations of {of}"
+    if spread:
+        here = f"{format_number(effect * max(spread), 2)}{f' {unit}' if unit else ''}"
+        text += f", here {here} at the largest spread seen"
+    return text + (f", at the level {level:.2g} of the first of {times} comparisons." if times > 1 else ".")
+
+
 def _limits(study: Study) -> tuple[str, ...]:
     """What brackets mean, what is averaged, and what these seeds can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
     family, measure = block.family, block.measure
-    tests = 1 if family is None else max(1, multiplied(family.method, family.test, len(block.comparisons)))
-    needed = seeds_needed(settings.alpha, tests)
+    times = 1 if family is None else multiplied(family.method, len(block.comparisons))
     lines = [*wording.added_seeds(study.sweep)]
     if any(estimate.interval for estimate in block.estimates):
         level = format_level(settings.alpha)
-        lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")
+        lines.append(
+            f"In brackets: for a mean, its {level} t interval over seeds; for a difference, what the test that decides "
+            "does not reject."
+        )
     lines += averaged(study)
-    for n in sorted({c.result.n for c in block.comparisons} - {0}):
-        members = [c for c in block.comparisons if c.result.n == n]
+    sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n}
+    for (n, m), contrast in sorted(sizes.items()):
+        members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]
         names = ", ".join(study.sweep.label(c.group) for c in members)
         who = "" if len(members) == len(block.comparisons) else f" ({names})"
-        text = f"{counted(n, 'pair')} of seeds{who}: "
-        text += f"the smallest p that the exact test can give is {format_p(floor(n))}"
-        text += f", {format_p(min(1.0, tests * floor(n)))} adjusted for {tests} comparisons" if tests > 1 else ""
-        text += f"; it needs {needed} seeds for alpha = {settings.alpha:g}." if n < needed else "."
-        effect = t_test.detectable(n, settings.alpha)
-        spread = [c.result.sd for c in members if c.result.sd and c.result.detectable]
-        if effect is not None:
-            text += f" A paired t test finds with 80% power a true difference of {effect:.2g} standard deviations"
-            unit = f" {measure.unit}" if measure.unit else ""
-            here = f", here {format_number(effect * max(spread), 2)}{unit} at the largest spread seen" if spread else ""
-            text += f"{here}."
-        lines.append(text)
+        counts = f"{counted(n, 'pair')} of seeds" if contrast.paired else f"{n} against {m} seeds"
+        lines.append(f"{counts}{who}: {_power(study, members, contrast, times)}")
     declared = ((study.sweep.plan.get("analysis") or {}).get("primary") or {}).get("direction")
     metric = describe(measure.metric)
     if lines and declared is None and metric.direction is None:

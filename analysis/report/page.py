@@ -17,6 +17,7 @@ from analysis.findings.study import AXES, Study
 from analysis.numbers import format_level
 from analysis.report.content import Report
 from analysis.report.response_examples import examples
+from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table
 
 _HERE = Path(__file__).parent
@@ -58,6 +59,7 @@ def page(report: Report) -> str:
         times=times,
         unrecorded=list(dict.fromkeys(absent)) if recorded else [],
         passing=AXES[study.settings.axis],
+        standard=wording.standard(study),
         groups=choices(study, sweep.labels),
         seeds=sorted({run.seed for run in sweep.runs}),
     )

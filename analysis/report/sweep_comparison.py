@@ -16,7 +16,7 @@ from analysis.figures.figures import differences
 from analysis.findings.common_cells import LeftOutBecause
 from analysis.findings.sweep_comparison import SweepComparison, compare_sweeps
 from analysis.judging.results import read_judged
-from analysis.numbers import format_estimate, format_level
+from analysis.numbers import format_estimate
 from analysis.report.content import command_of
 from analysis.report.files import files_of, plain, write_all
 from analysis.report.headline import averaged
@@ -26,9 +26,9 @@ from analysis.sections.unpaired import unpaired_table
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import settings
 from analysis.tables import wording
-from analysis.tables.comparison import better, comparison_cells
+from analysis.tables.comparison import COLUMNS, better, comparison_cells, figures
 from analysis.tables.levels import collapse_lines
-from analysis.tables.table import Entry, Table, ends, share, table
+from analysis.tables.table import Entry, Table, share, table
 
 FORMAT = 1
 _WHY = {
@@ -79,30 +79,26 @@ def comparison(found: SweepComparison) -> Table:
     for block in found.study.blocks:
         for compared in block.comparisons:
             a, b = block.estimate(compared.baseline), block.estimate(compared.group)
-            result, measure, name = compared.result, block.measure, compared.group.partition("/")[2]
+            measure, name = block.measure, compared.group.partition("/")[2]
             cells = comparison_cells(found.study, measure, compared)
             row = (
-                capital(measure.title), found.a.label(name), share(result.n, max(a.planned, b.planned)),
+                capital(measure.title), found.a.label(name), share(compared.n, max(a.planned, b.planned)),
                 *(format_estimate(estimate.mean, estimate.interval) or "-" for estimate in (a, b)), *cells,
             )  # fmt: skip
             record = {
                 "metric": measure.metric, "summary": measure.summary, "threshold": measure.threshold, "group": name,
-                "pairs": result.n, "mean_a": a.mean, "mean_b": b.mean, "difference": result.mean_difference,
-                **ends(result.interval), "better": result.better, "p_t": result.p_t, "p_signflip": result.p_signflip,
-                "p_adjusted": compared.adjusted, "verdict": cells[-1],
+                "mean_a": a.mean, "mean_b": b.mean, **figures(compared), "verdict": cells[-1],
                 "gaps": "; ".join(map(wording.gap, compared.gaps)),
             }  # fmt: skip
             entries.append((compared.group, row, record))
     notes = (
-        "A, B and the difference are of the cells that both have. Difference: B minus A over the seeds that both "
-        f"have, with its {format_level(found.study.settings.alpha)} t interval. A seed of which both have the same run "
-        "is no pair.",
+        "A, B and the difference, which is B minus A, are of the cells that both have. A seed of which both have the "
+        "same run is left out.",
+        wording.standard(found.study),
         "Everything is measured on the steps that all compared runs have in common, by the settings of A.",
-        "Adjusted p: over the methods of one measure; measures are not adjusted for one another.",
         *_left_out(found),
     )
-    columns = ("measure", "method", "seeds", "A", "B", "difference", "better in", "p paired t", "p sign-flip",
-               "p adjusted", "verdict")  # fmt: skip
+    columns = ("measure", "method", "seeds", "A", "B", *COLUMNS[found.study.settings.pairing])
     return table("comparison", "B against A", columns, entries, notes)
 
 
@@ -129,11 +125,13 @@ def _says(found: SweepComparison) -> list[str]:
     lines = []
     for compared in block.comparisons:
         name, result = found.a.label(compared.group.partition("/")[2]), compared.result
-        shown = format_estimate(result.mean_difference, result.interval, signed=True)
+        shown = format_estimate(result.mean_difference, compared.interval, signed=True)
         unit = f" {block.measure.unit}" if block.measure.unit else ""
-        count = f", {better(result, block.measure)} seeds" if block.measure.better is None else (
-            f", better in {result.better} of {result.n} seeds"
-        )  # fmt: skip
+        word, unit_of = (
+            "better in " if block.measure.better else "",
+            " seeds" if compared.contrast.paired else " of runs",
+        )
+        count = f", {word}{better(result, block.measure)}{unit_of}"
         outcome = wording.outcome(compared, block.measure, found.study.sweep, found.study.settings.alpha)
         lines.append(f"{name}: {shown}{unit}{count}; {outcome}." if shown else f"{name}: {outcome}.")
         if by_cell := found.by_cell(compared.group.partition("/")[2]):

@@ -12,7 +12,8 @@ from analysis.data import cells
 from analysis.data.sweep import Cell, Run
 from analysis.findings.levels import arranged, factor_order
 from analysis.findings.study import Study
-from analysis.stats import factorial, multiplicity, t_test
+from analysis.stats import factorial, multiplicity
+from analysis.stats.contrast import Contrast
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval
 
@@ -134,30 +135,32 @@ def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
 
 
 def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, float]]) -> Seeds:
-    """The values minus the baseline's of the same seed, on the levels of common factors; empty where it lacks a
-    cell."""
+    """The values minus the baseline's of the same seed, or its mean if seeds are not paired, on the levels of common
+    factors; empty where it lacks a cell."""
     baseline = study.sweep.baseline
     if baseline is None or baseline == group:
         return {}
     base = _kept(study, baseline)
     less: Seeds = {}
     for cell in next(iter(values.values())):
-        pairs = _pairs({seed: by_cell[cell] for seed, by_cell in values.items()}, cell, base)
-        for seed, a, b in zip(pairs.seeds, pairs.a, pairs.b, strict=True):
+        pairs = _pairs(study, {seed: by_cell[cell] for seed, by_cell in values.items()}, cell, base)
+        paired = study.settings.pairing == "seed"
+        others = pairs.b if paired else (float(np.mean(pairs.b)),) * len(pairs.a) if pairs.b else ()
+        for seed, a, b in zip(pairs.seeds, pairs.a, others, strict=True):
             less.setdefault(seed, {})[cell] = a - b
     count = len(next(iter(values.values())))
     return less if all(len(by_cell) == count for by_cell in less.values()) else {}
 
 
-def _pairs(values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.Pairs:
+def _pairs(study: Study, values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.Pairs:
     alone = cells.Kept({seed: {cell: value} for seed, value in values.items()}, {}, (), (cell,))
-    return cells.pair(alone, base, ("the cell", "the baseline"))
+    by_seed = study.settings.pairing == "seed"
+    return cells.pair(alone, base, ("the cell", "the baseline"), by_seed=by_seed)
 
 
 def cell_results(study: Study) -> list[CellResult]:
     """Every cell of every group that has factors, the baseline included."""
-    sweep, settings = study.sweep, study.settings
-    test = "signflip" if study.primary.measure.summary == "time_to" else settings.test
+    sweep = study.sweep
     order, baseline = factor_order(study.sweep), sweep.baseline
     base = _kept(study, baseline) if baseline is not None else None
     results: list[CellResult] = []
@@ -168,8 +171,7 @@ def cell_results(study: Study) -> list[CellResult]:
                 by_cell.setdefault(arranged(run.cell, order), []).append(run)
         if factorial.levels_of(by_cell):
             against = base if group != baseline else None
-            cut = _cut(study, group, baseline)
-            results += [_cell(study, cell, runs, against, test, cut) for cell, runs in by_cell.items()]
+            results += [_cell(study, cell, runs, against) for cell, runs in by_cell.items()]
     compared = [index for index, result in enumerate(results) if result.pairs]
     adjusted = multiplicity.benjamini_hochberg([results[index].p for index in compared])
     for index, q in zip(compared, adjusted, strict=True):
@@ -177,7 +179,7 @@ def cell_results(study: Study) -> list[CellResult]:
     return results
 
 
-def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None, test: str, cut: bool) -> CellResult:
+def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None) -> CellResult:
     group = runs[0].group
     by_seed = {run.seed: study.primary.values[run.id] for run in runs}
     values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
@@ -187,11 +189,13 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
             lacking.setdefault(value.reason or "no result", []).append(str(seed))
     remark = "; ".join(f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items())
     mean = float(np.mean(list(values.values()))) if values else None
-    pairs = _pairs(values, cell, base) if base is not None and values else None
-    if pairs is None or not pairs.seeds:
+    pairs = _pairs(study, values, cell, base) if base is not None and values else None
+    if pairs is None or not pairs.a or not pairs.b:
         return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark)
-    d, size = t_test.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
-    spread = None if cut else t_test.mean(d, size)  # no t interval is valid for times cut at the budget
-    interval = spread.interval(study.settings.alpha) if spread is not None else None
-    p = multiplicity.single(d, test, study.settings.seed)
-    return CellResult(group, cell, len(values), len(by_seed), mean, d.size, float(d.mean()), interval, p, None, remark)
+    settings = study.settings
+    test = settings.test_of(study.primary.measure.summary)
+    contrast = Contrast(test, np.array(pairs.a), np.array(pairs.b), settings.seed)
+    interval, p = contrast.interval(settings.alpha), contrast.p()
+    return CellResult(
+        group, cell, len(values), len(by_seed), mean, contrast.n, contrast.difference, interval, p, None, remark
+    )

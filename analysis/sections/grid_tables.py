@@ -9,9 +9,13 @@ from analysis.numbers import format_estimate, format_level, format_number, forma
 from analysis.sections.grid import CellResult, Grid
 from analysis.spec.metric_catalog import capital
 from analysis.stats.factorial import Effect
+from analysis.tables import wording
 from analysis.tables.table import Entry, Table, ends, share, table
 
-TESTS = {"paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon"}
+_HEADS = {
+    "paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon", "welch": "p Welch",
+    "relabel": "p relabelling",
+}  # fmt: skip
 
 
 def grid_tables(study: Study, every: Sequence[Grid], results: Sequence[CellResult]) -> list[Table]:
@@ -86,14 +90,15 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
             **ends(result.interval), "p": result.p, "q": result.q, "remark": result.remark,
         }  # fmt: skip
         entries.append((result.group, row, record))
-    test = "signflip" if measure.summary == "time_to" else study.settings.test
+    test, paired = study.settings.test_of(measure.summary), study.settings.pairing == "seed"
     compared = sum(result.pairs > 0 for result in results)
     notes = (
         f"EXPLORATORY: the cells of one seed share its luck, and the best of {compared} is the best partly by "
         "luck. Test a cell that stands out here with new seeds.",
-        f"{capital(measure.title)}: mean over seeds, and its difference to the baseline over the same seeds with the "
-        f"{format_level(alpha)} t interval of this cell alone. q: Benjamini and Hochberg's adjustment of p over all "
+        f"{capital(measure.title)}: mean over seeds, and its difference to the baseline"
+        f"{' over the same seeds' if paired else ''} with the {format_level(alpha)} interval of this cell alone, by "
+        f"{wording.test_name(test)}. q: Benjamini and Hochberg's adjustment of p over all "
         f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
     )
-    columns = ("method", *labels, "seeds", "value", "difference", TESTS[test], "q", "remark")
+    columns = ("method", *labels, "seeds", "value", "difference", _HEADS[test], "q", "remark")
     return table("cells", "Every cell (exploratory)", columns, entries, notes)

@@ -67,7 +67,8 @@ def sizes(study: Study) -> Sizes | None:
     trends, differences, lost = {}, {}, {}
     notes = []
     for group, by_size in kept.items():
-        shared = [size for size in models if group != sweep.baseline and size in by_size and size in base]
+        by_seed = study.settings.pairing == "seed"  # else no line over sizes has differences of one seed
+        shared = [size for size in models if by_seed and group != sweep.baseline and size in by_size and size in base]
         pairs = {size: cells.pair(by_size[size], base[size], (group, str(sweep.baseline))) for size in shared}
         for size in [size for size in shared if not pairs[size].seeds]:
             why = "; ".join(f"seed {seed}: {reason}" for seed, reason in pairs.pop(size).lost.items())

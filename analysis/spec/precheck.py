@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.spec.settings import Settings
-from analysis.stats.resolution import floor, multiplied, seeds_needed
+from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 
 # Two seeds are as far from their median as each other. Of three, one is the median: stats.dispersion's t is at most 2,
 # and this is its two-sided p with two degrees of freedom.
 _SPREAD_OF_THREE = 1 - 2 / math.sqrt(6)
 #: The tests that need the fewest seeds, for they have no smallest p; they assume normal differences.
-FEWEST_SEEDS = {"test": "paired_t", "family": "holm"}
+FEWEST_SEEDS = {"seed": {"test": "paired_t", "family": "holm"}, "none": {"test": "welch", "family": "holm"}}
 
 
 @dataclass(frozen=True)
@@ -49,26 +49,30 @@ def undecidable_primary(
     None if there is none. seeds: of each group of the plan."""
     if baseline is None:
         return None
-    shared = {group: len({*own} & {*seeds[baseline]}) for group, own in seeds.items() if group != baseline}
-    times, needed = _least(asked, asked.summary, len(shared))
-    few = {group: n for group, n in shared.items() if n < needed}
+    counts = {group: _seeds(asked, own, seeds[baseline]) for group, own in seeds.items() if group != baseline}
+    times, needed = _least(asked, asked.summary, len(counts))
+    few = {group: n for group, n in counts.items() if n < needed}
     if not few:
         return None
     fewest = min(few.values())
-    smallest = min(1.0, times * floor(fewest)) if times else None
-    return UndecidablePrimary(tuple(few), fewest, needed, smallest, len(shared))
+    smallest = times * smallest_p(asked.test_of(asked.summary), fewest)
+    return UndecidablePrimary(tuple(few), fewest, needed, min(1.0, smallest) or None, len(counts))
+
+
+def _seeds(asked: Settings, own: Sequence[int], theirs: Sequence[int]) -> int:
+    """How many seeds a comparison rests on: those in common, or those of the group that has fewer."""
+    return len({*own} & {*theirs}) if asked.pairing == "seed" else min(len({*own}), len({*theirs}))
 
 
 def _least(asked: Settings, summary: str, comparisons: int) -> tuple[int, int]:
-    """How many times the adjusted p of a comparison is the floor of the test (0: it has none), and the seeds needed."""
-    test = "signflip" if summary == "time_to" else asked.test
-    times = multiplied(asked.family, test, comparisons)
-    return times, seeds_needed(asked.alpha, times) if times else 2
+    """How many times the adjusted p of a comparison is the floor of its test, and the seeds needed."""
+    times = multiplied(asked.family, comparisons)
+    return times, seeds_needed(asked.alpha, times, asked.test_of(summary))
 
 
 def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:
-    """The hypotheses `greater` and `less` whose smallest adjusted p is above alpha, `spread` with too few seeds for its
-    t test, and all whose groups share fewer than two seeds; not those made of other hypotheses.
+    """The hypotheses `greater`, `less` and `ratio` whose smallest adjusted p is above alpha, `spread` with too few
+    seeds for its t test, and all whose groups have fewer than two seeds to compare; not those made of other hypotheses.
 
     seeds: of each group of the plan.
     """
@@ -77,9 +81,9 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
         if hypothesis.of:
             continue
         groups = [seeds[group] for group in (hypothesis.group, *hypothesis.against)]
-        shared = len(set.intersection(*map(set, groups)))
+        shared = min(_seeds(asked, own, groups[0]) for own in groups)
         needed = 2
-        if hypothesis.kind in ("greater", "less"):
+        if hypothesis.kind in ("greater", "less", "ratio"):
             needed = _least(asked, hypothesis.summary, len(seeds) - 1)[1]
         elif hypothesis.kind == "spread":
             needed = 3 if asked.alpha > _SPREAD_OF_THREE else 4

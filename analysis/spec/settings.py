@@ -6,7 +6,15 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_serializer
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_serializer,
+)
 
 from analysis.spec import derived_metric
 from analysis.spec.figure_spec import Direction, Picture, curves
@@ -24,6 +32,7 @@ from analysis.spec.validation import (
     explain,
     refusal,
 )
+from analysis.stats.resolution import PAIRED, UNPAIRED
 
 REWARD = "analysis/reward_sum_mean"
 
@@ -45,8 +54,23 @@ class Primary(Section):
         return metric
 
 
+_Test = Annotated[
+    Literal["paired_t", "signflip", "wilcoxon", "welch", "relabel"],
+    WithJsonSchema({"enum": [*PAIRED, *UNPAIRED, None]}),
+]
+
+
+def _default_test(known: Mapping[str, Any]) -> str:
+    """The test of a pairing and a family: benchmarks.validity has the error rates of each."""
+    if known.get("pairing") == "none":
+        return "welch"
+    return "signflip" if known.get("family") == "max_t" else "paired_t"
+
+
 class Settings(Section):
     """How the runs are summarised and compared.
+
+    pairing: whether the same seed under two methods is a pair. test: what decides, by default a t test.
 
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
     window: in steps.
@@ -65,8 +89,9 @@ class Settings(Section):
     )
     axis: Literal["steps", "samples", "seconds"] = "steps"
     alpha: float = Field(0.05, gt=0, lt=1)
-    test: Literal["paired_t", "signflip", "wilcoxon"] = "paired_t"
-    family: Literal["max_t", "holm", "bh"] = "max_t"
+    pairing: Literal["seed", "none"] = "seed"
+    family: Literal["holm", "max_t", "bh"] = "holm"
+    test: _Test = Field(None, validate_default=True, description="a test of the pairing, or null")
     incomplete: Literal["exclude", "carry"] = "exclude"
     window: int = Field(20, ge=1)
     seed: int = Field(0, ge=0)
@@ -93,12 +118,32 @@ class Settings(Section):
             raise refusal(rule, "write [{baseline_final: 0.9}]")
         return filled
 
+    @field_validator("test", mode="before")
+    @classmethod
+    def _by_default(cls, test: object, info: ValidationInfo) -> object:
+        # max_t flips signs, whatever the test: plans of older versions have its name beside paired_t
+        flips = info.data.get("family") == "max_t" and info.data.get("pairing") == "seed"
+        return _default_test(info.data) if test is None or (flips and test in PAIRED) else test
+
+    @field_validator("test")
+    @classmethod
+    def _of_the_pairing(cls, test: str, info: ValidationInfo) -> str:
+        pairing, family = info.data.get("pairing"), info.data.get("family")
+        known = UNPAIRED if pairing == "none" else PAIRED
+        if pairing is not None and test not in known:
+            other = "seed" if pairing == "none" else "none"
+            rule = f"with analysis.pairing: {pairing}, {' or '.join(known)} is allowed"
+            raise refusal(rule, f"choose one of them, or analysis.pairing: {other}")
+        if pairing == "none" and family == "max_t":
+            raise refusal("family: max_t flips the signs of pairs", "choose family: holm, or analysis.pairing: seed")
+        return test
+
     @model_serializer
     def _record(self) -> dict[str, Any]:
         """The settings as a report keeps them: what was asked for, with every default."""
         primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
         lists = ("metrics", "figures", "time_to", "hypotheses")
-        rest = ("alpha", "test", "family", "incomplete", "axis", "window", "seed")
+        rest = ("alpha", "pairing", "test", "family", "incomplete", "axis", "window", "seed")
         return {**primary, **{name: getattr(self, name) for name in (*lists, *rest)}}
 
     @property
@@ -120,6 +165,12 @@ class Settings(Section):
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The declared hypotheses, in the order of their declaration."""
         return tuple(hypothesis(name, declared) for name, declared in (self.declared or {}).items())
+
+    def test_of(self, summary: str) -> str:
+        """The test that decides a comparison of this summary: of times, which a budget may cut, an exact one."""
+        if summary != "time_to":
+            return self.test
+        return "signflip" if self.pairing == "seed" else "relabel"
 
     def direction_of(self, metric: str) -> Direction | None:
         """Which way is better for a metric; None where it is not known."""

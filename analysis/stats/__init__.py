@@ -6,6 +6,8 @@ is first used, so that a plan, which needs only `resolution`, does not load SciP
 Its modules:
 
     compare           two methods over seeds: estimates, tests, equivalence
+    contrast          a comparison by the test that decides, and the interval that is its inversion
+    power             what that test can find with a number of seeds
     multiplicity      p values that hold for several comparisons together
     exact             exact tests by counting
     t_test            Student's t intervals and tests
@@ -30,8 +32,10 @@ from typing import Any
 _NAMES = {
     "compare": ("PairedResult", "UnpairedResult", "EquivalenceResult", "paired", "unpaired", "equivalence"),
     "multiplicity": ("FamilyResult", "family", "holm", "benjamini_hochberg"),
-    "exact": ("signflip", "wilcoxon", "mann_whitney"),
-    "t_test": ("t_interval", "welch", "seeds_to_find", "detectable"),
+    "exact": ("signflip", "wilcoxon", "mann_whitney", "relabel"),
+    "t_test": ("t_interval", "welch"),
+    "contrast": ("Contrast",),
+    "power": ("seeds_to_find", "detectable", "power_of"),
     "resolution": ("cannot_decide", "seeds_needed"),
     "resample": ("stratified", "probability_of_improvement", "performance_profile", "iqm", "median", "optimality_gap"),
     "curve_summaries": ("auc", "final", "best", "early", "time_to", "survival", "restricted_mean"),

@@ -5,12 +5,13 @@ The unit of evidence is the seed: `a[i]` and `b[i]` are one number each, of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats import exact, t_test
+from analysis.stats import exact, power, t_test
 from analysis.stats.multiplicity import FamilyResult, family
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
 from analysis.stats.t_test import ROUNDING, Interval
@@ -74,6 +75,8 @@ class UnpairedResult:
     mean_difference   mean of a minus mean of b
     interval          Welch's t interval of it at level 1 - alpha, and p_t its two-sided p: rest on normal values
     superiority       share of all n * m pairs in which a is the higher, a tie counting half
+    p_relabel         two-sided permutation test of the mean difference over all splits of the values, drawn above
+                      200,000: rests on equal distributions under the null
     p_mann_whitney    two-sided rank-sum test, exact also with ties up to about a hundred values each
     floor             smallest p that the rank-sum test can give with n and m values without ties
     reason            what a reader must know beside these numbers, or None
@@ -85,6 +88,7 @@ class UnpairedResult:
     interval: Interval | None
     superiority: float | None
     p_t: float | None
+    p_relabel: float | None
     p_mann_whitney: float | None
     floor: float
     reason: str | None
@@ -169,14 +173,14 @@ def paired(
         p_wilcoxon=exact.wilcoxon(d),
         floor=floor(n),
         seeds_needed=needed,
-        detectable=t_test.detectable(n, alpha),
+        detectable=power.detectable("paired_t", n, alpha),
         reason="; ".join(reasons) or None,
         sd=sd,
         ties=ties,
     )
 
 
-def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
+def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, *, seed: int = 0) -> UnpairedResult:
     """Compare two methods that share no seeds: a (n,) and b (m,), one number per run. Pairs are more sensitive.
 
     Raises ValueError when a or b is not a vector, or alpha is not within (0, 1).
@@ -187,7 +191,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
     n, m = int(x.size), int(y.size)
     if n == 0 or m == 0:
         reasons.append("no value of " + " and ".join(name for name, size in (("a", n), ("b", m)) if size == 0))
-        return UnpairedResult(n, m, None, None, None, None, None, 1.0, "; ".join(reasons))
+        return UnpairedResult(n, m, None, None, None, None, None, None, 1.0, "; ".join(reasons))
     difference = t_test.welch(x, y)
     if difference is None:
         few = min(n, m) < 2
@@ -207,6 +211,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> UnpairedResult:
         interval=None if difference is None else difference.interval(alpha),
         superiority=float((above + 1).mean() / 2),
         p_t=None if difference is None else difference.p(),
+        p_relabel=exact.relabel(x, y, seed=seed),
         p_mann_whitney=exact.mann_whitney(x, y),
         floor=lowest,
         reason="; ".join(reasons) or None,
@@ -236,6 +241,20 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
     p = mean.p_inside(margin)
     inside = mean.interval(2 * alpha)
     return EquivalenceResult(n, margin, _mean(d), inside, p, p <= alpha, "; ".join(reasons) or None)
+
+
+def mirrored(result: PairedResult | UnpairedResult) -> PairedResult | UnpairedResult:
+    """The result of b against a."""
+    difference, interval = result.mean_difference, result.interval
+    common: dict[str, Any] = {
+        "mean_difference": None if difference is None else -difference,
+        "interval": None if interval is None else (-interval[1], -interval[0]),
+    }
+    if isinstance(result, PairedResult):
+        worse = result.n - result.ties - result.better
+        return replace(result, **common, d_z=None if result.d_z is None else -result.d_z, better=worse)
+    above = None if result.superiority is None else 1 - result.superiority
+    return replace(result, **common, n=result.m, m=result.n, superiority=above)
 
 
 ONE_PAIR = "one pair: its spread cannot be estimated, so neither interval nor t test exists"

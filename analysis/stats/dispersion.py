@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats import functions, t_test
+from analysis.stats.contrast import Contrast
+from analysis.stats.power import MOST_SEEDS
 from analysis.stats.t_test import Interval
 
 Array = NDArray[np.float64]
@@ -21,26 +23,29 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scatter:
-    """Spread of a over that of b, each the mean distance of n seeds to their median.
+    """Spread of a over that of b, each the mean distance of the seeds to their median.
 
-    ratio: None where b has no spread. excess: (n,) distances of a less `most` times those of b, in the values' unit;
-    interval: t interval of their mean, None without spread: below zero when a scatters surely less than `most` times b.
+    ratio: None where b has no spread. contrast: the distances of a, and `most` times those of b, under a t test.
+    interval: of their difference, in the values' unit, None without spread: below zero when a scatters surely less than
+    `most` times b.
     """
 
     ratio: float | None
-    excess: Array
+    contrast: Contrast
     interval: Interval | None
 
 
-def against(a: ArrayLike, b: ArrayLike, most: float, alpha: float) -> Scatter:
-    """Whether a (n,) scatters at most `most` times as much as b (n,), of the same seeds, n from 1."""
+def against(a: ArrayLike, b: ArrayLike, most: float, alpha: float, paired: bool = True) -> Scatter:
+    """Whether a (n,) scatters at most `most` times as much as b: (n,) of the same seeds, or any number if not
+    paired, from 1 on."""
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     x, y = (np.abs(v - np.median(v)) for v in (left, right))
-    excess = x - most * y
     ratio = None if t_test.constant(right) else float(x.mean() / y.mean())
+    contrast = Contrast("paired_t" if paired else "welch", x, most * y)
     # Two seeds are as far from their median as each other: what their distances differ by is rounding of the values.
-    mean = t_test.mean(excess, max(float(np.abs(left).max()), most * float(np.abs(right).max())))
-    return Scatter(ratio, excess, None if mean is None else mean.interval(alpha))
+    size = max(float(np.abs(left).max()), most * float(np.abs(right).max()))
+    known = not paired or t_test.mean(x - most * y, size) is not None
+    return Scatter(ratio, contrast, contrast.interval(alpha) if known else None)
 
 
 def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
@@ -60,8 +65,8 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
 
 def seeds_to_bound(cv: float, most: float, alpha: float) -> int | None:
     """Seeds with which the interval of the same coefficient of variation would be on one side of `most`; None above
-    t_test.MOST_SEEDS."""
-    for n in range(2, t_test.MOST_SEEDS + 1):
+    MOST_SEEDS."""
+    for n in range(2, MOST_SEEDS + 1):
         low, high = _factors(n, alpha)
         if cv * high <= most or cv * low > most:
             return n

@@ -7,13 +7,15 @@ p is the share of them that is as extreme as the observed one, which is counted 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats.functions import normal_below
-from analysis.stats.resolution import DRAWS, EXACT_UP_TO
+from analysis.stats.functions import normal_below, rounded
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO, MOST_SPLITS, floor
 
 Array = NDArray[np.float64]
 
@@ -96,6 +98,152 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     sums = np.arange(chance.shape[1])
     extreme = np.abs(sums - centre) >= away - 0.25
     return above_zero(min(1.0, float(chance[few.size, extreme].sum())))
+
+
+def signflip_interval(u: ArrayLike, v: ArrayLike, alpha: float, *, seed: int = 0) -> tuple[float, float] | None:
+    """The theta that a two-sided sign-flip test of u - theta v, (n,) each and v positive, does not reject at alpha;
+    None where it rejects none.
+
+    The sum under a pattern passes the observed one where the flipped values sum to zero: at the ratio of their sums,
+    the mean of a subset where v is 1. The ends are order statistics of these ratios (Hartigan 1969), of as many
+    patterns as `signflip` counts.
+    """
+    x, y = np.asarray(u, dtype=np.float64), np.asarray(v, dtype=np.float64)
+    if x.size == 0:
+        return None
+    largest = float(np.abs(x).max())
+    if largest == 0:
+        return (0.0, 0.0) if floor(x.size) <= alpha else None
+    unit = largest / float(y.max())
+    columns = np.column_stack((x / largest, y / float(y.max())))
+    whole = columns.sum(axis=0)
+    slack = TIE * float(np.abs(columns[:, 0]).sum())
+    turns, unmoved = [], 0
+    for sums in flipped(columns, seed):
+        for part in ((whole - sums) / 2, (whole + sums) / 2):  # those that are flipped, and the others
+            top = np.where(np.abs(part[:, 0]) <= slack, 0.0, part[:, 0])
+            some = part[:, 1] > TIE
+            turns.append(top[some] / part[some, 1])
+            unmoved += int((~some).sum())
+    # the observed pattern is one of those that are counted, and none of those that are drawn
+    few = patterns_at(alpha, x.size) - unmoved + 1
+    return _between(np.concatenate(turns), few, unit)
+
+
+def relabel(a: ArrayLike, b: ArrayLike, *, seed: int = 0) -> float | None:
+    """Two-sided p of the permutation test of the difference of means, a (n,) and b (m,) finite; None without values.
+
+    All splits of the n + m values into n and m are counted while there are at most MOST_SPLITS. Above, DRAWS are drawn
+    and the observed one is counted among them. p is twice the share of splits that are as extreme on the same side.
+    """
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.size == 0 or y.size == 0:
+        return None
+    largest = float(max(np.abs(x).max(), np.abs(y).max()))
+    if largest == 0:
+        return 1.0
+    means = _split_means(np.concatenate((x, y)) / largest, x.size, seed)
+    slack = TIE * float(np.abs(np.concatenate((x, y)) / largest).sum())
+    observed = float((x / largest).mean()) - float((y / largest).mean())
+    count = min(int((means >= observed - slack).sum()), int((means <= observed + slack).sum()))
+    every = splits(x.size, y.size)
+    drawn = every > MOST_SPLITS
+    return min(1.0, 2 * (count + drawn) / (DRAWS + 1 if drawn else every))
+
+
+def relabel_interval(
+    a: ArrayLike, b: ArrayLike, alpha: float, *, ratio: bool = False, seed: int = 0
+) -> tuple[float, float] | None:
+    """The shifts d of b + d, or the factors r of r b (b positive), that `relabel` does not reject against a at alpha;
+    None where it rejects none. The mean of each split is a line in d or r, and meets the observed one once."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.size == 0 or y.size == 0:
+        return None
+    n, every = x.size, splits(x.size, y.size)
+    largest, other = max(float(np.abs(x).max()), float(np.abs(y).max())) or 1.0, float(np.abs(y).max()) or 1.0
+    unit = largest / other if ratio else largest
+    if ratio:
+        fixed, moved = np.concatenate((x / largest, 0 * y)), np.concatenate((0 * x, -y / other))
+    else:
+        fixed, moved = np.concatenate((x, y)) / largest, np.concatenate((np.ones(n), 0 * y))
+    means, shifts = _split_means(fixed, n, seed), _split_means(moved, n, seed)
+    observed = [float(column[:n].mean()) - float(column[n:].mean()) for column in (fixed, moved)]
+    away = observed[1] - shifts
+    some = away > TIE  # without the observed split
+    top = observed[0] - means[some]
+    turns = np.where(np.abs(top) <= TIE * float(np.abs(fixed).sum()), 0.0, top) / away[some]
+    drawn = every > MOST_SPLITS
+    most = alpha / 2 * (DRAWS + 1 if drawn else every)
+    return _between(turns, _whole(most) - int((~some).sum()) + (not drawn), unit)
+
+
+def splits(n: int, m: int) -> int:
+    """In how many ways n + m values can be labelled as n and m."""
+    return math.comb(n + m, n)
+
+
+def first_kept(turns: Array, rejects: Callable[[float], bool]) -> float | None:
+    """Where a test first does not reject: turns (k,) are all values at which it changes its mind, sorted from either
+    end, and the middle between two of them stands for what is between. None if it does not reject what is before."""
+    span = (turns[-1] - turns[0]) or abs(turns[0]) or 1.0
+    between = np.concatenate(([turns[0] - span], (turns[1:] + turns[:-1]) / 2))
+    if not rejects(float(between[0])):
+        return None
+    low, high = 0, len(turns) // 2 + 1  # around the middle nothing is rejected
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if middle < len(between) and rejects(float(between[middle])) else (low, middle)
+    return float(turns[low])
+
+
+def patterns_at(alpha: float, n: int) -> int:
+    """The largest count of sign patterns whose `share` is at most alpha."""
+    return _whole(alpha * 2.0 ** (n - 1)) if n <= EXACT_UP_TO else max(0, _whole(alpha * (DRAWS + 1)) - 1)
+
+
+def _whole(count: float) -> int:
+    """The largest whole number up to a count, of which the last bits are rounding."""
+    return math.floor(count * (1 + 1e-12))
+
+
+@lru_cache(maxsize=4)
+def _drawn_choices(size: int, n: int, seed: int) -> NDArray[np.bool_]:
+    """DRAWS random choices of n among `size`, a column each."""
+    random = np.random.default_rng(seed)
+    chosen = np.empty((DRAWS, size), dtype=np.bool_)
+    for start in range(0, DRAWS, 1 << _BLOCK):
+        block = chosen[start : start + (1 << _BLOCK)]
+        block[:] = random.random(block.shape).argsort(axis=1, kind="stable") < n
+    return np.ascontiguousarray(chosen.T)
+
+
+def _between(turns: Array, few: int, unit: float) -> tuple[float, float] | None:
+    """From the `few`th smallest to the `few`th largest of the values at which a test changes its mind."""
+    if not 0 < few <= turns.size:
+        return None
+    ordered = np.partition(turns, (few - 1, turns.size - few))
+    low, high = (rounded(float(ordered[place]) * unit) for place in (few - 1, turns.size - few))
+    return low, high
+
+
+def _split_means(values: Array, n: int, seed: int) -> Array:
+    """The mean of the first part minus that of the second under each labelling of values (n + m,) as n and m."""
+    m = values.size - n
+    chosen = _choices(n + m, n) if splits(n, m) <= MOST_SPLITS else _drawn_choices(n + m, n, seed)
+    sums = np.zeros(chosen.shape[1])
+    for row, value in zip(chosen, values, strict=True):  # in one order, whatever the processor
+        sums += np.where(row, value, 0.0)
+    return np.asarray(sums / n - (float(values.sum()) - sums) / m)
+
+
+@lru_cache(maxsize=8)
+def _choices(size: int, n: int) -> NDArray[np.bool_]:
+    """Every choice of n among `size`, a column each."""
+    places = np.fromiter(chain.from_iterable(combinations(range(size), n)), dtype=np.intp).reshape(-1, n)
+    chosen = np.zeros((size, len(places)), dtype=np.bool_)
+    for column in places.T:
+        chosen[column, np.arange(len(places))] = True
+    return chosen
 
 
 def too_many(n: int, m: int) -> bool:

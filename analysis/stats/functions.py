@@ -38,6 +38,11 @@ def exp(value: float) -> float:
     return float(_CONTEXT.exp(Decimal(value)))
 
 
+def power(base: float, exponent: float) -> float:
+    """A positive number to a power."""
+    return float(_CONTEXT.power(Decimal(base), Decimal(exponent)))
+
+
 def t_below(df: float, value: float) -> float:
     """Student's t: the chance of a value below this one."""
     return rounded(float(special.stdtr(df, value)))

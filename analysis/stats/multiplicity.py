@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats import exact
+from analysis.stats.contrast import Contrast
 from analysis.stats.exact import TIE
-from analysis.stats.resolution import cannot_decide, check_alpha, floor, multiplied, seeds_needed
+from analysis.stats.resolution import cannot_decide, check_alpha, multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import constant, mean
 
 Array = NDArray[np.float64]
@@ -20,6 +21,8 @@ Array = NDArray[np.float64]
 class FamilyResult:
     """p values adjusted for all comparisons of a family, in the order given; None where a comparison has no p.
 
+    levels: the level at which each comparison was asked on its own: its unadjusted p is at most that exactly where the
+    adjusted p is at most alpha, so an interval at this level agrees with the adjusted p (0: no p can be small enough).
     floor: smallest adjusted p that n seeds allow (0 when the test has no floor). seeds_needed: pairs that bring it to
     alpha. reason: which comparisons have no p and why, and what else a reader must know; or None.
     """
@@ -28,6 +31,7 @@ class FamilyResult:
     test: str
     n: int
     p: tuple[float | None, ...]
+    levels: tuple[float, ...]
     floor: float
     seeds_needed: int
     reason: str | None
@@ -42,7 +46,7 @@ def family(
     max_t   step-down max-T (Westfall and Young): the sign of a seed is flipped in all comparisons at once, so their
             correlation is kept and the smallest p stays 2/2^n however many there are. It is a sign-flip test; `test` is
             not used. Exact when the vectors of differences are symmetric about zero under the null.
-    holm    Holm's step-down of the p values of `test` (signflip, paired_t or wilcoxon); any dependence
+    holm    Holm's step-down of the p values of `test` (a paired one); any dependence
     bh      Benjamini and Hochberg: the false discovery rate, for exploration
 
     The statistic of max-T is S / sqrt(sum of squares) with S the sum of the differences: increasing in Student's t, but
@@ -68,20 +72,34 @@ def family(
     p: tuple[float | None, ...]
     if method == "max_t":
         test = "signflip"
-        p = tuple(value if column.size else None for value, column in zip(_max_t(d, seed), columns, strict=True))
+        values, levels = _max_t(d, alpha, seed)
+        p = tuple(value if column.size else None for value, column in zip(values, columns, strict=True))
     else:
-        raw = [single(column, test, seed) for column in columns]
-        p = holm(raw) if method == "holm" else benjamini_hochberg(raw)
+        p, levels = adjusted([single(column, test, seed) for column in columns], method, alpha)
     notes += [
         f"comparison {j + 1} has no p: {_why_none(column)}"
         for j, (column, value) in enumerate(zip(columns, p, strict=True))
         if value is None
     ]
-    times = multiplied(method, test, m)
-    lowest, needed = min(1.0, times * floor(n)), seeds_needed(alpha, times) if times else 2
+    times = multiplied(method, m)
+    lowest, needed = min(1.0, times * smallest_p(test, n)), seeds_needed(alpha, times, test)
     if lowest > alpha:
         notes.append(cannot_decide(n, needed))
-    return FamilyResult(method, test, n, p, lowest, needed, "; ".join(notes) or None)
+    return FamilyResult(method, test, n, p, levels, lowest, needed, "; ".join(notes) or None)
+
+
+def of_samples(contrasts: Sequence[Contrast], method: str, alpha: float) -> FamilyResult:
+    """The same for methods that share no seeds: "holm" or "bh" of the p values of each contrast with the baseline."""
+    check_alpha(alpha)
+    p, levels = adjusted([contrast.p() for contrast in contrasts], method, alpha)
+    sizes = [(contrast.a.size, contrast.b.size) for contrast in contrasts if contrast.n]
+    test, times = contrasts[0].test, multiplied(method, len(contrasts))
+    n = min((min(size) for size in sizes), default=0)
+    lowest = min(1.0, times * max((smallest_p(test, *size) for size in sizes), default=1.0))
+    needed = seeds_needed(alpha, times, test)
+    return FamilyResult(
+        method, test, n, p, levels, lowest, needed, cannot_decide(n, needed) if lowest > alpha else None
+    )
 
 
 def _why_none(d: Array) -> str:
@@ -91,6 +109,24 @@ def _why_none(d: Array) -> str:
     if constant(d):
         return "its differences are all equal" if d.any() else "its differences are all zero"
     return "its signed ranks are too many to count"
+
+
+def adjusted(
+    p: Sequence[float | None], method: str, alpha: float
+) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
+    """p values adjusted by Holm ("holm") or Benjamini and Hochberg ("bh"), and the level of each: FamilyResult.levels.
+
+    Holm asks the k-th smallest p of m at alpha / (m - k + 1) until one is larger, and all that follow at the level of
+    that one. Benjamini and Hochberg ask all at the number of discoveries (at least one) times alpha / m, which also
+    keeps the false coverage rate of the intervals (Benjamini and Yekutieli 2005).
+    """
+    m = len(p)
+    after = holm(p) if method == "holm" else benjamini_hochberg(p)
+    decided = sum(value is not None and value <= alpha for value in after)
+    if method != "holm":
+        return after, (max(1, decided) * alpha / m,) * m if m else ()
+    rank = {place: k for k, place in enumerate(np.argsort([1.0 if v is None else v for v in p], kind="stable"))}
+    return after, tuple(alpha / (m - min(rank[place], decided, m - 1)) for place in range(m))
 
 
 def holm(p: Sequence[float | None]) -> tuple[float | None, ...]:
@@ -134,11 +170,16 @@ def _check_test(test: str) -> None:
         raise ValueError(f"test = {test!r}: 'paired_t', 'signflip' or 'wilcoxon' is allowed")
 
 
-def _max_t(d: Array, seed: int) -> list[float]:
-    """Step-down max-T of d (n, m), zeros where a pair is missing: adjusted p values in the order of the columns."""
+def _max_t(d: Array, alpha: float, seed: int) -> tuple[list[float], tuple[float, ...]]:
+    """Step-down max-T of d (n, m), zeros where a pair is missing: adjusted p values and levels, in the order of the
+    columns.
+
+    A comparison is decided where its statistic is above the critical value of its step. Its level is the share of sign
+    patterns that bring its own statistic there.
+    """
     n, m = d.shape
     if n == 0 or m == 0:
-        return [1.0] * m
+        return [1.0] * m, (0.0,) * m
     scale = np.abs(d).max(axis=0)
     d = d / np.where(scale > 0, scale, 1.0)
     norm = np.sqrt((d * d).sum(axis=0))
@@ -146,12 +187,18 @@ def _max_t(d: Array, seed: int) -> list[float]:
     observed = np.abs(z.sum(axis=0))
     weakest_first = np.argsort(observed, kind="stable")
     limits = observed[weakest_first] - TIE
-    counts = np.zeros(m, dtype=np.int64)
-    for sums in exact.flipped(z[:, weakest_first], seed):
-        counts += (np.maximum.accumulate(np.abs(sums), axis=1) >= limits).sum(axis=0)
-    p = np.array([exact.share(int(count), n) for count in counts])
+    own = np.concatenate([np.abs(sums) for sums in exact.flipped(z[:, weakest_first], seed)])
+    largest = np.maximum.accumulate(own, axis=1)
+    p = np.array([exact.share(int(count), n) for count in (largest >= limits).sum(axis=0)])
     # From the strongest comparison down, a weaker one may not look surer than a stronger one.
     p = np.maximum.accumulate(p[::-1])[::-1]
-    adjusted = np.empty(m)
-    adjusted[weakest_first] = p
-    return [float(value) for value in adjusted]
+    first_open = max(np.flatnonzero(p > alpha), default=0)  # the step at which nothing more was decided
+    most = exact.patterns_at(alpha, n)
+    levels = np.zeros(m)
+    for place in range(m) if most else ():
+        step = max(place, first_open)
+        critical = np.partition(largest[:, step], -most - 1)[-most - 1]
+        levels[place] = exact.share(int((own[:, place] > critical + TIE).sum()), n)
+    adjusted, level_of = np.empty(m), np.empty(m)
+    adjusted[weakest_first], level_of[weakest_first] = p, levels
+    return [float(value) for value in adjusted], tuple(float(level) for level in level_of)

@@ -6,8 +6,14 @@ Standard library only, because every plan uses it.
 
 from __future__ import annotations
 
+import math
+
+PAIRED = ("paired_t", "signflip", "wilcoxon")  # the tests of the same seeds under two methods
+UNPAIRED = ("welch", "relabel")  # the tests of two samples
 EXACT_UP_TO = 20  # 2^19 sign patterns (a pattern and its mirror image give the same statistic) take well under a second
-DRAWS = 100_000  # sign patterns drawn when there are too many to enumerate
+MOST_SPLITS = 200_000  # of two samples, of 10 values each: counted in a tenth of a second
+DRAWS = 100_000  # sign patterns, or splits of two samples, drawn when there are too many to enumerate
+_MOST_SEEDS = 1000  # above it no number of seeds is known to be enough
 
 
 def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
@@ -24,26 +30,37 @@ def floor(n: int) -> float:
     return min(1.0, 2.0 ** (1 - n)) if n <= EXACT_UP_TO else 1 / (DRAWS + 1)
 
 
-def seeds_needed(alpha: float = 0.05, comparisons: int = 1) -> int:
-    """Smallest n with comparisons * 2 / 2^n <= alpha: pairs without which no test that counts can reject at all.
+def smallest_p(test: str, n: int, m: int | None = None) -> float:
+    """Smallest two-sided p of a test with n pairs, or with n and m values (default: as many); 0: it has no floor."""
+    if test in ("paired_t", "welch"):
+        return 0.0
+    if test != "relabel":
+        return floor(n)
+    ways = math.comb(n + (n if m is None else m), n)
+    return min(1.0, 2 / ways if ways <= MOST_SPLITS else 2 / (DRAWS + 1))
+
+
+def seeds_needed(alpha: float = 0.05, comparisons: int = 1, test: str = "signflip") -> int:
+    """Smallest number of seeds of each method with which a test can give comparisons * p <= alpha: 2 if it has no
+    floor, for without two there is no spread.
 
     `comparisons` is 1 for a single test and for max-T, and the size of the family for Holm.
     """
     check_alpha(alpha)
-    n = 1
-    while comparisons * 2.0 ** (1 - n) > alpha:
+    n = 2 if test in ("paired_t", "welch") else 1
+    while comparisons * (2.0 ** (1 - n) if test in ("signflip", "wilcoxon") else smallest_p(test, n)) > alpha:
         n += 1
+        if n > _MOST_SEEDS:
+            return n
     return n
 
 
-def multiplied(family: str, test: str, comparisons: int) -> int:
-    """How many times a family's smallest adjusted p is the floor of one comparison; 0: its test has no floor.
+def multiplied(family: str, comparisons: int) -> int:
+    """How many times the floor of one comparison is the smallest adjusted p of a family.
 
-    max_t flips one sign for each seed in all comparisons, whatever the test; with Benjamini-Hochberg the largest p of
-    all is not multiplied.
+    max_t flips one sign for each seed in all comparisons; with Benjamini-Hochberg the largest p of all is not
+    multiplied.
     """
-    if family != "max_t" and test == "paired_t":
-        return 0
     return comparisons if family == "holm" else 1
 
 

@@ -1,14 +1,12 @@
-"""Student's t: the mean of one sample, the difference of two, and the effect that so few values can detect."""
+"""Student's t: the mean of one sample, and the difference of two."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from analysis.stats import functions
 from analysis.stats.exact import above_zero
@@ -16,8 +14,6 @@ from analysis.stats.exact import above_zero
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
-POWER = 0.8
-MOST_SEEDS = 1000
 # Differences below this fraction of the numbers subtracted are rounding, not evidence: 0.1 + 0.2 - 0.3 is a tie.
 # Without it the t test on constant differences divides by rounding noise and returns p = 1e-32.
 ROUNDING = 1e-13
@@ -122,41 +118,3 @@ def hedges(df: int) -> float:
     for larger in range(4 + df % 2, df + 1, 2):
         quotient *= (larger - 2) / (larger - 3)
     return quotient / math.sqrt(df / 2)
-
-
-def seeds_to_find(effect: float, alpha: float = 0.05, power: float = POWER) -> int | None:
-    """Smallest number of pairs with which a paired t test finds a true |mean| / sd of `effect` with `power`; None above
-    MOST_SEEDS."""
-    few, many = 2, MOST_SEEDS
-    if (detectable(many, alpha, power) or 0.0) > effect:
-        return None
-    while few < many:  # the detectable effect falls with n
-        middle = (few + many) // 2
-        few, many = (few, middle) if (detectable(middle, alpha, power) or 0.0) <= effect else (middle + 1, many)
-    return few
-
-
-@lru_cache(maxsize=4096)
-def detectable(n: int, alpha: float = 0.05, power: float = POWER) -> float | None:
-    """True |mean| / sd of the differences that a two-sided paired t test finds with `power`; None with fewer than 2
-    pairs.
-
-    Solves the power function of the noncentral t distribution by bisection (in it the power grows with the effect).
-    """
-    if n < 2:
-        return None
-    df = n - 1
-    critical = functions.t_quantile(df, 1 - alpha / 2)
-
-    def power_at(effect: float) -> float:
-        shift = effect * math.sqrt(n)
-        wrong_side = float(special.nctdtr(df, shift, -critical))  # NaN where it is below 1e-11
-        return 1 - float(special.nctdtr(df, shift, critical)) + (0.0 if math.isnan(wrong_side) else wrong_side)
-
-    low, high = 0.0, 1.0
-    while power_at(high) < power and high < 1e6:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if power_at(middle) >= power else (middle, high)
-    return functions.rounded(high)

@@ -11,18 +11,18 @@ from analysis.findings import ratios
 from analysis.findings.levels import varied
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
 from analysis.findings.verdicts import Verdict
-from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.numbers import format_estimate, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
-from analysis.stats.compare import PairedResult
-from analysis.stats.resolution import DRAWS, EXACT_UP_TO
+from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
 from analysis.tables.levels import level_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 
-_COLUMNS = (
-    "measure", "method", "seeds", "value", "difference", "better in", "p paired t", "p sign-flip", "p adjusted",
-    "verdict",
-)  # fmt: skip
+#: The columns of a comparison, by analysis.pairing.
+COLUMNS = {
+    "seed": ("difference", "better in", "p paired t", "p sign-flip", "p adjusted", "verdict"),
+    "none": ("difference", "better in", "p Welch", "p relabelling", "p adjusted", "verdict"),
+}
 
 
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
@@ -42,10 +42,10 @@ def chosen(study: Study) -> list[Block]:
 def main(study: Study) -> Table:
     """Each group against the baseline, on the chosen measures."""
     compared = comparison_table("main", "Main comparison", study, chosen(study))
-    level = format_level(study.settings.alpha)
     notes = [
-        f"Value: mean over seeds. Difference: group minus baseline over the same seeds, with its {level} t interval.",
-        f"The first measure is the declared question; the others are secondary. {_adjusted(study)}",
+        f"Value: mean over seeds. {wording.standard(study)}",
+        "The first measure is the declared question; the others are secondary.",
+        *wording.pairing_gain(study),
     ]
     if any(_exceeded(block, study) for block in chosen(study)):
         notes.append(
@@ -106,7 +106,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         having = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
         notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
-    return table(name, title, _COLUMNS, entries, notes)
+    columns = ("measure", "method", "seeds", "value", *COLUMNS[study.settings.pairing])
+    return table(name, title, columns, entries, notes)
 
 
 def _row(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> tuple[str, ...]:
@@ -121,25 +122,57 @@ def _row(study: Study, block: Block, estimate: Estimate, comparison: Comparison 
 
 
 def comparison_cells(study: Study, measure: Measure, comparison: Comparison) -> tuple[str, ...]:
-    """Difference, better in, p paired t, p sign-flip, p adjusted and verdict, as a table shows them."""
+    """What a table shows in COLUMNS."""
     result, alpha = comparison.result, study.settings.alpha
+    exact = result.p_signflip if isinstance(result, PairedResult) else result.p_relabel
     return (
-        format_estimate(result.mean_difference, result.interval, signed=True) or "-",
+        format_estimate(result.mean_difference, comparison.interval, signed=True) or "-",
         better(result, measure),
-        *(format_p(p, alpha) or "-" for p in (result.p_t, result.p_signflip, comparison.adjusted)),
+        *(format_p(p, alpha) or "-" for p in (result.p_t, exact, comparison.adjusted)),
         wording.outcome(comparison, measure, study.sweep, alpha),
     )
 
 
-def better(result: PairedResult, measure: Measure) -> str:
-    """In how many seeds the group is better than the baseline (higher, if neither direction is better)."""
+def better(result: PairedResult | UnpairedResult, measure: Measure) -> str:
+    """In how many seeds the group is better than the baseline (higher, if neither direction is better); or in which
+    share of all pairs of runs, a tie counting half."""
     if result.n == 0:
         return "-"
-    return f"{result.better} of {result.n}" + ("" if measure.better else " higher")
+    higher = "" if measure.better else " higher"
+    if isinstance(result, PairedResult):
+        return f"{result.better} of {result.n}{higher}"
+    if result.superiority is None:
+        return "-"
+    return f"{result.superiority if measure.sign > 0 else 1 - result.superiority:.0%} of pairs{higher}"
+
+
+def figures(comparison: Comparison | None) -> Record:
+    """The numbers of a comparison, by the columns of a CSV file; those of the other pairing are None."""
+    result = comparison.result if comparison else None
+    paired = result if isinstance(result, PairedResult) else None
+    two = result if isinstance(result, UnpairedResult) else None
+    return {
+        "pairs": paired.n if paired else None,
+        "baseline_seeds": two.m if two else None,
+        "difference": result.mean_difference if result else None,
+        **ends(comparison.interval if comparison else None, "difference_low", "difference_high"),
+        "level": comparison.level if comparison else None,
+        "test": comparison.contrast.test if comparison else None,
+        "d_z": paired.d_z if paired else None,
+        "better": paired.better if paired else None,
+        "superiority": two.superiority if two else None,
+        "p": comparison.p if comparison else None,
+        "p_t": result.p_t if result else None,
+        "p_signflip": paired.p_signflip if paired else None,
+        "p_wilcoxon": paired.p_wilcoxon if paired else None,
+        "p_relabel": two.p_relabel if two else None,
+        "p_mann_whitney": two.p_mann_whitney if two else None,
+        "p_adjusted": comparison.adjusted if comparison else None,
+    }
 
 
 def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> Record:
-    result, measure = comparison.result if comparison else None, block.measure
+    measure = block.measure
     reached, of = estimate.reached or (None, None)
     return {
         "metric": measure.metric,
@@ -155,17 +188,7 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
         "runs": of,
         "mean": estimate.mean,
         **ends(estimate.interval),
-        "pairs": result.n if result else None,
-        "difference": result.mean_difference if result else None,
-        **ends(result.interval if result else None, "difference_low", "difference_high"),
-        "d_z": result.d_z if result else None,
-        "better": result.better if result else None,
-        "p_t": result.p_t if result else None,
-        "p_signflip": result.p_signflip if result else None,
-        "p_wilcoxon": result.p_wilcoxon if result else None,
-        "p_adjusted": comparison.adjusted if comparison else None,
-        "floor": result.floor if result else None,
-        "seeds_needed": result.seeds_needed if result else None,
+        **figures(comparison),
         "verdict": wording.outcome(comparison, measure, study.sweep, study.settings.alpha) if comparison else None,
         "reason": wording.remark(comparison) if comparison else None,
     }
@@ -174,10 +197,9 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
 def efficiency(study: Study) -> Table:
     """How much sooner than the baseline each group reaches each threshold; empty without a threshold or a baseline."""
     baseline = study.sweep.baseline
-    level = format_level(study.settings.alpha)
     notes = (
-        f"Efficiency: the baseline's time over the group's, the geometric mean over pairs of seeds, with the {level} t "
-        "interval of its logarithm: above 1 the group is sooner.",
+        "Efficiency: the baseline's mean time over the group's: above 1 the group is sooner. Its interval holds every "
+        "factor that the test of the times does not reject, and none is shown where it can reject none.",
         "A time that is cut at the budget makes it a bound: at least so much where the baseline's are cut, at most "
         "where the group's are, nothing where both are.",
     )
@@ -188,12 +210,12 @@ def efficiency(study: Study) -> Table:
 
 
 def _efficiencies(study: Study) -> Iterator[Entry]:
-    sweep, alpha = study.sweep, study.settings.alpha
+    sweep = study.sweep
     for block in study.blocks:
         for estimate in block.estimates if block.measure.summary == "time_to" else ():
             reached, of = estimate.reached or (0, 0)
             comparison = block.comparison(estimate.group)
-            ratio = ratios.of_comparison(comparison, alpha, inverse=True) if comparison else None
+            ratio = ratios.of_comparison(comparison, inverse=True) if comparison else None
             remark = wording.grounds([ratio.ground], sweep) if ratio and ratio.ground else None
             row = (
                 capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",
@@ -224,13 +246,14 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
         }  # fmt: skip
         entries.append(("", row, record))
     notes = (
-        "Supported: the whole interval over seeds is on the claim's side; contradicted: it is wholly on the other; "
-        "equivalent: two one-sided t tests find the difference smaller than the declared margin; inconclusive: none of "
-        "these; not evaluable: there is no interval. t intervals rest on normality; hypotheses are not adjusted for "
+        f"{wording.standard(study)} A hypothesis about two groups is decided as their comparison is.",
+        "Supported: the whole interval is on the claim's side; contradicted: it is wholly on the other; equivalent: it "
+        "is within the declared margin; inconclusive: none of these; not evaluable: there is no test. Ranges, spreads "
+        "and variations go by t or chi-square intervals, which rest on normal seeds. Hypotheses are not adjusted for "
         "one another.",
         "Where one group of m is enough to contradict, each is asked at the level alpha / m; where one of two metrics "
         "is enough to be ahead, each at alpha / 2. At least k of m hypotheses hold if k do at alpha / (m - k + 1), "
-        "and do not if more than m - k fail at alpha / k. Greater and less go by the adjusted p of their measure.",
+        "and do not if more than m - k fail at alpha / k.",
     )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
     return table("hypotheses", "Hypotheses", columns, entries, notes + looked)
@@ -292,21 +315,6 @@ def remark(run: Run) -> str:
     if curves.not_finite:
         parts.append("not finite: " + ", ".join(f"{key} {n} times" for key, n in sorted(curves.not_finite.items())))
     return "; ".join(parts)
-
-
-def _adjusted(study: Study) -> str:
-    family = study.primary.family
-    if family is None:
-        return ""
-    flips = "exact" if family.n <= EXACT_UP_TO else f"{DRAWS} of them drawn"
-    how = {
-        "max_t": f"step-down max-T with shared sign flips ({flips})",
-        "holm": f"Holm's adjustment of the {family.test} p",
-        "bh": f"Benjamini and Hochberg's adjustment of the {family.test} p, which bounds the share of false findings,",
-    }[family.method]
-    size = len(study.primary.comparisons)
-    over = f"the {size} comparisons" if size > 1 else "the one comparison"
-    return f"Adjusted p: {how} over {over} of one measure; measures are not adjusted for one another."
 
 
 def _number(value: object) -> float | None:

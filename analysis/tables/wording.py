@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings.added_seeds import added
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
-from analysis.findings.study import Comparison, Measure
+from analysis.findings.study import Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import Settings
-from analysis.stats import t_test
+from analysis.stats import power, t_test
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide
 
 _MOST_SEEDS_NAMED = 10
@@ -45,7 +45,9 @@ _GROUNDS = {
     Reason.INTERVAL_ACROSS: "only a part of the {level} interval is {claimed}",
     Reason.SEEDS_OUTSIDE: "but not seed {seeds}",
     Reason.NORMAL_SEEDS: "normal seeds are assumed",
-    Reason.SMALLER_THAN_MARGIN: "surely smaller than {value:g} (p {p})",
+    Reason.SMALLER_THAN_MARGIN: "the whole {level} interval is within {value:g} of zero",
+    Reason.UNSEEN_COLLAPSE: "this assumes that no other run behaves otherwise: what happens in {share} of runs is in "
+    "none of {n} with a chance of {alpha:g}",
     Reason.RIVALS_PAST: "{groups} surely {past} it",
     Reason.LEADS_EVERY_RIVAL: "the intervals of its differences to the {n} others are all on its side",
     Reason.NOT_TOLD_FROM: "not distinguishable from {groups}",
@@ -60,6 +62,11 @@ _GROUNDS = {
     Reason.MEMBER: "{members} {outcome}",
     Reason.MEMBERS_AT_LEVEL: "not {outcome} at the level {alpha:.2g}, which a verdict on {n} needs: {members}",
 }
+
+
+_NOT_EVALUABLE = (
+    Reason.NO_PAIR, Reason.NO_TEST, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS, Reason.NO_SPREAD,
+)  # fmt: skip
 
 
 def factors(cell: Cell) -> str:
@@ -94,7 +101,7 @@ def equals(p: float | None, alpha: float | None) -> str:
 
 def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float) -> str:
     """The outcome of a comparison in words: better than the baseline."""
-    result, ground = comparison.result, comparison.ground
+    ground = comparison.ground
     if comparison.outcome in (Outcome.HIGHER, Outcome.LOWER):
         higher, lower = ("higher", "lower") if measure.better is None else ("better", "worse")
         higher, lower = ("later", "earlier") if measure.summary == "time_to" else (higher, lower)
@@ -102,11 +109,11 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
             higher, lower = lower, higher
         return f"{higher if comparison.outcome is Outcome.HIGHER else lower} than {sweep.label(comparison.baseline)}"
     if comparison.outcome is Outcome.EQUAL:
-        return f"equal in all {result.n} seeds" if result.n > 1 else "equal in the only seed"
+        return f"equal in all {comparison.n} seeds" if comparison.n > 1 else "equal in the only seed"
     if ground is None:
-        return f"undecided with n = {result.n}: p = {format_p(comparison.adjusted, alpha)}"
+        return f"undecided with n = {comparison.n}: p = {format_p(comparison.adjusted, alpha)}"
     text = grounds([ground], sweep)
-    return f"not evaluable: {text}" if ground.reason in (Reason.NO_PAIR, Reason.NO_TEST, Reason.NOT_REACHED) else text
+    return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
 
 
 def remark(comparison: Comparison) -> str | None:
@@ -114,9 +121,7 @@ def remark(comparison: Comparison) -> str | None:
     cut = sum(comparison.times_cut)
     if comparison.ground is not None and comparison.ground.reason is Reason.NOT_REACHED:
         return _GROUNDS[Reason.NOT_REACHED]
-    decides = (
-        f"{times_cut(cut)}: sign flips of the restricted mean decide, a t interval would not be valid" if cut else ""
-    )
+    decides = f"{times_cut(cut)}: {test_name(comparison.contrast.test)} of the restricted mean decides" if cut else ""
     return "; ".join(filter(None, (comparison.result.reason, decides))) or None
 
 
@@ -129,6 +134,62 @@ def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound 
         return shown
     low, high = (format_number(end, 3) for end in interval)
     return f"{shown} [{low}, \N{INFINITY})" if bound is Bound.AT_LEAST else f"{shown} (0, {high}]"
+
+
+#: Each test in words, and what it rests on.
+TESTS = {
+    "paired_t": "the paired t test, which rests on normal differences",
+    "signflip": "the sign-flip test, which rests on differences that are symmetric about their mean",
+    "wilcoxon": "the signed-rank test, which rests on differences that are symmetric",
+    "welch": "Welch's t test of two samples, which rests on normal values",
+    "relabel": "the exact permutation of the methods' labels, whose null hypothesis is that nothing changes at all",
+}
+_FAMILIES = {
+    "holm": "Holm's adjustment for",
+    "max_t": "step-down max-T, which flips the signs of a seed in all comparisons at once, for",
+    "bh": "Benjamini and Hochberg's adjustment, which bounds the share of false findings, for",
+}
+
+
+def test_name(test: str) -> str:
+    """A test in words, without what it rests on: the paired t test."""
+    return TESTS[test].partition(",")[0]
+
+
+def standard(study: Study) -> str:
+    """The one rule for differences: which test decides, what it is adjusted for, and what the interval is."""
+    settings, size = study.settings, len(study.primary.comparisons)
+    seeds = "over the same seeds" if settings.pairing == "seed" else "of the means of all seeds; seeds are not paired"
+    times = settings.test_of("time_to")
+    other = f" Times are decided by {TESTS[times]}." if settings.time_to and times != settings.test else ""
+    over = f"the {size} comparisons of a measure" if size > 1 else "the one comparison of a measure"
+    pairs = max((comparison.n for comparison in study.primary.comparisons), default=0)
+    if settings.test in ("signflip", "wilcoxon") and pairs > EXACT_UP_TO:
+        other += f" Above {EXACT_UP_TO} pairs, {DRAWS} sign patterns are drawn."
+    return (
+        f"Difference: group minus baseline {seeds}. {capital(TESTS[settings.test])}, decides it, by the adjusted p: "
+        f"{_FAMILIES[settings.family]} {over}.{other} In brackets: the differences that this test does not reject at "
+        f"the level at which it is asked, so they exclude zero exactly where the adjusted p is at most "
+        f"{settings.alpha:g}."
+    )
+
+
+def pairing_gain(study: Study) -> list[str]:
+    """How far a seed's values under two methods go together, and what pairing them changed; empty for no pairs."""
+    parts = []
+    for comparison in study.primary.comparisons:
+        gain = comparison.contrast.gain
+        if gain is not None:
+            correlation = format_number(gain.correlation, 2)
+            parts.append(
+                f"{study.sweep.label(comparison.group)} {correlation} (variance x {format_number(gain.variance, 2)})"
+            )
+    if not parts:
+        return []
+    return [
+        "Correlation of a seed's values with those of the baseline, and what pairing made of the variance of the "
+        f"difference of the means: {', '.join(parts)}. Below 1, pairing gains; so few seeds estimate it roughly."
+    ]
 
 
 # ---------------------------------------------------------------- hypotheses
@@ -168,9 +229,9 @@ def decided(verdict: Verdict, sweep: Sweep, settings: Settings) -> str:
     h = verdict.hypothesis
     parts = []
     for comparison in verdict.comparisons:
-        if h.kind == "between" and comparison.result.n:
-            result = comparison.result
-            difference = format_estimate(result.mean_difference, result.interval, signed=True)
+        if h.kind == "between" and comparison.n:
+            contrast = comparison.contrast
+            difference = format_estimate(contrast.difference, contrast.interval(settings.alpha), signed=True)
             parts.append(f"{sweep.label(comparison.group)} minus {sweep.label(comparison.baseline)} {difference}")
         elif h.kind in ("greater", "less"):
             text = outcome(comparison, verdict.measures[0], sweep, settings.alpha)
@@ -197,8 +258,8 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
     if ground.reason is Reason.TOO_FEW_SEEDS:
         return cannot_decide(ground.n, int(ground.needed) - ground.ties, ground.ties)
     if ground.reason is Reason.WOULD_DECIDE:
-        if ground.needed > t_test.MOST_SEEDS:
-            return f"more than {t_test.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
+        if ground.needed > power.MOST_SEEDS:
+            return f"more than {power.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
         return f"about {ground.needed:g} seeds would decide if mean and spread stay as they are"
     labels = [sweep.label(name) for name in ground.groups]
     if ground.reason is Reason.TIMES_CUT:
@@ -213,7 +274,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
         values="differences" if labels else "values", n=ground.n, members=", ".join(ground.members),
         few="one seed gives no interval" if ground.n else "no seed has a value",
         seeds=", ".join(map(str, ground.seeds)),
-        value=ground.value, p=equals(ground.p, alpha), alpha=ground.level, level=format_level(ground.level),
+        value=ground.value, alpha=ground.level, level=format_level(ground.level), share=f"{ground.value or 0:.0%}",
         outcome=ground.outcome, detail=ground.detail, having="; ".join(having), claimed=_claimed(h) if h else "",
         past="below" if least else "above", best="lowest" if least else "highest",
     )  # fmt: skip

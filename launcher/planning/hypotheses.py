@@ -11,8 +11,12 @@ from analysis.spec.settings import Settings, settings
 from launcher.planning.plan import Experiment
 from launcher.text import counted
 
-_WORDS = " ".join(f"analysis.{key}={value}" for key, value in precheck.FEWEST_SEEDS.items())
-_FEWEST = f"{_WORDS}, which assumes normal differences"
+
+def _fewest(experiment: Experiment) -> tuple[dict[str, str], str]:
+    """The settings that need the fewest seeds, and these in words."""
+    settings = precheck.FEWEST_SEEDS[_asked(experiment, {}).pairing]
+    words = " ".join(f"analysis.{key}={value}" for key, value in settings.items())
+    return settings, f"{words}, which assumes normal {'differences' if 'paired_t' in words else 'values'}"
 
 
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
@@ -68,8 +72,9 @@ def _primary_warning(experiment: Experiment) -> str | None:
         f"{experiment.name}: {counted(lost.seeds, 'seed')} cannot decide the primary question ({asked.summary} of "
         f"{asked.metric}){about}: {lost.needed} are needed"
     )
-    if _undecidable_primary(experiment, precheck.FEWEST_SEEDS) is None:
-        text += f", or {_FEWEST}"
+    fewest, said = _fewest(experiment)
+    if _undecidable_primary(experiment, fewest) is None:
+        text += f", or {said}"
     if lost.smallest_p is None:
         return text
     adjusted = f", adjusted for {lost.comparisons} comparisons," if lost.comparisons > 1 else ""
@@ -85,9 +90,10 @@ def _warning(experiment: Experiment) -> str | None:
     names = ", ".join(one.id for one in lost)
     fewest, most = min(one.seeds for one in lost), max(one.needed for one in lost)
     text = f"{experiment.name}: {counted(fewest, 'seed')} cannot decide {names}: {most} are needed"
-    left = _undecidable(experiment, precheck.FEWEST_SEEDS)
+    settings, said = _fewest(experiment)
+    left = _undecidable(experiment, settings)
     if len(left) < len(lost):
-        text += f", or {_FEWEST}"
+        text += f", or {said}"
         if left:
             names = ", ".join(one.id for one in left)
             text += f"; {names} would then need {max(one.needed for one in left)}"

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.stats import compare, exact, t_test
+from analysis.stats import compare, exact
 from analysis.stats.compare import equivalence, family, paired, unpaired
 from analysis.stats.multiplicity import benjamini_hochberg, holm
+from analysis.stats.power import detectable
 from analysis.stats.resolution import DRAWS, seeds_needed
 
 FISHER_MAIZE = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]  # Fisher 1935, eighths of an inch
@@ -55,7 +56,7 @@ def test_wilcoxon_with_ties_is_the_enumeration() -> None:
 
 @pytest.mark.parametrize(("n", "expected"), [(2, 11.550), (3, 3.264), (5, 1.682), (10, 0.9960), (34, 0.4951)])
 def test_detectable_effect_has_80_percent_power(n: int, expected: float) -> None:
-    found = t_test.detectable(n)
+    found = detectable("paired_t", n)
     assert found == pytest.approx(expected, abs=6e-4)
     critical = stats.t.ppf(0.975, n - 1)
     shift = found * math.sqrt(n)
@@ -64,7 +65,7 @@ def test_detectable_effect_has_80_percent_power(n: int, expected: float) -> None
 
 
 def test_detectable_with_one_seed_does_not_exist() -> None:
-    assert t_test.detectable(1) is None
+    assert detectable("paired_t", 1) is None
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 1.0), (2, 0.5), (3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125)])
@@ -80,7 +81,10 @@ def test_floor(n: int, p: float) -> None:
 def test_seeds_needed_follows_alpha_and_family() -> None:
     assert [seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
     assert seeds_needed(0.05, comparisons=3) == 7
-    assert seeds_needed(1e-310) == 1031
+    assert seeds_needed(0.05, 1, "relabel") == 4 and seeds_needed(0.05, 4, "relabel") == 5 < seeds_needed(
+        0.01, 4, "relabel"
+    )
+    assert seeds_needed(0.05, 4, "paired_t") == seeds_needed(0.05, 4, "welch") == 2
 
 
 def test_any_number_of_pairs_has_numbers() -> None:

@@ -93,7 +93,7 @@ def test_what_is_not_compared_is_said_to_be_so(make_sweep: MakeSweep) -> None:
 def test_without_a_baseline_nothing_is_compared(make_sweep: MakeSweep) -> None:
     heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}}
     folder = make_sweep(("A", "B"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
-    assert said(folder).certainty.startswith("How sure")
+    assert said(folder).certainty.startswith("This holds at alpha = 0.05 by the paired t test")
     plan = json.loads((folder / "plan.json").read_text())
     files.write_json(folder / "plan.json", {**plan, "baseline": None})
     assert said(folder).certainty == (
@@ -113,17 +113,19 @@ def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> N
     assert [estimate.reached for estimate in found.primary.estimates] == [(6, 9), (6, 6)]
     (comparison,) = found.primary.comparisons  # on the two cells that both have, and where none is cut at the budget
     assert comparison.reached == ((6, 6), (6, 6)) and comparison.times_cut == (0, 0)
-    assert of_comparison(comparison, 0.05).bound is None
+    assert of_comparison(comparison).bound is None
     assert "B 3.75 (reached 6 of 6), A 3.75 (reached 6 of 6)." in answer(found).result
 
 
 @pytest.mark.parametrize(
     ("family", "test", "certainty", "limit"),
     [
-        ("max_t", "paired_t", "This holds at alpha = 0.05: better", "is 0.031. A paired"),
-        ("holm", "paired_t", "by the paired t test, which rests on normal differences: better", "is 0.031. A paired"),
-        ("holm", "signflip", "cannot decide with n = 6: 7 seeds are needed",
-         "is 0.031, 0.0625 adjusted for 2 comparisons; it needs 7 seeds for alpha = 0.05. A paired"),
+        ("max_t", "signflip", "by the sign-flip test, which rests on differences that are symmetric about their",
+         "the smallest p of the sign-flip test is 0.031. The sign-flip test finds with 80% power"),
+        ("holm", "paired_t", "by the paired t test, which rests on normal differences: better",
+         "6 pairs of seeds: the paired t test finds with 80% power a true difference of 1.7 standard deviations of"),
+        ("holm", "signflip", "the sign-flip test cannot decide with n = 6: 7 seeds are needed",
+         "the smallest adjusted p of the sign-flip test is 0.0625; it needs 7 seeds for alpha = 0.05. No true "),
     ],
 )  # fmt: skip
 def test_certainty_and_limits_are_those_of_the_declared_family(
@@ -136,11 +138,12 @@ def test_certainty_and_limits_are_those_of_the_declared_family(
     assert certainty in found.certainty and limit in "\n".join(found.limits)
 
 
-@pytest.mark.parametrize(("seeds", "how"), [(20, "sign flips (exact)"), (21, "sign flips (100000 of them drawn)")])
-def test_flips_that_are_drawn_are_not_called_exact(make_sweep: MakeSweep, seeds: int, how: str) -> None:
+@pytest.mark.parametrize("seeds", [20, 21])
+def test_flips_that_are_drawn_are_said_to_be_so(make_sweep: MakeSweep, seeds: int) -> None:
     heights = {"A": dict.fromkeys(range(seeds), 0.0), "B": {seed: 1.0 + seed for seed in range(seeds)}}
-    found = studied(make_sweep(("A", "B"), range(seeds), steps=20, analysis=ASKED, lines=level(heights)))
-    assert any(how in note for note in main_table(found).notes)
+    asked = {**ASKED, "test": "signflip"}
+    found = studied(make_sweep(("A", "B"), range(seeds), steps=20, analysis=asked, lines=level(heights)))
+    assert any("100000 sign patterns are drawn" in note for note in main_table(found).notes) == (seeds > 20)
 
 
 @pytest.mark.parametrize("direction", [None, "higher", "lower"])
@@ -151,9 +154,7 @@ def test_which_way_is_better_is_declared_or_said_to_be_assumed(make_sweep: MakeS
     assumed = [line for line in found.limits if line.startswith("The report assumes that a higher a/up is better")]
     assert len(assumed) == (direction is None)
     assert found.result.startswith(
-        "Whether B changes the final value of a/up is not decided"
-        if direction == "lower"
-        else "No method is better than A"
+        "B is better than A in the final value of a/up: -" if direction == "lower" else "No method is better than A"
     )
 
 
@@ -205,7 +206,8 @@ def test_the_best_method_is_named_only_when_the_test_has_decided(make_sweep: Mak
     )
     comparison = found.primary.comparison(leader)
     assert comparison is not None and (comparison.outcome is Outcome.HIGHER) == decided
+    assert comparison.level == 0.025  # the first of two that Holm's method asks
     low, high = t_test.t_interval(np.subtract(comparison.a, comparison.b), 0.025) or (0.0, 0.0)
-    assert "allows for the choice among 2 (Bonferroni): +" in result
-    shown = result.split("(Bonferroni): ")[1].split("].")[0].split(" [")[1].split(", ")
+    shown = result.split("+")[1].split("]")[0].split(" [")[1].split(", ")
     assert (float(shown[0]), float(shown[1])) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))
+    assert "Bonferroni" not in result  # which is the same level

@@ -21,7 +21,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from analysis.stats import exact, t_test
+from analysis.stats import exact, power
 from analysis.stats.compare import equivalence, paired, unpaired
 from analysis.stats.curve_summaries import NotEvaluable, restricted_mean, survival
 from analysis.stats.multiplicity import benjamini_hochberg, holm
@@ -118,7 +118,9 @@ def test_welch_and_equivalence_are_scipys_and_statsmodels() -> None:
 
 def test_detectable_is_statsmodels() -> None:
     for n in (3, 5, 10, 34):
-        assert t_test.detectable(n) == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-5)
+        assert power.detectable("paired_t", n) == pytest.approx(
+            TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-5
+        )
 
 
 @settings(max_examples=50)

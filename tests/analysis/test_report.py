@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_report_has_every_part_and_says_where(plain: Reported) -> None:
-    assert "cannot decide with n = 3: 6 seeds are needed" in plain.printed and "not significant" not in plain.printed
+    assert "cannot decide with n = 3: 7 seeds are needed" in plain.printed and "not significant" not in plain.printed
     assert plain.printed.rstrip().endswith(f"Report: {plain.report / 'index.html'}")
     names = set(contents(plain.report))
     assert {"index.html", "report.json", "results.parquet"} <= names
@@ -125,7 +125,8 @@ def test_tables_hold_raw_numbers_and_results_are_tidy(plain: Reported) -> None:
         rows = list(csv.DictReader(file))
     assert {row["summary"] for row in rows} == {"final", "auc", "best", "time_to"}
     first = next(row for row in rows if row["group"] == "C1")
-    assert float(first["p_signflip"]) == 0.25 and float(first["floor"]) == 0.25 and first["seeds_needed"] == "6"
+    assert float(first["p_signflip"]) == 0.25 and first["test"] == "paired_t" and float(first["level"]) == 0.025
+    assert float(first["p"]) <= float(first["p_adjusted"]) and float(first["difference_low"]) > 0
     table = pq.read_table(plain.report / "results.parquet")
     assert table.column_names == ["run", "group", "seed", "metric", "summary", "value"]
     found = table.to_pylist()

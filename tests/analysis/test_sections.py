@@ -170,7 +170,7 @@ def test_methods_without_a_common_seed_are_compared_as_samples_and_marked(make_s
     assert table.records[0]["difference"] == expected.mean_difference
     assert table.records[0]["paired"] is False and table.rows[0][2] == "2 and 2"
     grounds = {one.group: one.ground for one in study.primary.comparisons}
-    assert grounds == {"C1": Ground(Reason.NO_COMMON_SEED), "PTRW": Ground(Reason.TOO_FEW_SEEDS, n=2, needed=6)}
+    assert grounds == {"C1": Ground(Reason.NO_COMMON_SEED), "PTRW": None}
     assert [part.id for part in sections(study)] == ["unpaired"]
 
 

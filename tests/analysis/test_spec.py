@@ -31,7 +31,7 @@ SETTINGS: list[tuple[Any, str, str]] = [
     (5, "analysis", "must be a mapping"),
     ({"alpha": 2}, "analysis.alpha", "must be a number above 0 and below 1"),
     ({"alpha": True}, "analysis.alpha", "must be a number"),
-    ({"family": "tukey"}, "analysis.family", "must be one of max_t, holm, bh"),
+    ({"family": "tukey"}, "analysis.family", "must be one of holm, max_t, bh"),
     ({"primry": {}}, "analysis.primry", "no such key"),
     ({"primary": 5}, "analysis.primary", "must be a mapping"),
     ({"primary": {"summary": "mean"}}, "analysis.primary.summary", "must be one of final, auc, best, time_to"),

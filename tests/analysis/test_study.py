@@ -50,19 +50,20 @@ def test_every_group_is_compared_with_the_baseline_on_shared_seeds(make_sweep: M
     first = block.comparisons[0]
     assert first.seeds == (0, 1, 2)
     assert first.result.mean_difference == pytest.approx(np.mean(first.a) - np.mean(first.b))
-    assert (first.outcome, first.ground) == (Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_SEEDS, n=3, needed=6))
-    assert first.adjusted is not None and first.adjusted >= 0.25
+    assert (first.outcome, first.ground, first.contrast.test) == (Outcome.HIGHER, None, "paired_t")
+    assert first.interval == pytest.approx(t_test.t_interval(np.subtract(first.a, first.b), first.level))
     assert block.start == 1 and block.stop == 60
 
 
 def test_one_method_against_the_baseline_decides_by_the_same_rule(make_sweep: MakeSweep) -> None:
-    comparison = studied(make_sweep(groups=("C0", "C1"), analysis=ALONE, lines=level)).primary.comparisons[0]
-    assert comparison.result.p_t is not None and comparison.result.p_t < 0.05
+    flips = {**ALONE, "test": "signflip"}
+    comparison = studied(make_sweep(groups=("C0", "C1"), analysis=flips, lines=level)).primary.comparisons[0]
+    assert comparison.interval is None and comparison.result.p_t is not None and comparison.result.p_t < 0.05
     assert comparison.ground == Ground(Reason.TOO_FEW_SEEDS, n=3, needed=6)
 
 
 def test_six_seeds_decide(make_sweep: MakeSweep) -> None:
-    found = studied(make_sweep(seeds=range(6)))
+    found = studied(make_sweep(seeds=range(6), analysis={**ANALYSIS, "family": "max_t"}))
     by_group = {c.group: c for c in found.primary.comparisons}
     assert (by_group["PTRW"].outcome, by_group["C1"].outcome) == (Outcome.LOWER, Outcome.HIGHER)
     assert by_group["C1"].adjusted == 2 / 2**6
@@ -348,13 +349,15 @@ def test_efficiency_is_the_baselines_time_over_the_groups_paired_by_seed(make_sw
         return [{"step": s, "attempt": 1, REWARD: rate * s / 100} for s in range(1, 101)]
 
     section = {"primary": {"metric": REWARD}, "time_to": [{"at": 0.5}], "window": 1}
-    found = studied(make_sweep(("C0", "C1"), steps=100, lines=lines, analysis=section))
+    found = studied(make_sweep(("C0", "C1"), range(6), steps=100, lines=lines, analysis=section))
     (table,) = [table for table in tables(found) if table.name == "efficiency"]
-    logs = np.log([2.0, 2.0 * 1.02, 2.0 * 1.04])
+    times = np.array([50 / (1 + 0.1 * seed) for seed in range(6)])
+    ratios = np.array([2.0 * (1 + 0.02 * seed) for seed in range(6)])
     record = table.records[1]
-    assert record["efficiency"] == pytest.approx(np.exp(logs.mean()), rel=1e-6) and record["bound"] is None
-    assert (record["low"], record["high"]) == pytest.approx(np.exp(t_test.t_interval(logs)), rel=1e-6)
-    assert table.rows[0][-1] == "baseline" and table.rows[1][2] == "3 of 3"
+    assert record["efficiency"] == pytest.approx(times.mean() / (times / ratios).mean(), rel=1e-6)
+    # one of the 32 patterns of signs may be as extreme: all ratios of sums over a subset but the lowest and the highest
+    assert (record["low"], record["high"]) == pytest.approx((ratios.min(), ratios.max()), rel=1e-6)
+    assert table.rows[0][-1] == "baseline" and table.rows[1][2] == "6 of 6" and record["bound"] is None
 
 
 def test_no_times_no_table_of_efficiency(make_sweep: MakeSweep) -> None:

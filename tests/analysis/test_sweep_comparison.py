@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -16,6 +17,7 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.sections.unpaired import unpaired_table
 from analysis.spec.settings import settings
+from analysis.stats import t_test
 from analysis.stats.compare import paired, unpaired
 from launcher.run.folder import metrics_path, run_folder
 from tests.analysis.conftest import Lines, MakeSweep, metrics, sweeps_in
@@ -75,7 +77,9 @@ def test_groups_are_paired_by_name_and_seed_with_the_usual_statistics(
     expected = paired(*ends)
     assert found["pairs"] == 6
     assert found["difference"] == pytest.approx(expected.mean_difference) == pytest.approx(0.125)
-    assert (found["low"], found["high"]) == pytest.approx(expected.interval)
+    level = found["level"]  # of two methods, this one is asked first
+    of_differences = t_test.t_interval(np.subtract(*ends), level)
+    assert level == 0.025 and (found["difference_low"], found["difference_high"]) == pytest.approx(of_differences)
     assert found["p_signflip"] == expected.p_signflip == 2 / 2**6
     assert rows["C0", REWARD, "final"]["pairs"] == 0 and rows["C0", REWARD, "final"]["verdict"] == "the same runs"
     assert document["only_in"] == {"A": ["PTRW"], "B": ["fourth"]} and len(document["shared_runs"]) == 6

@@ -30,13 +30,14 @@ def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
         assert len(lines) <= 40 and max(len(line) for line in lines[:-1]) <= width
         (row,) = [line for line in lines if line.startswith("C1 (BNTO minimal)  ") and difference in line]
         assert value in row or width == 80
-        assert any("* In brackets: 95% t intervals over seeds, not adjusted" in line for line in lines)
+        assert any("* In brackets: for a mean, its 95% t interval" in line for line in lines)
         assert any("Missing: 1 more" in line for line in lines)
         assert lines[-1] == str(written.index)
 
 
 def test_a_verdict_that_all_share_is_said_once(make_sweep: MakeSweep) -> None:
-    lines = shown(reported(make_sweep()), 80)
+    asked = {**ANALYSIS, "test": "signflip", "family": "max_t"}
+    lines = shown(reported(make_sweep(analysis=asked)), 80)
     assert "Every verdict: cannot decide with n = 3: 6 seeds are needed" in lines
     (head,) = [line for line in lines if line.startswith("method")]
     assert "verdict" not in head

@@ -32,7 +32,7 @@ def test_tests_find_nothing_where_nothing_is(n: int, luck: str) -> None:
     [
         (5, "normal", "paired_t", "holm", 1),
         (6, "skewed", "signflip", "max_t", 3),
-        (3, "normal", "paired_t", "max_t", 1),
+        (6, "normal", "signflip", "holm", 1),
     ],
 )
 def test_verdicts_find_nothing_where_nothing_is(n: int, luck: str, test: str, family: str, cells: int) -> None:

@@ -20,7 +20,8 @@ from analysis.findings.study import Study, study
 from analysis.findings.verdicts import Verdict, judge
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.settings import settings
-from analysis.stats import compare, t_test
+from analysis.stats import compare, power, t_test
+from analysis.stats.contrast import Contrast
 from launcher.run.folder import run_folder
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep, ground_of, reasons
@@ -42,9 +43,9 @@ def sweep_of(make_sweep: MakeSweep, table: Mapping[str, Mapping[str, Any]], **mo
     return make_sweep(groups, steps=20, lines=lines, analysis={"primary": {"metric": UP}}, **more)
 
 
-def judged(folder: Path, **given: Any) -> Verdict:
+def judged(folder: Path, asked: Mapping[str, Any] | None = None, **given: Any) -> Verdict:
     sweep = read_sweep(folder)
-    section = {"primary": {"metric": UP}, "hypotheses": {"H": {"claim": "It is so.", **given}}}
+    section = {**(asked or {}), "primary": {"metric": UP}, "hypotheses": {"H": {"claim": "It is so.", **given}}}
     found: Study = study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))
     return judge(found.settings.hypotheses[0], found)
 
@@ -97,18 +98,23 @@ def test_equal_seeds_have_no_interval(make_sweep: MakeSweep) -> None:
     [({"at_least": 1.9}, "supported"), ({"at_least": 2.2}, "contradicted"), ({"at_most": 2.2}, "supported"),
      ({"at_least": 2.0}, "inconclusive")],
 )  # fmt: skip
-def test_ratio_is_a_geometric_mean_with_a_log_interval(make_sweep: MakeSweep, bound: Any, verdict: str) -> None:
+def test_a_ratio_of_means_has_the_factors_that_the_test_does_not_reject(
+    make_sweep: MakeSweep, bound: Any, verdict: str
+) -> None:
     table = around(1.0, 2.0)
     found = judged(sweep_of(make_sweep, {UP: table}), kind="ratio", group="B", metric=UP, **bound)
-    logs = np.log(table["B"] / table["A"])
-    assert found.estimate == pytest.approx(np.exp(logs.mean())) and found.verdict == verdict
-    assert found.interval == pytest.approx(np.exp(t_test.t_interval(logs)))
+    assert found.estimate == pytest.approx(table["B"].mean() / table["A"].mean()) and found.verdict == verdict
+    assert found.interval is not None
+    for end in found.interval:
+        assert compare.paired(table["B"], end * table["A"]).p_t == pytest.approx(0.05, rel=1e-6)
 
 
-def test_enough_seeds_are_not_asked_for(make_sweep: MakeSweep) -> None:
-    found = study(read_sweep(sweep_of(make_sweep, {UP: around(1.0, 2.0)})), settings({"primary": {"metric": UP}}))
-    assert verdicts._would_decide([np.array([1.0, 1.1, 0.9, 1.05])], found) == []
-    (ground,) = verdicts._would_decide([np.array([1.0, -1.1, 0.9, 0.05])], found)
+def test_enough_seeds_are_not_asked_for() -> None:
+    far, near = (
+        Contrast("paired_t", np.array(d), np.zeros(4)) for d in ([1.0, 1.1, 0.9, 1.05], [1.0, -1.1, 0.9, 0.05])
+    )
+    assert verdicts._would_decide([far], 0.05) == []
+    (ground,) = verdicts._would_decide([near], 0.05)
     assert ground.reason is Reason.WOULD_DECIDE and ground.needed > 4
 
 
@@ -147,7 +153,9 @@ def test_one_rival_among_many_refutes_at_a_stricter_level(make_sweep: MakeSweep)
     table = {"A": SPREAD, "B": SPREAD + difference, "C": 5 + SPREAD, "D": 7 + SPREAD}
     asked = {"kind": "extreme", "group": "A", "metric": UP, "which": "least"}
     found = judged(sweep_of(make_sweep, {UP: table}, name="four"), **asked)
-    needed = t_test.seeds_to_find(1.0 / 0.3, 0.05 / 3)  # to contradict: as the means stand, no number would support it
+    needed = power.seeds_to_find(
+        "paired_t", 1.0 / 0.3, 0.05 / 3
+    )  # to contradict: as the means stand, no number would support it
     assert found.verdict == "inconclusive" and ground_of(found, Reason.NOT_TOLD_FROM).groups == ("B", "C", "D")
     stricter = ground_of(found, Reason.NOT_PAST_AT_LEVEL)
     assert (stricter.groups, stricter.n, stricter.level) == (("B",), 3, pytest.approx(0.05 / 3))
@@ -193,14 +201,17 @@ NEAR, FAR = np.array([0.02, -0.01, 0.05]), np.array([0.3, 0.1, 0.5])
 def test_pareto_says_how_many_seeds_would_decide(make_sweep: MakeSweep, up: Any, down: Any, by_means: Reason) -> None:
     folder = sweep_of(make_sweep, {UP: {"A": np.zeros(3), **up}, DOWN: {"A": np.zeros(3), **down}})
     found = judged(folder, kind="pareto", group="A", metrics=[UP, DOWN], directions=["higher", "lower"])
-    needed = t_test.seeds_to_find(NEAR.mean() / NEAR.std(ddof=1), 0.025)  # one of two metrics, or of two rivals
+    needed = power.seeds_to_find(
+        "paired_t", NEAR.mean() / NEAR.std(ddof=1), 0.025
+    )  # one of two metrics, or of two rivals
     assert found.verdict == "inconclusive" and ground_of(found, Reason.WOULD_DECIDE).needed == needed
     assert ground_of(found, by_means).groups == (("B",) if by_means is Reason.BEHIND_BY_MEANS else ())
 
 
-def test_greater_goes_by_the_adjusted_p_that_three_seeds_cannot_bring_down(make_sweep: MakeSweep) -> None:
-    found = judged(sweep_of(make_sweep, {UP: around(1.0, 3.0)}), kind="greater", group="B", metric=UP)
-    assert found.verdict == "inconclusive" and found.interval is not None and found.interval[0] > 0
+def test_greater_goes_by_the_test_that_three_seeds_cannot_bring_down(make_sweep: MakeSweep) -> None:
+    folder = sweep_of(make_sweep, {UP: around(1.0, 3.0)})
+    found = judged(folder, {"test": "signflip"}, kind="greater", group="B", metric=UP)
+    assert found.verdict == "inconclusive" and found.interval is None  # six differences would bound it
     (comparison,) = found.comparisons
     assert comparison.ground == Ground(Reason.TOO_FEW_SEEDS, n=3, needed=6) and comparison.adjusted == 0.25
 
@@ -262,7 +273,7 @@ def test_what_has_no_value_says_why(make_sweep: MakeSweep, size: float, why: str
 
 @pytest.mark.parametrize(
     ("gap", "margin", "verdict"),
-    [(0.0, 0.05, "equivalent"), (0.0, 0.001, "inconclusive"), (1.0, 0.05, "supported"), (1.0, 1.5, "equivalent")],
+    [(0.0, 0.05, "equivalent"), (0.0, 0.001, "inconclusive"), (1.0, 0.05, "supported"), (1.0, 1.5, "supported")],
 )
 def test_a_difference_below_the_margin_is_equivalent(
     make_sweep: MakeSweep, gap: float, margin: float, verdict: str
@@ -270,19 +281,27 @@ def test_a_difference_below_the_margin_is_equivalent(
     spread = 0.01 * np.array([-1.0, 0.5, 0.2, -0.3, 0.8, -0.1])
     folder = sweep_of(make_sweep, {UP: {"A": spread, "B": gap + spread[::-1]}}, seeds=range(6))
     found = judged(folder, kind="greater", group="B", metric=UP, margin=margin)
-    assert found.verdict == verdict and (Reason.SMALLER_THAN_MARGIN in reasons(found)) == (verdict == "equivalent")
-    if verdict == "equivalent":
-        smaller = ground_of(found, Reason.SMALLER_THAN_MARGIN)
-        assert smaller.value == margin and smaller.p is not None and smaller.p <= 0.05
+    smaller = margin > gap + 0.02
+    assert found.verdict == verdict and (Reason.SMALLER_THAN_MARGIN in reasons(found)) == smaller
+    if smaller:
+        assert ground_of(found, Reason.SMALLER_THAN_MARGIN).value == margin
+        assert ground_of(found, Reason.UNSEEN_COLLAPSE).value == pytest.approx(1 - 0.05 ** (1 / 6))
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(5, "inconclusive"), (6, "equivalent")])
+def test_a_few_seeds_that_agree_are_not_equivalent(make_sweep: MakeSweep, n: int, verdict: str) -> None:
+    spread = 0.01 * np.array([-1.0, 0.5, 0.2, -0.3, 0.8, -0.1])[:n]
+    folder = sweep_of(make_sweep, {UP: {"A": spread, "B": spread[::-1]}}, seeds=range(n))
+    assert judged(folder, kind="greater", group="B", metric=UP, margin=0.05).verdict == verdict
 
 
 def test_inconclusive_says_how_many_seeds_would_decide(make_sweep: MakeSweep) -> None:
     table = {"A": np.zeros(6), "B": np.array([0.3, -0.2, 0.4, 0.1, 0.2, -0.1])}
     found = judged(sweep_of(make_sweep, {UP: table}, seeds=range(6)), kind="greater", group="B", metric=UP)
-    needed = t_test.seeds_to_find(table["B"].mean() / table["B"].std(ddof=1))
+    needed = power.seeds_to_find("paired_t", table["B"].mean() / table["B"].std(ddof=1))
     assert found.verdict == "inconclusive" and needed is not None and needed > 6
     assert ground_of(found, Reason.WOULD_DECIDE).needed == needed
-    assert (t_test.detectable(needed) or 9) <= table["B"].mean() / table["B"].std(ddof=1)
+    assert (power.detectable("paired_t", needed) or 9) <= table["B"].mean() / table["B"].std(ddof=1)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +344,7 @@ def rising(rates: Mapping[str, float]) -> Any:
 def test_efficiency_is_a_bound_where_times_are_cut(
     make_sweep: MakeSweep, rates: Any, at_least: float, verdict: str, bound: str | None
 ) -> None:
-    folder = make_sweep(("A", "B"), steps=100, lines=rising(rates), analysis={"primary": {"metric": UP}})
+    folder = make_sweep(("A", "B"), range(6), 100, lines=rising(rates), analysis={"primary": {"metric": UP}})
     asked = {"group": "B", "metric": UP, "kind": "ratio", "at": 0.9}
     found = judged(folder, **asked, summary="efficiency", at_least=at_least)
     assert (found.verdict, found.bound) == (verdict, bound)
@@ -356,13 +375,14 @@ def test_report_shows_the_verdicts_whichever_way_they_fall(
     assert "H3 contradicted: It has the least gradient variance of the eight." in capsys.readouterr().out
     document = json.loads((report / "report.json").read_text())
     verdicts = {found["id"]: found["verdict"] for found in document["hypotheses"]}
-    expected = dict.fromkeys(("H1", "H2", "H4", "H5", "success"), "supported") | {"H3": "contradicted"}
+    expected = dict.fromkeys(("H1", "H4", "H5"), "supported") | dict.fromkeys(("H2", "success"), "inconclusive")
+    expected |= {"H3": "contradicted"}
     assert verdicts == expected
     with open(report / "tables" / "hypotheses.csv", newline="") as file:
         rows = {row["hypothesis"]: row for row in csv.DictReader(file)}
     assert 0.9 < float(rows["H1"]["low"]) < 1 < float(rows["H1"]["high"]) < 1.1 and rows["H1"]["seeds"] == "3"
     assert [rows[name]["declared"] for name in ("H1", "H2")] == ["before any run was done", "with 1 of 24 runs done"]
-    assert rows["success"]["decided_by"].startswith("H1 supported; H2 supported; H3 contradicted")
+    assert rows["success"]["decided_by"].startswith("H1 supported; H2 inconclusive; H3 contradicted")
     for name in ("index.html", "tables/hypotheses.md", "tables/hypotheses.tex"):
         assert "The two effective sample sizes balance." in (report / name).read_text()
     assert r"{lp{0.2\linewidth}lp{0.2" in (report / "tables" / "hypotheses.tex").read_text()
@@ -375,7 +395,11 @@ def test_report_shows_the_verdicts_whichever_way_they_fall(
 
 @pytest.mark.parametrize(
     ("least", "verdict", "level", "lost"),
-    [(3, "supported", None, None), (4, "inconclusive", 0.025, "supported"), (5, "inconclusive", 0.01, "contradicted")],
+    [
+        (3, "inconclusive", 0.05 / 3, "supported"),
+        (4, "inconclusive", None, None),
+        (5, "inconclusive", 0.01, "contradicted"),
+    ],
 )
 def test_count_of_supported(
     make_sweep: MakeSweep, least: int, verdict: str, level: float | None, lost: str | None
@@ -384,7 +408,7 @@ def test_count_of_supported(
     given = {**qstar.HYPOTHESES, "success": {**qstar.HYPOTHESES["success"], "at_least": least}}
     found = study(sweep, settings({**qstar.ANALYSIS, "hypotheses": given}, groups=sweep.groups, baseline="ppo"))
     count = judge(found.settings.hypotheses[-1], found)
-    assert (count.verdict, count.estimate) == (verdict, 4)
+    assert (count.verdict, count.estimate) == (verdict, 3)
     members = [(*ground.members, ground.outcome) for ground in count.grounds if ground.reason is Reason.MEMBER]
     assert ("H3", "contradicted") in members and len(members) == 5
     stricter = {(ground.level, ground.outcome) for ground in count.grounds if ground.reason is Reason.MEMBERS_AT_LEVEL}

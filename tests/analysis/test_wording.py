@@ -84,7 +84,7 @@ def test_every_reason_has_words(tmp_path: Path) -> None:
     sweep = read_sweep(sweeps_in(tmp_path)("A", (0,), 1, asked, lines=lines))
     (hypothesis,) = settings(asked).hypotheses
     for reason in Reason:
-        full = Ground(reason, ("A", "A"), 2, 3, 0, (1,), 0.5, (0.1, 0.9), 0.01, 0.05, ("H",), Outcome.SUPPORTED, "x")
+        full = Ground(reason, ("A", "A"), 2, 3, 0, (1,), 0.5, (0.1, 0.9), 0.05, ("H",), Outcome.SUPPORTED, "x")
         text = wording.grounds([full], sweep, hypothesis, 0.05)
         assert text and "{" not in text, reason
 

@@ -1,0 +1,213 @@
+"""The comparison of two methods by the test that decides: its p, and the interval that is its inversion.
+
+The interval at level 1 - alpha holds every difference (or ratio) that the test does not reject at alpha. So it excludes
+zero exactly where p <= alpha, and an interval and a verdict cannot disagree. What each test rests on:
+
+    paired_t   differences of the same seed are normal
+    signflip   they are symmetric about their mean
+    wilcoxon   as signflip; it is about the median of the means of two differences, and less about outliers
+    welch      both samples are normal; their spreads may differ
+    relabel    the two methods give the same distribution, but for a shift (difference) or a factor (ratio)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.stats import exact, functions, t_test
+from analysis.stats.resolution import PAIRED, UNPAIRED
+from analysis.stats.t_test import Interval
+
+Array = NDArray[np.float64]
+
+_HALVINGS = 200  # of an interval of doubles: more than it takes to reach two neighbours
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What pairing by seed gains: the correlation of a with b over seeds, and the variance of the mean difference over
+    what it would be if seeds were not paired."""
+
+    correlation: float
+    variance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """Values a (n,) of one method and b of another: (n,) of the same seeds for a paired test, else (m,); all finite.
+
+    test: one of `resolution.PAIRED` or `resolution.UNPAIRED`. seed: of the sign patterns or relabellings that are
+    drawn where they are too many to count.
+
+    Raises ValueError for another test, or for pairs of unequal number.
+    """
+
+    test: str
+    a: Array
+    b: Array
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        if self.test not in (*PAIRED, *UNPAIRED):
+            raise ValueError(f"test = {self.test!r}: {', '.join((*PAIRED, *UNPAIRED))} are allowed")
+        if self.paired and self.a.shape != self.b.shape:
+            raise ValueError(f"a has shape {self.a.shape}, b has shape {self.b.shape}: pairs are needed")
+
+    @property
+    def paired(self) -> bool:
+        """Whether a[i] and b[i] are of the same seed."""
+        return self.test in PAIRED
+
+    @property
+    def n(self) -> int:
+        """The number of pairs, or of values of the smaller sample."""
+        return min(self.a.size, self.b.size)
+
+    @cached_property
+    def difference(self) -> float | None:
+        """The mean of a minus the mean of b; None without a value of both. Of pairs it is the mean difference."""
+        if self.n == 0:
+            return None
+        return _mean(self._d) if self.paired else _mean(self.a) - _mean(self.b)
+
+    @cached_property
+    def _d(self) -> Array:
+        return t_test.difference(self.a, self.b)
+
+    @cached_property
+    def _t(self) -> t_test.Mean | None:
+        if not self.paired:
+            return t_test.welch(self.a, self.b)
+        size = max(float(np.abs(self.a).max()), float(np.abs(self.b).max())) if self.n else 0.0
+        return t_test.mean(self._d, size)
+
+    @cached_property
+    def spread(self) -> float | None:
+        """Standard deviation of the differences of pairs, or of the values of one method; None without any."""
+        if self._t is None:
+            return None
+        if self.paired:
+            return None if self._t.sd is None else self._t.sd * self._t.unit
+        largest = max(float(np.abs(self.a).max()), float(np.abs(self.b).max()))
+        variances = [float((values / largest).var(ddof=1)) for values in (self.a, self.b)]
+        return math.sqrt(sum(variances) / 2) * largest
+
+    @cached_property
+    def gain(self) -> Gain | None:
+        """What pairing gains; None of two samples, of fewer than three pairs, or without spread in a or b."""
+        if not self.paired or self.n < 3 or t_test.constant(self.a) or t_test.constant(self.b):
+            return None
+        a, b = (values / float(np.abs(values).max()) for values in (self.a, self.b))
+        a, b = a - a.mean(), b - b.mean()
+        together = float((a * b).sum()) / math.sqrt(float((a * a).sum())) / math.sqrt(float((b * b).sum()))
+        apart = float(self.a.var(ddof=1)) + float(self.b.var(ddof=1))
+        return Gain(together, float((self.a - self.b).var(ddof=1)) / apart)
+
+    def p(self) -> float | None:
+        """Two-sided p that the methods do not differ; None where the test has none."""
+        if self.n == 0:
+            return None
+        if self.test == "signflip":
+            return exact.signflip(self._d, seed=self.seed)
+        if self.test == "wilcoxon":
+            return exact.wilcoxon(self._d)
+        if self.test == "relabel":
+            return exact.relabel(self.a, self.b, seed=self.seed)
+        return None if self._t is None else self._t.p()
+
+    def side(self, alpha: float) -> int:
+        """1 if a is higher than b at this level, -1 if it is lower, 0 if that is not decided."""
+        p, difference = self.p(), self.difference
+        if p is None or difference is None or p > alpha:
+            return 0
+        return (difference > 0) - (difference < 0)
+
+    def interval(self, alpha: float) -> Interval | None:
+        """The differences a - b that the test does not reject at alpha; None without a bound on them."""
+        if self.n == 0:
+            return None
+        if self.test in ("paired_t", "welch"):
+            return None if self._t is None or alpha <= 0 else self._t.interval(alpha)
+        if self.test == "signflip":
+            return exact.signflip_interval(self._d, np.ones(self.n), alpha, seed=self.seed)
+        if self.test == "relabel":
+            return exact.relabel_interval(self.a, self.b, alpha, seed=self.seed)
+        return self._wilcoxon(alpha, self._d, np.ones(self.n))
+
+    def ratio(self) -> float | None:
+        """The mean of a over the mean of b, all values positive; None if they are not, or there is none."""
+        if self.n == 0 or min(float(self.a.min()), float(self.b.min())) <= 0:
+            return None
+        return _mean(self.a) / _mean(self.b)
+
+    def ratio_side(self, factor: float, alpha: float) -> int:
+        """1 if a is higher than `factor` times b at this level, -1 if it is lower, 0 if that is not decided."""
+        return replace(self, b=self.b * factor).side(alpha)
+
+    def ratio_interval(self, alpha: float) -> Interval | None:
+        """The factors r around `ratio` by which the test of a against r b does not reject at alpha; None without a
+        bound on them, without a ratio, or where `p` has no meaning.
+
+        A t test of r b may reject factors near the ratio and not those far from it, where b is hardly told from zero
+        (Fieller 1954): the interval is then the part that holds the ratio.
+        """
+        ratio = self.ratio()
+        if ratio is None or self.p() is None:
+            return None
+        if self.test == "signflip":
+            return exact.signflip_interval(self.a, self.b, alpha, seed=self.seed)
+        if self.test == "relabel":
+            return exact.relabel_interval(self.a, self.b, alpha, ratio=True, seed=self.seed)
+        if self.test == "wilcoxon":
+            return self._wilcoxon(alpha, self.a, self.b)
+
+        low = _last(lambda factor: self._rejected(self.a, self.b * factor, alpha), ratio)
+        high = _last(lambda factor: self._rejected(self.a * factor, self.b, alpha), 1 / ratio)
+        return None if low is None and high is None else (low or 0.0, 1 / high if high else math.inf)
+
+    def _rejected(self, a: Array, b: Array, alpha: float) -> bool:
+        estimate = Contrast(self.test, a, b, self.seed)._t
+        return estimate is not None and estimate.p() <= alpha
+
+    def _wilcoxon(self, alpha: float, u: Array, v: Array) -> Interval | None:
+        """The signed-rank test changes its mind only where u - theta v of two pairs, or of one, sum to zero."""
+        above, right = np.triu_indices(self.n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            turns = np.unique((u[above] + u[right]) / (v[above] + v[right]))
+
+        def rejects(theta: float) -> bool:
+            p = exact.wilcoxon(t_test.difference(u, theta * v))
+            return p is not None and p <= alpha
+
+        low = exact.first_kept(turns, rejects)
+        high = exact.first_kept(turns[::-1], rejects)
+        return None if low is None or high is None else (functions.rounded(low), functions.rounded(high))
+
+
+def _last(rejects: Callable[[float], bool], inside: float) -> float | None:
+    """The least factor from which on, up to one that is not rejected, none is; None if neither 0 nor 1 is rejected."""
+    outside = next((factor for factor in (0.0, 1.0) if factor < inside and rejects(factor)), None)
+    if outside is None or rejects(inside):
+        return None
+    for _ in range(_HALVINGS):
+        middle = (inside + outside) / 2
+        if middle in (inside, outside):
+            break
+        if rejects(middle):
+            outside = middle
+        else:
+            inside = middle
+    return functions.rounded(inside)
+
+
+def _mean(values: Array) -> float:
+    largest = float(np.abs(values).max())
+    return float((values / largest).mean()) * largest if largest > 0 else 0.0
