@@ -10,6 +10,7 @@ counting's own error explains (3 standard errors).
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,7 @@ from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.spec.settings import settings
-from analysis.stats import compare, dispersion, factorial, resample, scaling, t_test
+from analysis.stats import bands, compare, dispersion, factorial, functions, resample, scaling, t_test
 
 Array = NDArray[np.float64]
 ALPHA, COVERED = 0.05, 0.93
@@ -40,13 +41,19 @@ TASKS = 8
 
 @dataclass(frozen=True)
 class Rate:
-    """How often something happened in so many experiments, and what is allowed of it."""
+    """How often something happened in so many experiments, and what is allowed of it; without a bound, it is what an
+    earlier method did, which is printed for comparison."""
 
     name: str
     hits: int
     of: int
     most: float | None = None
     least: float | None = None
+
+    @property
+    def before(self) -> bool:
+        """Whether this is the rate of an earlier method."""
+        return self.most is None and self.least is None
 
     @property
     def share(self) -> float:
@@ -56,6 +63,8 @@ class Rate:
     @property
     def kept(self) -> bool:
         """Whether the rate is within what is allowed, up to 3 standard errors of the count."""
+        if self.before:
+            return True
         bound = self.most if self.most is not None else self.least or 0.0
         error = 3 * math.sqrt(bound * (1 - bound) / self.of)
         return self.share <= bound + error if self.most is not None else self.share >= bound - error
@@ -242,6 +251,80 @@ def intervals(experiments: int, n: int) -> Iterator[Rate]:
         yield Rate(f"{name}, n = {n}", hit, of, least=COVERED)
 
 
+# ---------------------------------------------------------------- bands of mean curves
+
+
+def left(random: np.random.Generator, *shape: int) -> Array:
+    """Luck that is left-skewed, as of returns with a ceiling: mostly near the best value, now and then far below."""
+    return np.asarray(1 - random.standard_exponential(shape))
+
+
+def heavy(random: np.random.Generator, *shape: int) -> Array:
+    """Luck with heavy tails: Student's t with 3 degrees of freedom, of variance 1."""
+    return np.asarray(random.standard_t(3, shape) / math.sqrt(3))
+
+
+def ar1(random: np.random.Generator, n: int, points: int, correlation: float) -> Array:
+    """Noise (n, points) of variance 1 along n curves, each point correlated with the one before."""
+    noise = random.standard_normal((points, n))
+    noise[1:] *= math.sqrt(1 - correlation**2)
+    for before, now in itertools.pairwise(noise):
+        now += correlation * before
+    return np.asarray(noise.T)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Curves whose true mean is 0: a seed's luck, which moves the whole curve, with this share of the variance, and
+    AR(1) noise. growth: how many times the spread is larger at the end than at the start."""
+
+    name: str
+    luck: Callable[..., Array]
+    share: float
+    correlation: float
+    points: int
+    growth: float = 1.0
+    least: float = COVERED
+
+    def draw(self, random: np.random.Generator, n: int) -> Array:
+        """Curves (n, points) of n seeds."""
+        noise = ar1(random, n, self.points, self.correlation)
+        curves = math.sqrt(self.share) * self.luck(random, n, 1) + math.sqrt(1 - self.share) * noise
+        return np.asarray(curves * np.linspace(1 / self.growth, 1, self.points))
+
+
+# Where luck is skewed, so is the mean of few seeds: a t interval of a single point covers .85 to .92, too.
+SKEWED = 0.86
+POOLS = (
+    Pool("no luck, noise of .9", normal, 0.0, 0.9, 200),
+    Pool("half luck, noise of .9", normal, 0.5, 0.9, 400),
+    Pool("half luck, no correlation", normal, 0.5, 0.0, 1000),
+    Pool("half luck, noise of .99", normal, 0.5, 0.99, 50),
+    Pool("mostly luck, noise of .99", normal, 0.9, 0.99, 200),
+    Pool("luck alone", normal, 1.0, 0.0, 200),
+    Pool("spread grows tenfold", normal, 0.5, 0.9, 200, growth=10.0),
+    Pool("t luck with 3 degrees", heavy, 0.9, 0.9, 200),
+    Pool("left-skewed luck", left, 0.9, 0.9, 50, least=SKEWED),
+    Pool("log-normal luck", skewed, 0.9, 0.9, 50, least=SKEWED),
+)
+
+
+def mean_bands(experiments: int, n: int) -> Iterator[Rate]:
+    """How often the band of a mean curve holds the whole true curve: t intervals of its points, and ours."""
+    quantile = functions.t_quantile(n - 1, 1 - ALPHA / 2)
+    for pool in POOLS:
+        random = np.random.default_rng([n, pool.points, round(100 * pool.share), len(pool.name)])
+        before = after = 0
+        for _ in range(experiments):
+            curves = pool.draw(random, n)
+            mean, half = bands.simultaneous(curves)
+            pointwise = quantile * curves.std(axis=0, ddof=1) / math.sqrt(n)
+            before += bool((np.abs(mean) <= pointwise).all())
+            after += half is not None and bool((np.abs(mean) <= half).all())
+        yield Rate(f"whole mean curve in its band, t intervals of points: {pool.name}, n = {n}", before, experiments)
+        yield Rate(f"whole mean curve in its band: {pool.name}, n = {n}", after, experiments, least=pool.least)
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -252,6 +335,7 @@ def rates(experiments: int) -> Iterator[Rate]:
             yield from verdicts(experiments // 4, n, luck, "paired_t", "holm")
             yield from verdicts(experiments // 8, n, luck, "wilcoxon", "bh")
             yield from verdicts(experiments // 8, n, luck, "signflip", "max_t", cells=4)
+        yield from mean_bands(experiments // 4, n)
     for n in (3, 5):
         yield from intervals(experiments, n)
 
@@ -263,7 +347,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     broken = 0
     for rate in rates(given.experiments):
-        allowed = f"at most {rate.most:g}" if rate.most is not None else f"at least {rate.least:g}"
+        after = f"at most {rate.most:g}" if rate.most is not None else f"at least {rate.least or 0:g}"
+        allowed = "before" if rate.before else after
         print(
             f"{rate.share:7.4f}  {allowed:14}  {rate.of:6} experiments  {rate.name}" + ("" if rate.kept else "  MISSED")
         )

@@ -11,14 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.run_values import CLOCKS
-from analysis.figures.canvas import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
+from analysis.figures.canvas import (
+    MANY,
+    NEUTRAL,
+    SIMULTANEOUS,
+    TOGETHER,
+    Dash,
+    Sketch,
+    canvas_of,
+    legend,
+    look_of,
+)
 from analysis.figures.rendering import DPI
-from analysis.figures.series import Array, Series, band, series
+from analysis.figures.series import Array, Series, series
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import Metric, capital, caveats, describe
 from analysis.spec.registry import figure
+from analysis.stats.bands import simultaneous
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +41,7 @@ _FEW = 20  # points of a curve, up to which each is marked
 
 @figure("curves")
 def curves(study: Study, picture: Picture) -> Sketch | None:
-    """Seeds, interval and mean of the first metric for every group, and the mean of each further metric; None if
+    """Seeds, band and mean of the first metric for every group, and the mean of each further metric; None if
     empty."""
     keys = picture.metrics
     about = [describe(key) for key in keys]
@@ -61,13 +72,13 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
-    return Sketch(picture.name, title, caption, canvas, intervals, names)
+    return Sketch(picture.name, title, caption, canvas, intervals, names, bounds=SIMULTANEOUS)
 
 
 def _span(s: Series, alpha: float) -> tuple[Array, Array] | None:
     if not s.whole.size:
         return None
-    mean, half = band(s.whole, alpha)
+    mean, half = simultaneous(s.whole, alpha)
     return None if half is None else (mean - half, mean + half)
 
 
@@ -183,7 +194,7 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
 
 
 def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
-    """Draw a group's seeds, interval, mean, and runs without full result; returns what the y axis must include."""
+    """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include."""
     if s.whole.size:
         if (span := _span(s, alpha)) is not None:
             axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
@@ -207,19 +218,24 @@ def _y_label(about: Sequence[Metric]) -> str:
 
 
 def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Series]], many: bool, cut: bool) -> str:
-    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know. cut: whether an
-    interval exceeds the axes."""
+    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know. cut: whether a
+    band exceeds the axes."""
     whole = [s for s in drawn[0] if s.whole.size]
     lone = [s.label for s in whole if len(s.whole) == 1]
-    interval = f"its {format_level(study.settings.alpha)} t interval, " if len(lone) < len(whole) else ""
+    band = SIMULTANEOUS.format(format_level(study.settings.alpha)) if len(lone) < len(whole) else ""
     texts = [
-        f"{capital(about[0].axis)} against {passing(study)}: mean over seeds (thick), {interval}each seed behind it "
-        "(thin)."
+        f"{capital(about[0].axis)} against {passing(study)}: mean over seeds (thick), "
+        f"{f'its {band}, ' if band else ''}each seed behind it (thin)."
     ]
+    if band:
+        texts.append(
+            "A band holds the whole true mean curve of its method, if luck is nearly normal; bands are not adjusted for "
+            "the number of methods."
+        )
     if lone:
-        texts.append(f"One seed has no interval{': ' + ', '.join(lone) if interval else ''}.")
+        texts.append(f"One seed has no band{': ' + ', '.join(lone) if band else ''}.")
     if cut:
-        texts.append("The axis follows the seeds: intervals that go beyond it are cut.")
+        texts.append("The axis follows the seeds: bands that go beyond it are cut.")
     if len(about) > 1:
         texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
     if many:

@@ -129,9 +129,11 @@ def _health(report: Report) -> Table:
 def data_of(study: Study, drawn: Sequence[Figure]) -> str:
     """The values that the script shows under the pointer, as JSON that cannot end its HTML element."""
     labels = study.sweep.labels
-    figures = {figure.name: to_json(figure.traces, labels) for figure in drawn}
     level = format_level(study.settings.alpha)
-    return orjson.dumps({"level": level, "figures": figures}).decode().replace("<", "\\u003c")
+    figures = {
+        figure.name: {**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)} for figure in drawn
+    }
+    return orjson.dumps({"figures": figures}).decode().replace("<", "\\u003c")
 
 
 def values_of(study: Study, drawn: Sequence[Figure]) -> dict[str, dict[str, Any]]:

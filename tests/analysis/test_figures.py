@@ -256,15 +256,16 @@ def test_captions_say_which_intervals_are_cut_or_not_there(
 ) -> None:
     folder = make_sweep(("C0", "C1"), steps=20, analysis=asked(metrics=(WH,)))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "95% t interval" in caption and "intervals that go beyond it are cut" in caption
+    assert "its simultaneous 95% band, " in caption and "bands that go beyond it are cut" in caption
+    assert "A band holds the whole true mean curve of its method" in caption
     for seed in (1, 2):
         shutil.rmtree(run_folder(folder.parent, f"C1-{seed}"))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "95% t interval" in caption and "One seed has no interval: C1 (BNTO minimal)." in caption
+    assert "its simultaneous 95% band, " in caption and "One seed has no band: C1 (BNTO minimal)." in caption
     for seed in (1, 2):
         shutil.rmtree(run_folder(folder.parent, f"C0-{seed}"))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "t interval" not in caption and "One seed has no interval." in caption and "cut" not in caption
+    assert "95%" not in caption and "One seed has no band." in caption and "cut" not in caption
 
 
 def test_methods_that_never_reach_a_threshold_are_named(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
