@@ -14,7 +14,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from analysis.findings import ratios
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
+from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
 from analysis.stats import bands, compare, dispersion, factorial, functions, resample, scaling, t_test
 
@@ -325,6 +326,36 @@ def mean_bands(experiments: int, n: int) -> Iterator[Rate]:
         yield Rate(f"whole mean curve in its band: {pool.name}, n = {n}", after, experiments, least=pool.least)
 
 
+# ---------------------------------------------------------------- excluded runs
+
+
+def exclusions(experiments: int, n: int, gone: int, name: str, luck: Callable[..., Array]) -> Iterator[Rate]:
+    """Two equal methods, of one of which the lowest runs failed and left no log: how often the rest is called better,
+    and how often without the remark that this depends on the excluded runs."""
+    random = np.random.default_rng([n, gone, len(name)])
+    options = settings({"primary": {"metric": UP, "direction": "higher"}}, groups=("A", "B"), baseline="A")
+    called = unremarked = 0
+    for _ in range(experiments):
+        scores = {UP: {group: 5 + luck(random, n, 1) for group in ("A", "B")}}
+        failed = set(np.argsort(scores[UP]["B"][:, 0])[:gone].tolist())
+        whole = sweep_of(scores)
+        runs = tuple(
+            replace(run, state="failed", problem="failed", curves=Curves(STEPS[:0], {}))
+            if run.group == "B" and run.seed in failed
+            else run
+            for run in whole.runs
+        )
+        found = study(replace(whole, runs=runs), options)
+        higher = found.primary.comparisons[0].outcome is Outcome.HIGHER
+        called += higher
+        unremarked += higher and worst_cases(found, found.primary)["B"].overturned is None
+    about = f"lowest {gone} of {n} runs failed, {name} luck"
+    yield Rate(f"the rest is better, {about}", called, experiments)
+    yield Rate(
+        f"the rest is better, without a remark on the excluded runs, {about}", unremarked, experiments, most=ALPHA
+    )
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -338,6 +369,9 @@ def rates(experiments: int) -> Iterator[Rate]:
         yield from mean_bands(experiments // 4, n)
     for n in (3, 5):
         yield from intervals(experiments, n)
+    for n, gone in ((8, 1), (10, 2), (10, 3)):
+        for name, luck in (("normal", normal), ("left-skewed", left)):
+            yield from exclusions(experiments // 8, n, gone, name, luck)
 
 
 def main(arguments: list[str] | None = None) -> int:

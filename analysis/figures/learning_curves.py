@@ -229,8 +229,8 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     ]
     if band:
         texts.append(
-            "A band holds the whole true mean curve of its method, if luck is nearly normal; bands are not adjusted for "
-            "the number of methods."
+            "A band holds the whole true mean curve of its method, if luck is nearly normal; bands are not adjusted "
+            "for the number of methods."
         )
     if lone:
         texts.append(f"One seed has no band{': ' + ', '.join(lone) if band else ''}.")

@@ -228,10 +228,12 @@ def versus(
     measure: Measure,
     against: Mapping[str, str],
     left_out: Mapping[str, Mapping[int, str]] | None = None,
+    filled: Mapping[str, Value] | None = None,
 ) -> Block:
     """Summarise every group on one measure, and compare each group of `against` with the one it names there.
 
-    left_out[group]: seeds that its comparison leaves out, with the reason.
+    left_out[group]: seeds that its comparison leaves out, with the reason. filled[run id]: values in place of those of
+    the runs.
     """
     values = {
         run.id: value_of(
@@ -244,6 +246,7 @@ def versus(
         )
         for run in sweep.runs
     }
+    values |= filled or {}
     kept: dict[str, cells.Kept] = {}
     estimates = []
     for group in sweep.groups:

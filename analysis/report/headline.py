@@ -15,6 +15,7 @@ from analysis.findings.collapse import collapse
 from analysis.findings.levels import varied
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
+from analysis.findings.worst_case import worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.report.missing import gap_of, lacking
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
@@ -75,7 +76,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_limits(study)),
+        limits=(*_mixed_code(sweep), *_limits(study), *_excluded(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -305,6 +306,12 @@ def averaged(study: Study) -> list[str]:
             over.setdefault(factors, []).append(study.sweep.label(group))
     named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items())
     return [f"Averaged within each seed first: {named}."] if named else []
+
+
+def _excluded(study: Study) -> list[str]:
+    """Which outcomes on the primary measure the excluded runs could change."""
+    cases = worst_cases(study, study.primary)
+    return wording.overturned(cases, study.primary.measure, study.sweep, study.settings.alpha)
 
 
 def _limits(study: Study) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from analysis.findings import ratios
 from analysis.findings.levels import varied
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
 from analysis.findings.verdicts import Verdict
+from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats.compare import PairedResult
@@ -54,7 +55,26 @@ def main(study: Study) -> Table:
         )
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
-    return replace(compared, notes=(*notes, *wording.added_seeds(study.sweep), *compared.notes))
+    cases = {block.measure: worst_cases(study, block) for block in chosen(study)}
+    at = [(measure.metric, measure.summary, measure.threshold) for measure in cases]
+    by_measure = dict(zip(at, cases.values(), strict=True))
+    records = tuple(
+        {**r, **_worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
+    )
+    worst = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
+    for measure, of in cases.items():
+        worst += wording.overturned(of, measure, study.sweep, study.settings.alpha)
+    notes += wording.added_seeds(study.sweep)
+    return replace(compared, records=records, notes=(*notes, *compared.notes, *worst))
+
+
+def _worst(case: WorstCase | None) -> Record:
+    """How far the excluded runs could move a difference, and whether they could change its verdict."""
+    return {
+        "excluded_runs": case.excluded if case else 0,
+        **ends(case.bounds if case else None, "difference_if_lowest", "difference_if_highest"),
+        "verdict_rests_on_excluded": case.overturned is not None if case else None,
+    }
 
 
 def _exceeded(best: Block, study: Study) -> bool:
