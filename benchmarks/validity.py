@@ -29,7 +29,7 @@ from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
-from analysis.stats import bands, compare, dispersion, factorial, functions, resample, scaling, t_test
+from analysis.stats import bands, bounded, compare, dispersion, factorial, functions, resample, scaling, t_test
 
 Array = NDArray[np.float64]
 ALPHA, COVERED = 0.05, 0.93
@@ -356,6 +356,53 @@ def exclusions(experiments: int, n: int, gone: int, name: str, luck: Callable[..
     )
 
 
+# ---------------------------------------------------------------- times
+
+
+def exponential(random: np.random.Generator, *shape: int) -> Array:
+    """Times of which some are much longer than most: exponential, from 0.2 on."""
+    return np.asarray(0.2 + random.standard_exponential(shape))
+
+
+def lognormal(random: np.random.Generator, *shape: int) -> Array:
+    """Times around 1 that are log-normal."""
+    return np.asarray(np.exp(0.5 * random.standard_normal(shape)))
+
+
+def collapsing(random: np.random.Generator, *shape: int) -> Array:
+    """Times around 0.5, but in 15% of runs beyond any budget."""
+    return np.asarray(np.where(random.random(shape) < 0.15, 5.0, 0.5 + 0.05 * random.standard_normal(shape)))
+
+
+# Times, and the share of runs that do not reach the threshold within the budget.
+TIMES = (
+    ("log-normal", lognormal, 0.1), ("log-normal", lognormal, 0.3), ("log-normal", lognormal, 0.5),
+    ("exponential", exponential, 0.1), ("exponential", exponential, 0.5), ("collapsing", collapsing, 0.15),
+)  # fmt: skip
+
+
+def times(experiments: int, n: int) -> Iterator[Rate]:
+    """How often the interval of a mean time, cut at the budget, holds the truth: a t interval that is printed only if
+    all runs reach the threshold, and ours."""
+    for name, luck, censored in TIMES:
+        random = np.random.default_rng([n, len(name), round(100 * censored)])
+        every = luck(random, 200_000)
+        budget = float(np.quantile(every, 1 - censored)) if luck is not collapsing else 2.0
+        truth = float(np.minimum(every, budget).mean())
+        printed = before = after = 0
+        for _ in range(experiments):
+            drawn = luck(random, n)
+            t = t_test.t_interval(drawn) if (drawn < budget).all() else None
+            printed += t is not None
+            before += t is not None and t[0] <= truth <= t[1]
+            ours = bounded.mean_interval(np.minimum(drawn, budget), 0.0, budget)
+            after += ours is not None and ours[0] <= truth <= ours[1]
+        about = f"{name} times, {censored:.0%} censored, n = {n}"
+        if printed:
+            yield Rate(f"mean time, t interval if none is censored, {about}", before, printed)
+        yield Rate(f"mean time, {about}", after, experiments, least=COVERED)
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -367,6 +414,7 @@ def rates(experiments: int) -> Iterator[Rate]:
             yield from verdicts(experiments // 8, n, luck, "wilcoxon", "bh")
             yield from verdicts(experiments // 8, n, luck, "signflip", "max_t", cells=4)
         yield from mean_bands(experiments // 4, n)
+        yield from times(experiments, n)
     for n in (3, 5):
         yield from intervals(experiments, n)
     for n, gone in ((8, 1), (10, 2), (10, 3)):

@@ -83,11 +83,8 @@ def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many:
 def _interval(block: Block, level: str, drawn: bool) -> str:
     if drawn:
         return f"with its {level} t interval, "
-    return (
-        "without an interval, because a maximum favours noise, "
-        if block.measure.summary == "best"
-        else ("no interval for one seed, ")
-    )
+    why = {"best": "a maximum favours noise", "time_to": "times may be cut at the budget"}.get(block.measure.summary)
+    return f"without an interval, because {why}, " if why else "no interval for one seed, "
 
 
 def _differences(block: Block, study: Study, reference: str | None) -> Sketch | None:

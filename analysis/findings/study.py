@@ -17,7 +17,7 @@ from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.threshold import Target
-from analysis.stats import compare, t_test
+from analysis.stats import bounded, compare, t_test
 from analysis.stats.compare import FamilyResult, PairedResult
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.resolution import EXACT_UP_TO, floor, multiplied, seeds_needed
@@ -72,7 +72,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A group on its own: mean over seeds with its t interval; reached: (k, n) runs for time_to.
+    """A group on its own: mean over seeds with its t interval; for time_to the restricted mean with the interval of a
+    bounded mean, and reached: (k, n) runs.
 
     recorded: False if no run of the group has the metric, which is not a gap.
     """
@@ -86,11 +87,6 @@ class Estimate:
     reached: tuple[int, int] | None
     gaps: tuple[Gap, ...]
     recorded: bool = True
-
-    @property
-    def cut(self) -> bool:
-        """Whether some times are cut at the budget, so that no t interval is valid."""
-        return self.reached is not None and self.reached[0] < self.reached[1]
 
 
 @dataclass(frozen=True)
@@ -330,8 +326,8 @@ def _estimate(
     if measure.summary == "time_to":
         used = [values[run.id] for run in runs if run.cell in kept.seeds.get(run.seed, ())]
         reached = sum(bool(v.reached) for v in used), len(used)
-        if reached[0] < reached[1]:
-            interval = None  # no t interval is valid for times cut at the budget
+        if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
+            interval = bounded.mean_interval(list(means.values()), 0.0, common.budget, alpha)
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)
@@ -363,9 +359,9 @@ def _compare(
 ) -> PairedResult:
     direction = measure.better or "higher"
     result = compare.paired(pairs.a, pairs.b, settings.alpha, direction=direction, seed=settings.seed)
-    if not any(k < n for k, n in reached or ()):
+    if reached is None:
         return result
-    # The sign flips of the restricted mean hold; a t interval would not.
+    # The sign flips of the restricted mean hold. A t interval only where no time is cut would be chosen by the data.
     result = replace(result, interval=None, d_z=None, p_t=None, detectable=None)
     if any(k for k, _ in reached or ()):
         return result

@@ -323,7 +323,8 @@ def _limits(study: Study) -> tuple[str, ...]:
     lines = [*wording.added_seeds(study.sweep)]
     if any(estimate.interval for estimate in block.estimates):
         level = format_level(settings.alpha)
-        lines.append(f"In brackets: {level} t intervals over seeds, not adjusted for the number of comparisons.")
+        kind = "intervals of the restricted mean" if measure.summary == "time_to" else "t intervals"
+        lines.append(f"In brackets: {level} {kind} over seeds, not adjusted for the number of comparisons.")
     lines += averaged(study)
     for n in sorted({c.result.n for c in block.comparisons} - {0}):
         members = [c for c in block.comparisons if c.result.n == n]

@@ -24,8 +24,8 @@ class Grid:
     """A group over its factors on the primary measure.
 
     seeds: of the fit, in its order. less: the same cells minus the baseline of their seed, None where it lacks one of
-    them. notes: what is left out, and what has no interval. censored: whether the group or the baseline has times cut
-    at the budget, for which no t interval is valid.
+    them. notes: what is left out, and what has no interval. censored: whether the values are times, which
+    may be cut at the budget, so that no t interval is valid.
     """
 
     group: str
@@ -95,17 +95,11 @@ def _grid(study: Study, group: str) -> Grid | None:
         notes.append("one seed: effects have no interval and cannot be distinguished from the luck of this seed")
     fit = factorial.fit(values)
     effects = factorial.effects_of(fit, study.settings.alpha)
-    if _cut(study, group):
-        notes.append("some times are cut at the budget, so t intervals would not be valid")
+    if censored := study.primary.measure.summary == "time_to":
+        notes.append("times may be cut at the budget, so t intervals would not be valid")
         effects = tuple(replace(effect, interval=None, d=None) for effect in effects)
     less = _less_baseline(study, group, values)
-    censored = _cut(study, group, study.sweep.baseline)
     return Grid(group, tuple(values), fit, factorial.fit(less) if less else None, effects, tuple(notes), censored)
-
-
-def _cut(study: Study, *groups: str | None) -> bool:
-    """Whether a run of these groups has a time that is cut at the budget."""
-    return any(study.primary.values[run.id].reached is False for run in study.sweep.runs if run.group in groups)
 
 
 def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
@@ -168,8 +162,7 @@ def cell_results(study: Study) -> list[CellResult]:
                 by_cell.setdefault(arranged(run.cell, order), []).append(run)
         if factorial.levels_of(by_cell):
             against = base if group != baseline else None
-            cut = _cut(study, group, baseline)
-            results += [_cell(study, cell, runs, against, test, cut) for cell, runs in by_cell.items()]
+            results += [_cell(study, cell, runs, against, test) for cell, runs in by_cell.items()]
     compared = [index for index, result in enumerate(results) if result.pairs]
     adjusted = multiplicity.benjamini_hochberg([results[index].p for index in compared])
     for index, q in zip(compared, adjusted, strict=True):
@@ -177,7 +170,7 @@ def cell_results(study: Study) -> list[CellResult]:
     return results
 
 
-def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None, test: str, cut: bool) -> CellResult:
+def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None, test: str) -> CellResult:
     group = runs[0].group
     by_seed = {run.seed: study.primary.values[run.id] for run in runs}
     values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
@@ -191,7 +184,8 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     if pairs is None or not pairs.seeds:
         return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark)
     d, size = t_test.difference(pairs.a, pairs.b), float(np.abs((pairs.a, pairs.b)).max())
-    spread = None if cut else t_test.mean(d, size)  # no t interval is valid for times cut at the budget
+    censored = study.primary.measure.summary == "time_to"
+    spread = None if censored else t_test.mean(d, size)  # no t interval is valid for times that may be cut
     interval = spread.interval(study.settings.alpha) if spread is not None else None
     p = multiplicity.single(d, test, study.settings.seed)
     return CellResult(group, cell, len(values), len(by_seed), mean, d.size, float(d.mean()), interval, p, None, remark)

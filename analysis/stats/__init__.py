@@ -13,6 +13,7 @@ Its modules:
     resample          scores of many tasks, with the stratified bootstrap
     curve_summaries   one number from one curve: area, final value, time to a threshold
     bands             bands that hold a whole mean curve
+    bounded           the interval of a mean of values between known limits
     common_grid       curves of different runs on one grid of their common range
     trend             whether a curve rises or falls
     factorial         main effects and interactions of a grid
@@ -37,6 +38,7 @@ _NAMES = {
     "resample": ("stratified", "probability_of_improvement", "performance_profile", "iqm", "median", "optimality_gap"),
     "curve_summaries": ("auc", "final", "best", "early", "time_to", "survival", "restricted_mean"),
     "bands": ("simultaneous",),
+    "bounded": ("mean_interval",),
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),
     "scaling": ("size_trend",),

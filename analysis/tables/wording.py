@@ -146,10 +146,9 @@ def remark(comparison: Comparison) -> str | None:
     cut = sum(comparison.times_cut)
     if comparison.ground is not None and comparison.ground.reason is Reason.NOT_REACHED:
         return _GROUNDS[Reason.NOT_REACHED]
-    decides = (
-        f"{times_cut(cut)}: sign flips of the restricted mean decide, a t interval would not be valid" if cut else ""
-    )
-    return "; ".join(filter(None, (comparison.result.reason, decides))) or None
+    decides = "sign flips of the restricted mean decide: no t interval of times is valid where runs can be cut"
+    parts = [comparison.result.reason, times_cut(cut) if cut else "", decides if comparison.reached else ""]
+    return "; ".join(filter(None, parts)) or None
 
 
 def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound | None) -> str:
