@@ -243,7 +243,7 @@ def intervals(experiments: int, n: int) -> Iterator[Rate]:
                 count(name, (found.low, found.high), true)
             chance = resample.probability_of_improvement(scores, other, resamples=2000, seed=place)
             count("probability of improvement", (chance.low, chance.high), 0.5)
-            profile = resample.performance_profile(scores, [0.5], seed=place)
+            profile = resample.performance_profile(scores, [0.5])
             count("performance profile", (profile.low, profile.high), above)
     resampled = ("IQM", "mean of tasks", "median of tasks", "optimality gap", "probability of improvement",
                  "performance profile")  # fmt: skip
@@ -403,6 +403,41 @@ def times(experiments: int, n: int) -> Iterator[Rate]:
         yield Rate(f"mean time, {about}", after, experiments, least=COVERED)
 
 
+# ---------------------------------------------------------------- performance profiles
+
+# The chances of a benchmark's tasks that a run is above a threshold.
+PROFILES: Mapping[str, Array] = {
+    "8 tasks around a half": np.full(8, 0.5),
+    "8 tasks nearly solved": np.full(8, 0.98),
+    "8 tasks solved, but one": np.array([1.0] * 7 + [0.3]),
+    "26 tasks of all kinds": np.linspace(0.02, 0.98, 26),
+    "57 tasks, easy or hard": np.where(np.arange(57) % 2, 0.95, 0.05),
+}
+
+
+def profiles(experiments: int, n: int) -> Iterator[Rate]:
+    """How often the interval of a profile's point holds the truth: of the stratified bootstrap, and ours; and how often
+    it has no width."""
+    for name, chances in PROFILES.items():
+        random = np.random.default_rng([n, chances.size, len(name)])
+        before = after = flat_before = flat = 0
+        truth = float(chances.mean())
+        for place in range(experiments):
+            above = (random.random((n, chances.size)) < chances).astype(float)
+            old = resample.stratified(above, resample.mean, resamples=1000, seed=place)
+            new = resample.performance_profile(above, [0.5])
+            if old.low is not None and old.high is not None:
+                before += bool(old.low <= truth <= old.high)
+                flat_before += bool(old.low == old.high)
+            if new.low is not None and new.high is not None:
+                after += bool(new.low[0] <= truth <= new.high[0])
+                flat += bool(new.low[0] == new.high[0])
+        yield Rate(f"point of a profile, bootstrap, {name}, n = {n}", before, experiments)
+        yield Rate(f"point of a profile, {name}, n = {n}", after, experiments, least=COVERED)
+        yield Rate(f"point of a profile without width, bootstrap, {name}, n = {n}", flat_before, experiments)
+        yield Rate(f"point of a profile without width, {name}, n = {n}", flat, experiments, most=0.0)
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -415,6 +450,7 @@ def rates(experiments: int) -> Iterator[Rate]:
             yield from verdicts(experiments // 8, n, luck, "signflip", "max_t", cells=4)
         yield from mean_bands(experiments // 4, n)
         yield from times(experiments, n)
+        yield from profiles(experiments // 8, n)
     for n in (3, 5):
         yield from intervals(experiments, n)
     for n, gone in ((8, 1), (10, 2), (10, 3)):

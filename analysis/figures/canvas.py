@@ -48,7 +48,7 @@ STYLE: dict[str, object] = {
 DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
 Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
 #: What low and high are called, with the level in place of {}.
-INTERVAL, SIMULTANEOUS = "{} interval", "simultaneous {} band"
+INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
 
 
 class Sketch(NamedTuple):
