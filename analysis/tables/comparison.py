@@ -53,6 +53,11 @@ def main(study: Study) -> Table:
             f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
             "may be better."
         )
+    if any(block.measure.summary == "time_to" for block in chosen(study)):
+        notes.append(
+            f"Times: the {level} interval of a mean between 0 and the budget, which holds whether or not runs reach "
+            "the threshold. Differences of times have no t interval."
+        )
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
     cases = {block.measure: worst_cases(study, block) for block in chosen(study)}
