@@ -47,6 +47,8 @@ STYLE: dict[str, object] = {
 #: The seeds behind a mean, as dots.
 DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
 Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
+#: What low and high are called, with the level in place of {}.
+INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
 
 
 class Sketch(NamedTuple):
@@ -54,7 +56,7 @@ class Sketch(NamedTuple):
 
     intervals[gid]: (low, high) of an artist's points. names[role]: what y shows, where that is not the axis' label.
     steps[gid]: steps of its points, where x is not a step. values[gid]: what the points show, where x and y are only
-    positions. kind: as registered, or "differences" or "times".
+    positions. kind: as registered, or "differences" or "times". bounds: what the intervals are called.
     """
 
     name: str
@@ -66,12 +68,13 @@ class Sketch(NamedTuple):
     steps: Mapping[str, Array] = MappingProxyType({})
     values: Mapping[str, Array] = MappingProxyType({})
     kind: str = ""
+    bounds: str = INTERVAL
 
 
 @dataclass(frozen=True)
 class Figure:
     """A drawn figure. caption says what is drawn and what is missing; traces: the values behind it; width in inches.
-    kind: as in Sketch."""
+    kind, bounds: as in Sketch."""
 
     name: str
     title: str
@@ -81,6 +84,7 @@ class Figure:
     csv: bytes
     rendered: Callable[[], Files]
     kind: str = ""
+    bounds: str = INTERVAL
 
     @cached_property
     def files(self) -> Files:
@@ -190,7 +194,15 @@ def save(sketches: Sequence[Sketch]) -> list[Figure]:
     points = sum(trace.x.size for traced in traces for trace in traced.traces)
     pictures = rendering([sketch.canvas for sketch in sketches], points)
     return [
-        Figure(*sketch[:3], sketch.canvas.get_figwidth(), traced, to_csv(traced).encode(), files, sketch.kind)
+        Figure(
+            *sketch[:3],
+            sketch.canvas.get_figwidth(),
+            traced,
+            to_csv(traced).encode(),
+            files,
+            sketch.kind,
+            sketch.bounds,
+        )
         for sketch, traced, files in zip(sketches, traces, pictures, strict=True)
     ]
 

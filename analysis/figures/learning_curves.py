@@ -5,32 +5,51 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.run_values import CLOCKS
-from analysis.figures.canvas import MANY, NEUTRAL, TOGETHER, Dash, Sketch, canvas_of, legend, look_of
+from analysis.figures.canvas import (
+    MANY,
+    NEUTRAL,
+    SIMULTANEOUS,
+    TOGETHER,
+    Dash,
+    Intervals,
+    Sketch,
+    canvas_of,
+    legend,
+    look_of,
+)
 from analysis.figures.rendering import DPI
-from analysis.figures.series import Array, Series, band, series
+from analysis.figures.series import Array, Series, series
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import Metric, capital, caveats, describe
 from analysis.spec.registry import figure
+from analysis.stats.bands import simultaneous
+from analysis.stats.common_grid import on_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _Y_LABEL = 40  # letters in a line of the y axis' label
 _MEAN = "mean over seeds"
+_BAND = (
+    "A band holds the whole true curve that its mean estimates, if luck is nearly normal; bands are not adjusted for "
+    "the number of methods."
+)
+_CUT = "The axis follows the seeds: bands that go beyond it are cut."
 _FEW = 20  # points of a curve, up to which each is marked
 
 
 @figure("curves")
 def curves(study: Study, picture: Picture) -> Sketch | None:
-    """Seeds, interval and mean of the first metric for every group, and the mean of each further metric; None if
+    """Seeds, band and mean of the first metric for every group, and the mean of each further metric; None if
     empty."""
     keys = picture.metrics
     about = [describe(key) for key in keys]
@@ -55,20 +74,96 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
     intervals = {f"mean--{s.group}": span for s in each[0] if (span := _span(s, study.settings.alpha)) is not None}
-    low, high = axes.get_ylim()
-    cut = any((below < low).any() or (above > high).any() for below, above in intervals.values())
-    caption = _caption(study, about, each, many, cut)
+    caption = _caption(study, about, each, many, _is_cut(axes, intervals))
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
-    return Sketch(picture.name, title, caption, canvas, intervals, names)
+    return Sketch(picture.name, title, caption, canvas, intervals, names, bounds=SIMULTANEOUS)
+
+
+def _is_cut(axes: Axes, intervals: Intervals) -> bool:
+    """Whether a band goes beyond the axes."""
+    low, high = axes.get_ylim()
+    return any(bool((below < low).any() or (above > high).any()) for below, above in intervals.values())
 
 
 def _span(s: Series, alpha: float) -> tuple[Array, Array] | None:
     if not s.whole.size:
         return None
-    mean, half = band(s.whole, alpha)
+    mean, half = simultaneous(s.whole, alpha)
     return None if half is None else (mean - half, mean + half)
+
+
+@figure("difference")
+def difference(study: Study, picture: Picture) -> Sketch | None:
+    """The curve of every group minus the baseline's of the same seed: each seed, mean and band; None if empty."""
+    if study.settings.pairing != "seed":  # without pairs, no curve has another to be subtracted
+        return None
+    about = describe(picture.metrics[0])
+    every = {s.group: s for s in series(study, picture.metrics[0])}
+    base = every.pop(str(study.sweep.baseline), None)
+    if base is None:
+        return None
+    pairs = [(s, less(s, base, study)) for s in every.values()]
+    drawn = [both for _, both in pairs if both is not None]
+    if not drawn:
+        return None
+    canvas, axes = canvas_of(7.0, 3.9)
+    axes.axhline(0, color=NEUTRAL, linewidth=0.9)
+    many = sum(len(s.seeds) for s in drawn) > MANY
+    entries = []
+    for s in drawn:
+        look = look_of(study.sweep.groups, s.group, False)
+        _first(axes, s, look, study.settings.alpha, many)
+        entries.append((_entry(s), {**look, "linewidth": 1.9}))
+    label = textwrap.fill(f"{about.axis}, difference to {base.label}", _Y_LABEL, break_on_hyphens=False)
+    _frame(axes, [np.zeros(1), *(s.whole for s in drawn)], study, label)
+    canvas.set_figheight(3.7 + 0.2 * legend(canvas, "upper", entries))
+    intervals = {f"mean--{s.group}": span for s in drawn if (span := _span(s, study.settings.alpha)) is not None}
+    band = f"its {SIMULTANEOUS.format(format_level(study.settings.alpha))}, " if intervals else ""
+    texts = [
+        f"{capital(about.axis)} minus that of {base.label} in the same seed, against {passing(study)}: mean over seeds "
+        f"(thick), {band}each seed behind it (thin)."
+    ]
+    texts += [_BAND] if band else []
+    texts += [_CUT] if _is_cut(axes, intervals) else []
+    texts += [TOGETHER] if many else []
+    texts += _common_steps([drawn])
+    if lacking := [s.label for s, both in pairs if both is None]:
+        texts.append(f"Not drawn, without a seed or step in common, or of other levels: {', '.join(lacking)}.")
+    title = f"{about.axis}, difference to {base.label}"
+    return Sketch(picture.name, title, " ".join(texts), canvas, intervals, bounds=SIMULTANEOUS)
+
+
+def less(s: Series, base: Series, study: Study) -> Series | None:
+    """The curves of a group minus those of the baseline, of the seeds that both have, on a grid of their common range;
+    None without such a seed or range, or if the two average different levels of a factor that both have."""
+    seeds = tuple(seed for seed in s.seeds if seed in base.seeds)
+    if not seeds or s.averaged or base.averaged or not _same_levels(study, s.group, base.group):
+        return None
+    sides = [[(of.steps, of.whole[of.seeds.index(seed)]) for seed in seeds] for of in (s, base)]
+    grid = on_grid([*sides[0], *sides[1]], max(s.steps.size, base.steps.size))
+    if not grid.points.size:
+        return None
+    return replace(
+        s,
+        steps=grid.points,
+        axis=np.interp(grid.points, base.steps, base.axis),
+        whole=grid.values[: len(seeds)] - grid.values[len(seeds) :],
+        seeds=seeds,
+        partial={},
+        interpolated=grid.interpolated or s.interpolated or base.interpolated,
+        single=grid.points.size == 1,
+    )
+
+
+def _same_levels(study: Study, group: str, other: str) -> bool:
+    """Whether two groups have the same levels of the factors that both have."""
+    cells = [{run.cell for run in study.sweep.of(name)} for name in (group, other)]
+    factors = [{label for cell in each for label, _ in cell} for each in cells]
+    shared = factors[0] & factors[1]
+    levels = [{tuple(item for item in cell if item[0] in shared) for cell in each} for each in cells]
+    return levels[0] == levels[1]
 
 
 @figure("band")
@@ -183,7 +278,7 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
 
 
 def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
-    """Draw a group's seeds, interval, mean, and runs without full result; returns what the y axis must include."""
+    """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include."""
     if s.whole.size:
         if (span := _span(s, alpha)) is not None:
             axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
@@ -207,19 +302,21 @@ def _y_label(about: Sequence[Metric]) -> str:
 
 
 def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Series]], many: bool, cut: bool) -> str:
-    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know. cut: whether an
-    interval exceeds the axes."""
+    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know. cut: whether a
+    band exceeds the axes."""
     whole = [s for s in drawn[0] if s.whole.size]
     lone = [s.label for s in whole if len(s.whole) == 1]
-    interval = f"its {format_level(study.settings.alpha)} t interval, " if len(lone) < len(whole) else ""
+    band = SIMULTANEOUS.format(format_level(study.settings.alpha)) if len(lone) < len(whole) else ""
     texts = [
-        f"{capital(about[0].axis)} against {passing(study)}: mean over seeds (thick), {interval}each seed behind it "
-        "(thin)."
+        f"{capital(about[0].axis)} against {passing(study)}: mean over seeds (thick), "
+        f"{f'its {band}, ' if band else ''}each seed behind it (thin)."
     ]
+    if band:
+        texts.append(_BAND)
     if lone:
-        texts.append(f"One seed has no interval{': ' + ', '.join(lone) if interval else ''}.")
+        texts.append(f"One seed has no band{': ' + ', '.join(lone) if band else ''}.")
     if cut:
-        texts.append("The axis follows the seeds: intervals that go beyond it are cut.")
+        texts.append(_CUT)
     if len(about) > 1:
         texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
     if many:

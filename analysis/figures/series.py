@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from analysis.data import cells
 from analysis.data.sweep import Run
 from analysis.findings.study import Study
-from analysis.stats import functions
 from analysis.stats.common_grid import on_grid
 from analysis.stats.curve_summaries import LARGEST
 
@@ -129,15 +128,3 @@ def smooth(rows: Array, width: int) -> Array:
             first, last = inside[0], inside[-1] + 1
             total[..., first:last] += rows[..., first + shift : last + shift]
     return np.asarray(total / (2 * reach + 1))
-
-
-def band(whole: Array, alpha: float) -> tuple[Array, Array | None]:
-    """Mean (steps,) of whole (seeds, steps) and half width (steps,) of its t interval; None with fewer than two
-    seeds."""
-    mean = whole.mean(axis=0)
-    n = len(whole)
-    if n < 2:
-        return mean, None
-    power = np.frexp(np.abs(whole).max(axis=0))[1]  # of each point its own: no square overflows, none vanishes
-    sd = np.ldexp(np.ldexp(whole, -power).std(axis=0, ddof=1), power)
-    return mean, functions.t_quantile(n - 1, 1 - alpha / 2) * sd / np.sqrt(n)

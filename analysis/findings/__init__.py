@@ -5,6 +5,7 @@ Its modules:
     study              every group against the baseline, for each measure
     verdicts           the verdict on each declared hypothesis
     outcomes           the possible outcomes and their reasons
+    worst_case         comparisons with the excluded runs at extreme values
     ratios             ratios of two groups, paired by seed; for times, speed-ups
     responses          what the policies answered to the same prompts
     sweep_comparison   two experiments compared with each other

@@ -17,7 +17,7 @@ from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.threshold import Target
-from analysis.stats import compare, multiplicity, t_test
+from analysis.stats import bounded, compare, multiplicity, t_test
 from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
@@ -74,7 +74,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A group on its own: mean over seeds with its t interval; reached: (k, n) runs for time_to.
+    """A group on its own: mean over seeds with its t interval; for time_to the restricted mean with the interval of a
+    bounded mean, and reached: (k, n) runs.
 
     recorded: False if no run of the group has the metric, which is not a gap.
     """
@@ -88,11 +89,6 @@ class Estimate:
     reached: tuple[int, int] | None
     gaps: tuple[Gap, ...]
     recorded: bool = True
-
-    @property
-    def cut(self) -> bool:
-        """Whether some times are cut at the budget, so that no t interval is valid."""
-        return self.reached is not None and self.reached[0] < self.reached[1]
 
 
 @dataclass(frozen=True)
@@ -262,10 +258,12 @@ def versus(
     measure: Measure,
     against: Mapping[str, str],
     left_out: Mapping[str, Mapping[int, str]] | None = None,
+    filled: Mapping[str, Value] | None = None,
 ) -> Block:
     """Summarise every group on one measure, and compare each group of `against` with the one it names there.
 
-    left_out[group]: seeds that its comparison leaves out, with the reason.
+    left_out[group]: seeds that its comparison leaves out, with the reason. filled[run id]: values in place of those of
+    the runs.
     """
     values = {
         run.id: value_of(
@@ -278,6 +276,7 @@ def versus(
         )
         for run in sweep.runs
     }
+    values |= filled or {}
     kept: dict[str, cells.Kept] = {}
     estimates = []
     for group in sweep.groups:
@@ -363,8 +362,8 @@ def _estimate(
     if measure.summary == "time_to":
         used = [values[run.id] for run in runs if run.cell in kept.seeds.get(run.seed, ())]
         reached = sum(bool(v.reached) for v in used), len(used)
-        if reached[0] < reached[1]:
-            interval = None  # no t interval is valid for times cut at the budget
+        if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
+            interval = bounded.mean_interval(list(means.values()), 0.0, common.budget, alpha)
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)

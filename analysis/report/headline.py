@@ -15,6 +15,7 @@ from analysis.findings.collapse import collapse
 from analysis.findings.levels import varied
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
+from analysis.findings.worst_case import worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.report.missing import gap_of, lacking
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
@@ -78,7 +79,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_limits(study)),
+        limits=(*_mixed_code(sweep), *_limits(study), *_excluded(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -340,6 +341,12 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     return text + (f", at the level {level:.2g} of the first of {times} comparisons." if times > 1 else ".")
 
 
+def _excluded(study: Study) -> list[str]:
+    """Which outcomes on the primary measure the excluded runs could change."""
+    cases = worst_cases(study, study.primary)
+    return wording.overturned(cases, study.primary.measure, study.sweep, study.settings.alpha)
+
+
 def _limits(study: Study) -> tuple[str, ...]:
     """What brackets mean, what is averaged, and what these seeds can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
@@ -348,8 +355,9 @@ def _limits(study: Study) -> tuple[str, ...]:
     lines = [*wording.added_seeds(study.sweep)]
     if any(estimate.interval for estimate in block.estimates):
         level = format_level(settings.alpha)
+        kind = "interval of the restricted mean" if measure.summary == "time_to" else "t interval"
         lines.append(
-            f"In brackets: for a mean, its {level} t interval over seeds; for a difference, what the test that decides "
+            f"In brackets: for a mean, its {level} {kind} over seeds; for a difference, what the test that decides "
             "does not reject."
         )
     lines += averaged(study)

@@ -34,7 +34,7 @@ def page(report: Report) -> str:
         if (asked.name not in names if asked.kind == "histogram" else metric not in recorded)
     ]  # fmt: skip
     tables = {table.name: table for table in report.tables}
-    curves = [figure for figure in drawn if figure.kind in ("curves", "band")]
+    curves = [figure for figure in drawn if figure.kind in ("curves", "band", "difference")]
     times = [figure for figure in drawn if figure.kind == "times" and "efficiency" in tables]  # beside that table
     elsewhere = [*curves, *times, *(figure for part in report.sections for figure in part.figures)]
     relations = [figure for figure in drawn if figure not in elsewhere and figure.kind != "differences"]
@@ -131,9 +131,11 @@ def _health(report: Report) -> Table:
 def data_of(study: Study, drawn: Sequence[Figure]) -> str:
     """The values that the script shows under the pointer, as JSON that cannot end its HTML element."""
     labels = study.sweep.labels
-    figures = {figure.name: to_json(figure.traces, labels) for figure in drawn}
     level = format_level(study.settings.alpha)
-    return orjson.dumps({"level": level, "figures": figures}).decode().replace("<", "\\u003c")
+    figures = {
+        figure.name: {**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)} for figure in drawn
+    }
+    return orjson.dumps({"figures": figures}).decode().replace("<", "\\u003c")
 
 
 def values_of(study: Study, drawn: Sequence[Figure]) -> dict[str, dict[str, Any]]:

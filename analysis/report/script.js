@@ -102,7 +102,7 @@ const describe = (trace, i, figure) => {
   if (trace.t) lines.push(`step: ${trace.t[i]}`);
   if (panel.x[0] && !trace.v) lines.push(`${panel.x[0]}: ${figure.xs[trace.x][i]}`);
   if (trace.n) lines.push(`${trace.n}: ${(trace.v || trace.y)[i]}`);
-  if (trace.i && trace.i[0][i] !== null) lines.push(`${data.level} interval: [${trace.i[0][i]}, ${trace.i[1][i]}]`);
+  if (trace.i && trace.i[0][i] !== null) lines.push(`${figure.bounds}: [${trace.i[0][i]}, ${trace.i[1][i]}]`);
   return lines;
 };
 for (const plot of all(".plot")) {

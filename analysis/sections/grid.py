@@ -25,8 +25,8 @@ class Grid:
     """A group over its factors on the primary measure.
 
     seeds: of the fit, in its order. less: the same cells minus the baseline of their seed, None where it lacks one of
-    them. notes: what is left out, and what has no interval. censored: whether the group or the baseline has times cut
-    at the budget, for which no t interval is valid.
+    them. notes: what is left out, and what has no interval. censored: whether the values are times, which
+    may be cut at the budget, so that no t interval is valid.
     """
 
     group: str
@@ -96,17 +96,11 @@ def _grid(study: Study, group: str) -> Grid | None:
         notes.append("one seed: effects have no interval and cannot be distinguished from the luck of this seed")
     fit = factorial.fit(values)
     effects = factorial.effects_of(fit, study.settings.alpha)
-    if _cut(study, group):
-        notes.append("some times are cut at the budget, so t intervals would not be valid")
+    if censored := study.primary.measure.summary == "time_to":
+        notes.append("times may be cut at the budget, so t intervals would not be valid")
         effects = tuple(replace(effect, interval=None, d=None) for effect in effects)
     less = _less_baseline(study, group, values)
-    censored = _cut(study, group, study.sweep.baseline)
     return Grid(group, tuple(values), fit, factorial.fit(less) if less else None, effects, tuple(notes), censored)
-
-
-def _cut(study: Study, *groups: str | None) -> bool:
-    """Whether a run of these groups has a time that is cut at the budget."""
-    return any(study.primary.values[run.id].reached is False for run in study.sweep.runs if run.group in groups)
 
 
 def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:

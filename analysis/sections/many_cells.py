@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.data import cells
-from analysis.figures.canvas import Sketch, canvas_of, legend, look_of
+from analysis.figures.canvas import POINTWISE, Sketch, canvas_of, legend, look_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level
@@ -127,7 +127,7 @@ def many_figure(study: Study, scored: Many) -> Sketch:
     intervals: dict[str, tuple[Array, Array]] = {}
     for group, scores in scored.scores.items():
         look = look_of(sweep.groups, group, markers=False)
-        share = resample.performance_profile(sign * scores, sign * thresholds, settings.alpha, seed=settings.seed)
+        share = resample.performance_profile(sign * scores, sign * thresholds, settings.alpha)
         gid, colour = f"mean--{group}", look["color"]
         axes.plot(thresholds, np.asarray(share.value), linewidth=1.9, gid=gid, label="share of runs and cells", **look)
         if share.low is not None and share.high is not None:
@@ -143,7 +143,8 @@ def many_figure(study: Study, scored: Many) -> Sketch:
     count = next(iter(scored.scores.values())).shape[1]
     caption = (
         f"Performance profile over {count} cells: the share of runs and cells whose {measure.title} is "
-        f"{'below' if scored.turned else 'above'} each value, with {format_level(settings.alpha)} intervals of each "
-        "point (stratified bootstrap). A curve that is higher everywhere is better everywhere."
+        f"{'below' if scored.turned else 'above'} each value, with pointwise "
+        f"{format_level(settings.alpha)} intervals (Clopper and Pearson's, of independent runs; they hold at each "
+        "value alone, not for the whole curve). A curve that is higher everywhere is better everywhere."
     )
-    return Sketch("profile", "Performance profile", caption, canvas, intervals)
+    return Sketch("profile", "Performance profile", caption, canvas, intervals, bounds=POINTWISE)

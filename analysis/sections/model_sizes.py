@@ -39,8 +39,8 @@ class Sizes:
 
     models[size]: the model's name in the plan, or "". values[group][size]: one number per seed. trends and
     differences[group][size]: of each group that shares two or more sizes with the baseline; lost: its seeds without a
-    difference, with the reason. censored: whether some values are times cut at the budget, for which no t interval is
-    valid. notes: sizes without a pair.
+    difference, with the reason. censored: whether the values are times, which may be cut at the budget, so that no t
+    interval is valid. notes: sizes without a pair.
     """
 
     models: Mapping[float, str]
@@ -88,7 +88,7 @@ def sizes(study: Study) -> Sizes | None:
             trends[group] = scaling.size_trend(
                 list(pairs), a, b, settings.alpha, direction=direction, seed=settings.seed
             )
-    censored = any(value.reached is False for value in study.primary.values.values())
+    censored = study.primary.measure.summary == "time_to"
     return Sizes(models, values, differences, lost, trends, censored, tuple(notes))
 
 
@@ -162,7 +162,7 @@ def sizes_table(study: Study, compared: Sizes) -> Table:
     ]
     notes += [f"{note}." for note in compared.notes]
     if compared.censored:
-        notes.append("Some times are cut at the budget, so t intervals would not be valid.")
+        notes.append("Times may be cut at the budget, so t intervals would not be valid.")
     columns = ("method", "size", "pairs", "difference", "better in", "p paired t", "p sign-flip", "remark")
     return table("sizes", "Model sizes", columns, entries, notes)
 

@@ -20,9 +20,9 @@ def unpaired_table(study: Study) -> Table:
     entries: list[Entry] = []
     for block, group, estimate, base in _pairs(study):
         result, measure = compare.unpaired(estimate.values, base.values, alpha), block.measure
-        cut = estimate.cut or base.cut
-        interval, p_t = (None, None) if cut else (result.interval, result.p_t)
-        remarks = (result.reason, "times are cut at the budget: ranks alone count" if cut else "")
+        times = measure.summary == "time_to"  # whether or not one is cut: the choice would be made by the data
+        interval, p_t = (None, None) if times else (result.interval, result.p_t)
+        remarks = (result.reason, "times may be cut at the budget: ranks alone count" if times else "")
         row = (
             capital(measure.title), sweep.label(group), f"{result.n} and {result.m}",
             format_estimate(result.mean_difference, interval, signed=True) or "-",

@@ -14,7 +14,7 @@ from analysis.spec.metric_catalog import describe
 from analysis.spec.validation import METRIC_SCHEMA, Distinct, Listed, Metric, Pair, Section, refusal
 
 _MOST = 6  # metrics of one figure of curves: a seventh line style could not be told from the others
-_KINDS = {"band": (), "histogram": (), "pareto": ("directions",), "scatter": ("diagonal",)}
+_KINDS = {"band": (), "difference": (), "histogram": (), "pareto": ("directions",), "scatter": ("diagonal",)}
 _FORMS = f"a metric's key, a list of 2 to {_MOST} of them, or a mapping such as {{scatter: [x, y]}}"
 
 Direction = Literal["higher", "lower"]
@@ -34,6 +34,7 @@ class Picture(Section):
 
     curves: Distinct[Metric] | None = None
     band: _Metrics = None
+    difference: Metric | None = Field(None, description="a metric's key")
     histogram: str | None = Field(None, pattern="^[a-z_]+$", description="the name of a histogram, such as entropy")
     pareto: _Metrics = None
     scatter: _Metrics = None
@@ -88,7 +89,7 @@ class Picture(Section):
 
     @property
     def kind(self) -> str:
-        """curves, band, histogram, pareto, scatter, or another registered kind."""
+        """curves, band, difference, histogram, pareto, scatter, or another registered kind."""
         return self.registered or next((kind for kind in _KINDS if getattr(self, kind) is not None), "curves")
 
     @property

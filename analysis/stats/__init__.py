@@ -13,7 +13,10 @@ Its modules:
     t_test            Student's t intervals and tests
     resolution        the smallest p that a number of seeds can give
     resample          scores of many tasks, with the stratified bootstrap
+    shares            the interval of a share of runs
     curve_summaries   one number from one curve: area, final value, time to a threshold
+    bands             bands that hold a whole mean curve
+    bounded           the interval of a mean of values between known limits
     common_grid       curves of different runs on one grid of their common range
     trend             whether a curve rises or falls
     factorial         main effects and interactions of a grid
@@ -39,6 +42,9 @@ _NAMES = {
     "resolution": ("cannot_decide", "seeds_needed"),
     "resample": ("stratified", "probability_of_improvement", "performance_profile", "iqm", "median", "optimality_gap"),
     "curve_summaries": ("auc", "final", "best", "early", "time_to", "survival", "restricted_mean"),
+    "bands": ("simultaneous",),
+    "shares": ("share_interval",),
+    "bounded": ("mean_interval",),
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),
     "scaling": ("size_trend",),

@@ -68,6 +68,11 @@ def chi_square_above(df: float, chance: float) -> float:
     return rounded(float(special.chdtri(df, chance)))
 
 
+def beta_quantile(a: float, b: float, chance: float) -> float:
+    """Beta distribution with these positive parameters: the value that has this chance below it."""
+    return rounded(float(special.betaincinv(a, b, chance)))
+
+
 def rounded(value: float) -> float:
     """The value to DIGITS significant digits."""
     return float(f"{value:.{DIGITS - 1}e}")

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats import functions
 from analysis.stats.resolution import check_alpha
+from analysis.stats.shares import share_interval
 from analysis.stats.t_test import difference
 
 Array = NDArray[np.float64]
@@ -32,7 +33,7 @@ MOST_RUNS = 255  # that can be redrawn: counts are bytes
 
 @dataclass(frozen=True)
 class Resampled:
-    """A statistic with its bootstrap interval, both shaped as the statistic (a number has shape ()).
+    """A statistic with its interval, both shaped as the statistic (a number has shape ()).
 
     value: of the scores as they are; low, high: the ends of the interval at level 1 - alpha; each None without a
     meaning, for which `reason` says why. runs, tasks: of the scores.
@@ -104,27 +105,26 @@ def probability_of_improvement(
     return Resampled(n, tasks, value, low, high, None)
 
 
-def performance_profile(
-    scores: ArrayLike, thresholds: ArrayLike, alpha: float = 0.05, *, resamples: int = 2000, seed: int = 0
-) -> Resampled:
-    """Share of runs and tasks with a score above each threshold (k,), scores (runs, tasks); intervals of each point.
+def performance_profile(scores: ArrayLike, thresholds: ArrayLike, alpha: float = 0.05) -> Resampled:
+    """Share of runs and tasks with a score above each threshold (k,), scores (runs, tasks), with an interval for each
+    threshold alone.
 
-    Raises ValueError as `stratified` does.
+    The interval is not resampled, because no resample has a run that no run was: where all runs of a task are on one
+    side of a threshold, resampling gives this task no spread. It is `share_interval` of all runs, for tasks that are
+    given and runs that are independent. Raises ValueError as `stratified` does.
     """
     limits = np.asarray(thresholds, dtype=np.float64)
     if np.ndim(scores) != 2 or limits.ndim != 1:
         raise ValueError(f"scores have {np.ndim(scores)} axes, thresholds {limits.ndim}: 2 and 1 are needed")
     if np.isnan(limits).any():
         raise ValueError("a threshold is NaN: no score is above or below it")
-
-    def share(s: Array, counts: Counts | None) -> Array:
-        above = (s.reshape(-1, 1) > limits).astype(np.float32)
-        if counts is None:
-            return np.asarray(above.mean(axis=0, dtype=np.float64))
-        weights = counts.reshape(len(counts), -1).astype(np.float32)
-        return np.asarray((weights @ above) / np.float32((s.shape[0] - 1) * s.shape[1]), dtype=np.float64)
-
-    return stratified(scores, share, alpha, resamples=resamples, seed=seed)
+    s, reason = _scores(scores)
+    n, tasks = s.shape
+    if reason is not None:
+        return Resampled(n, tasks, None, None, None, reason)
+    above = (s.reshape(-1, 1) > limits).sum(axis=0)
+    share = np.asarray(above / s.size)
+    return Resampled(n, tasks, share, *share_interval(share, s.size, alpha), None)
 
 
 # ---------------------------------------------------------------- statistics

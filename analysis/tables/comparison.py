@@ -11,7 +11,8 @@ from analysis.findings import ratios
 from analysis.findings.levels import varied
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
 from analysis.findings.verdicts import Verdict
-from analysis.numbers import format_estimate, format_number, format_p
+from analysis.findings.worst_case import WorstCase, worst_cases
+from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
@@ -52,9 +53,33 @@ def main(study: Study) -> Table:
             f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
             "may be better."
         )
+    if any(block.measure.summary == "time_to" for block in chosen(study)):
+        notes.append(
+            f"Times: the {format_level(study.settings.alpha)} interval of a mean between 0 and the budget, which holds "
+            "whether or not runs reach the threshold."
+        )
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
-    return replace(compared, notes=(*notes, *wording.added_seeds(study.sweep), *compared.notes))
+    cases = {block.measure: worst_cases(study, block) for block in chosen(study)}
+    at = [(measure.metric, measure.summary, measure.threshold) for measure in cases]
+    by_measure = dict(zip(at, cases.values(), strict=True))
+    records = tuple(
+        {**r, **_worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
+    )
+    worst = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
+    for measure, of in cases.items():
+        worst += wording.overturned(of, measure, study.sweep, study.settings.alpha)
+    notes += wording.added_seeds(study.sweep)
+    return replace(compared, records=records, notes=(*notes, *compared.notes, *worst))
+
+
+def _worst(case: WorstCase | None) -> Record:
+    """How far the excluded runs could move a difference, and whether they could change its verdict."""
+    return {
+        "excluded_runs": case.excluded if case else 0,
+        **ends(case.bounds if case else None, "difference_if_lowest", "difference_if_highest"),
+        "verdict_rests_on_excluded": case.overturned is not None if case else None,
+    }
 
 
 def _exceeded(best: Block, study: Study) -> bool:

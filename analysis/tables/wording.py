@@ -9,6 +9,7 @@ from analysis.findings.added_seeds import added
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
+from analysis.findings.worst_case import WorstCase
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital
@@ -116,13 +117,45 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
     return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
 
 
+def excluded_bounds(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep) -> list[str]:
+    """A sentence on how far the excluded runs could move the differences on a measure; none without such runs."""
+    if not cases:
+        return []
+    first = next(iter(cases.values()))
+    lowest, highest = format_number(first.lowest, 3), format_number(first.highest, 3)
+    what = "earliest time and the budget" if measure.summary == "time_to" else "extremes that any run recorded"
+    unit = f" {measure.unit}" if measure.unit else ""
+    between = "; ".join(
+        f"between {' and '.join(format_estimate(end, None, signed=True) for end in case.bounds)}{unit} for "
+        f"{sweep.label(group)} ({counted(case.excluded, 'run')})"
+        for group, case in cases.items()
+    )
+    return [
+        f"If the excluded runs had ended at {lowest} or {highest} (the {what}), the difference in the {measure.title} "
+        f"would be {between}."
+    ]
+
+
+def overturned(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep, alpha: float) -> list[str]:
+    """A sentence for each outcome that the excluded runs could change."""
+    changed = [(group, case.given, case.overturned) for group, case in cases.items()]
+    return [
+        f"The verdict on {sweep.label(group)} in the {measure.title} ({outcome(given, measure, sweep, alpha)}) depends "
+        "on the excluded runs: with the least favourable values that any run recorded, it would be: "
+        f"{outcome(worst, measure, sweep, alpha)}."
+        for group, given, worst in changed
+        if worst is not None
+    ]
+
+
 def remark(comparison: Comparison) -> str | None:
     """What a reader must know beside the numbers of a comparison."""
     cut = sum(comparison.times_cut)
     if comparison.ground is not None and comparison.ground.reason is Reason.NOT_REACHED:
         return _GROUNDS[Reason.NOT_REACHED]
-    decides = f"{times_cut(cut)}: {test_name(comparison.contrast.test)} of the restricted mean decides" if cut else ""
-    return "; ".join(filter(None, (comparison.result.reason, decides))) or None
+    decides = f"{test_name(comparison.contrast.test)} of the restricted mean decides" if comparison.reached else ""
+    parts = [comparison.result.reason, times_cut(cut) if cut else "", decides]
+    return "; ".join(filter(None, parts)) or None
 
 
 def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound | None) -> str:

@@ -256,15 +256,50 @@ def test_captions_say_which_intervals_are_cut_or_not_there(
 ) -> None:
     folder = make_sweep(("C0", "C1"), steps=20, analysis=asked(metrics=(WH,)))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "95% t interval" in caption and "intervals that go beyond it are cut" in caption
+    assert "its simultaneous 95% band, " in caption and "bands that go beyond it are cut" in caption
+    assert "A band holds the whole true curve that its mean estimates, if luck is nearly normal" in caption
     for seed in (1, 2):
         shutil.rmtree(run_folder(folder.parent, f"C1-{seed}"))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "95% t interval" in caption and "One seed has no interval: C1 (BNTO minimal)." in caption
+    assert "its simultaneous 95% band, " in caption and "One seed has no band: C1 (BNTO minimal)." in caption
     for seed in (1, 2):
         shutil.rmtree(run_folder(folder.parent, f"C0-{seed}"))
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "t interval" not in caption and "One seed has no interval." in caption and "cut" not in caption
+    assert "95%" not in caption and "One seed has no band." in caption and "cut" not in caption
+
+
+def test_difference_curves_are_paired_by_seed_with_a_simultaneous_band(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C1 lacks seed 2, and C3 runs on other steps; the luck of a seed cancels, so the band is narrow."""
+
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        luck, gain = 10.0 * seed, {"C0": 0.0, "C1": 1.0, "C3": 2.0}[group]
+        steps = range(2, 61, 3) if group == "C3" else range(1, 61)
+        return [{"step": s, "attempt": 1, WH: luck + 0.1 * s + gain + 0.01 * seed * (group == "C3")} for s in steps]
+
+    folder = make_sweep(BNTO, steps=60, analysis=asked({"difference": WH}), lines=lines)
+    shutil.rmtree(run_folder(folder.parent, "C1-2"))
+    caption, canvas = drawn(monkeypatch, folder)["difference_analysis_wH_per_token"]
+    assert "minus that of C0 (GRPO) in the same seed" in caption and "its simultaneous 95% band, " in caption
+    assert "interpolated onto common steps" in caption and "Not drawn" not in caption
+    shown = lines_of(canvas)
+    assert [name for name in shown if name and name.endswith("--C1")] == ["seed.0--C1", "seed.1--C1", "mean--C1"]
+    np.testing.assert_allclose(shown["mean--C1"].get_ydata(), 1, atol=1e-9)
+    np.testing.assert_allclose(shown["mean--C3"].get_ydata(), 2.01, atol=1e-9)
+    assert "C1 (BNTO minimal), 2 of 3 seeds" in [text.get_text() for text in canvas.legends[0].get_texts()]
+    low, high = canvas.axes[0].get_ylim()
+    assert low < 0 < 2.02 < high < 5  # the zero line is inside, and 20 of luck is gone
+
+
+def test_a_method_on_other_levels_than_the_baseline_has_no_difference_curve(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = {"C0": [{"lr": 1}, {"lr": 2}], "C1": [{"lr": 1}, {"lr": 3}], "C3": [{"lr": 1}, {"lr": 2}]}
+    folder = make_sweep(BNTO, steps=20, analysis=asked({"difference": WH}), cells=cells)
+    caption, canvas = drawn(monkeypatch, folder)["difference_analysis_wH_per_token"]
+    assert "Not drawn, without a seed or step in common, or of other levels: C1 (BNTO minimal)." in caption
+    assert {name.partition("--")[2] for name in lines_of(canvas) if name} == {"C3"}
 
 
 def test_methods_that_never_reach_a_threshold_are_named(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:

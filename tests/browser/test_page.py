@@ -134,7 +134,7 @@ def test_values_are_read_with_the_arrow_keys(report: Path, open_page: Open) -> N
     page.evaluate(SCROLL)  # as the page does by itself, later, where what has the focus was out of sight
     first = tip.inner_text().splitlines()
     assert first[0] == "ppo, mean over seeds" and first[1].startswith("step: ")
-    assert first[2].startswith("reward on test prompts") and first[3].startswith("95% interval: [")
+    assert first[2].startswith("reward on test prompts") and first[3].startswith("simultaneous 95% band: [")
     assert said.inner_text() == "; ".join(first)
     page.keyboard.press("ArrowRight")
     second = tip.inner_text().splitlines()

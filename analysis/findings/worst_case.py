@@ -1,0 +1,99 @@
+"""What a comparison would be if the excluded runs had ended at extreme values.
+
+Leaving out a run is harmless only if the reason has nothing to do with its result. Runs that fail are often the worst
+ones, and then the rest of their method looks better than the method is. No test shows this, so the report shows how far
+it could go: each excluded run counts once with the lowest and once with the highest value that any run recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.data.run_values import Value
+from analysis.findings.outcomes import Outcome
+from analysis.findings.study import Block, Comparison, Study, versus
+from analysis.stats.curve_summaries import LARGEST
+
+_DECIDED = (Outcome.HIGHER, Outcome.LOWER, Outcome.EQUAL)
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """A comparison of which some runs are excluded, with a value for each of them.
+
+    given: the comparison without them. excluded: their number, in both groups. lowest, highest: the values. low: the
+    comparison if the group's excluded runs have the lowest value and the baseline's the highest; high: the reverse.
+    """
+
+    given: Comparison
+    excluded: int
+    lowest: float
+    highest: float
+    low: Comparison
+    high: Comparison
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest mean difference that the excluded runs can bring about."""
+        return self.low.difference, self.high.difference
+
+    @property
+    def overturned(self) -> Comparison | None:
+        """The comparison at the end where the outcome is no longer the given one; None if it is the same at both, or
+        if the given one decides nothing."""
+        if self.given.outcome not in _DECIDED:
+            return None
+        ends = (self.high, self.low) if self.given.outcome is Outcome.LOWER else (self.low, self.high)
+        return next((end for end in ends if end.outcome is not self.given.outcome), None)
+
+
+def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
+    """By group, each comparison of a block that has a difference and lacks planned runs. Empty if the values of runs
+    have no range, as for a time that no run has.
+
+    Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned.
+    """
+    sweep, ends = study.sweep, _range(study, block)
+    gone = {
+        estimate.group: {run.id for run in sweep.of(estimate.group) if block.values[run.id].value is None}
+        for estimate in block.estimates
+        if estimate.recorded
+    }
+    lacking = [c for c in block.comparisons if c.result.mean_difference is not None]
+    lacking = [c for c in lacking if gone.get(c.group) or gone.get(c.baseline)]
+    if ends is None or not lacking:
+        return {}
+    against = {c.group: c.baseline for c in block.comparisons}
+    baselines = set(against.values())
+
+    def filled(group: Value, baseline: Value) -> Mapping[str, Comparison]:
+        values = {run: baseline if name in baselines else group for name, runs in gone.items() for run in sorted(runs)}
+        common = study.ranges[block.measure.metric]
+        made = versus(sweep, study.settings, common, block.measure, against, filled=values)
+        return {comparison.group: comparison for comparison in made.comparisons}
+
+    lowest, highest = Value(ends[0], reached=True), Value(ends[1], reached=False)
+    low, high = filled(lowest, highest), filled(highest, lowest)
+    return {
+        c.group: WorstCase(
+            c, len(gone.get(c.group, set()) | gone.get(c.baseline, set())), *ends, low[c.group], high[c.group]
+        )
+        for c in lacking
+    }
+
+
+def _range(study: Study, block: Block) -> tuple[float, float] | None:
+    """The lowest and the highest value that any run recorded; of times, the earliest one and the budget."""
+    if block.measure.summary == "time_to":
+        times = [value.value for value in block.values.values() if value.value is not None]
+        return (min(times), block.budget) if times else None
+    lowest, highest = np.inf, -np.inf
+    for run in study.sweep.runs:
+        recorded = run.curves.values.get(block.measure.metric, np.empty(0))
+        usable = recorded[np.abs(recorded) < LARGEST]
+        lowest = min(lowest, float(usable.min(initial=np.inf)))
+        highest = max(highest, float(usable.max(initial=-np.inf)))
+    return (lowest, highest) if lowest <= highest else None

@@ -1,0 +1,41 @@
+"""The interval of a mean of values that lie between known limits, such as times cut at a budget.
+
+A t interval of few such values is too short where they have not shown a limit that some runs reach: three times below
+the budget do not say that no run exceeds it. A run more, at the limit, shows how far the mean could be.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from analysis.stats.resolution import check_alpha
+from analysis.stats.t_test import Interval
+from analysis.stats.t_test import mean as mean_of
+
+_FURTHER = 4  # times alpha: the level of the intervals with one more run, chosen by simulation (benchmarks.validity)
+
+
+def mean_interval(values: ArrayLike, low: float, high: float, alpha: float = 0.05) -> Interval | None:
+    """Interval of the mean of values (n,), all within [low, high]; None with fewer than two values.
+
+    It is the t interval at level 1 - alpha, extended to the t intervals at level 1 - 4 alpha of the same values and one
+    more: at `high` for the upper end, at `low` for the lower end. It exists where all values are equal, too. Raises
+    ValueError for alpha outside (0, 0.25), limits that are not finite and increasing, or a value outside of them.
+    """
+    check_alpha(alpha)
+    if alpha * _FURTHER >= 1:
+        raise ValueError(f"alpha = {alpha!r}: a number between 0 and {1 / _FURTHER:g} is needed")
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ValueError(f"limits {low!r} and {high!r}: two finite numbers are needed, the lower one first")
+    x = np.asarray(values, dtype=np.float64)
+    if not ((x >= low) & (x <= high)).all():
+        raise ValueError(f"a value is outside of [{low:g}, {high:g}]")
+    if x.size < 2:
+        return None
+    own = mean_of(x)
+    ends = [*(own.interval(alpha) if own else (float(x[0]),) * 2)]
+    for limit, end, side in ((low, 0, min), (high, 1, max)):
+        if (more := mean_of(np.append(x, limit))) is not None:
+            ends[end] = side(ends[end], more.interval(_FURTHER * alpha)[end])
+    return max(low, ends[0]), min(high, ends[1])

@@ -1,0 +1,97 @@
+"""Means of values between known limits, such as times that are cut at the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.data.sweep import read_sweep
+from analysis.findings.study import Study, study
+from analysis.report.headline import answer
+from analysis.spec.settings import settings
+from analysis.stats.bounded import mean_interval
+from analysis.stats.t_test import t_interval
+from benchmarks.validity import TIMES, times
+from tests.analysis.conftest import Lines, MakeSweep, sweeps_in
+
+REWARD = "analysis/reward_sum_mean"
+
+
+@pytest.mark.parametrize("n", [3, 10])
+def test_intervals_of_times_hold_whether_or_not_runs_are_censored(n: int) -> None:
+    rates = list(times(200, n))
+    after = [rate for rate in rates if not rate.before]
+    assert len(after) == len(TIMES) and [rate.name for rate in after if not rate.kept] == []
+    assert min(rate.share for rate in rates if rate.before) < 0.6
+
+
+def test_one_more_run_at_a_limit_extends_the_interval_there() -> None:
+    values = [0.2, 0.25, 0.3, 0.2, 0.3]
+    own, found = t_interval(values), mean_interval(values, 0, 1)
+    upper, lower = (t_interval([*values, limit], 0.2) for limit in (1.0, 0.0))
+    assert own and found and upper and lower
+    assert found == pytest.approx((min(own[0], lower[0]), max(own[1], upper[1])))
+    assert found[1] == upper[1] > own[1]
+
+
+def test_equal_values_have_an_interval_and_one_value_has_none() -> None:
+    found = mean_interval([1.0, 1.0, 1.0], 0, 1)
+    assert found is not None and found[1] == 1 and 0.2 < found[0] < 0.6
+    assert mean_interval([1.0], 0, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "alpha", "message"),
+    [
+        ([0.5, 1.5], 0, 1, 0.05, "outside of"),
+        ([0.5, np.nan], 0, 1, 0.05, "outside of"),
+        ([0.5, 0.6], 1, 1, 0.05, "limits 1 and 1"),
+        ([0.5, 0.6], 0, 1, 0.25, "alpha = 0.25"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(values: Any, low: float, high: float, alpha: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mean_interval(values, low, high, alpha)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
+def test_the_interval_is_within_the_limits_has_a_width_and_turns_with_the_values(values: list[float]) -> None:
+    found = mean_interval(values, 0, 1)
+    assert found is not None and 0 <= found[0] < found[1] <= 1
+    assert found[0] - 1e-9 <= np.mean(values) <= found[1] + 1e-9
+    turned = mean_interval([1 - value for value in values], 0, 1)
+    assert turned == pytest.approx((1 - found[1], 1 - found[0]), abs=1e-9)
+
+
+def timed(make_sweep: MakeSweep, heights: Mapping[str, float]) -> Study:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        rise = heights[group] * (1 + 0.05 * seed)
+        return [{"step": step, "attempt": 1, REWARD: rise * step / 20} for step in range(1, 21)]
+
+    asked = {
+        "primary": {"metric": REWARD, "summary": "time_to"},
+        "time_to": [{"metric": REWARD, "at": 1.0}],
+        "window": 1,
+    }
+    sweep = read_sweep(make_sweep(("C0", "C1"), seeds=range(4), steps=20, analysis=asked, lines=lines))
+    return study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+
+
+def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(
+    tmp_path: Path,
+) -> None:
+    found = timed(sweeps_in(tmp_path / "all"), {"C0": 1.5, "C1": 2.0})
+    cut = timed(sweeps_in(tmp_path / "some"), {"C0": 0.92, "C1": 2.0})
+    for each, reached in ((found, (4, 4)), (cut, (2, 4))):
+        estimate, (comparison,) = each.primary.estimate("C0"), each.primary.comparisons
+        assert estimate.reached == reached
+        assert estimate.interval == mean_interval(estimate.values, 0.0, each.primary.budget)
+        assert comparison.result.interval is None and comparison.result.p_t is None
+        assert comparison.contrast.test == "signflip" and comparison.interval is None  # of four seeds
+        assert any("its 95% interval of the restricted mean over seeds" in line for line in answer(each).limits)

@@ -1,0 +1,56 @@
+"""Intervals of shares, and of performance profiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.stats.resample import performance_profile
+from analysis.stats.shares import share_interval
+from benchmarks.validity import PROFILES, profiles
+
+
+@pytest.mark.parametrize("n", [3, 10])
+def test_points_of_a_profile_are_held_where_the_bootstrap_fails(n: int) -> None:
+    rates = list(profiles(40, n))
+    assert len(rates) == 4 * len(PROFILES)
+    assert [rate.name for rate in rates if not rate.kept] == []
+    held = [rate.share for rate in rates if rate.before and "without width" not in rate.name]
+    assert min(held) < 0.9 and max(rate.share for rate in rates if "without width, bootstrap" in rate.name) > 0
+
+
+def test_the_interval_of_a_share_is_clopper_and_pearsons() -> None:
+    low, high = share_interval([0.0, 0.3, 1.0], 10)  # published: 3 of 10 is 0.067 to 0.652
+    assert low == pytest.approx([0, 0.06673951, 1 - high[0]]) and high == pytest.approx([0.30849711, 0.65245285, 1])
+
+
+def test_a_profile_has_the_interval_of_all_its_runs_and_a_width_where_runs_agree() -> None:
+    scores = np.array([[0.1, 0.9, 0.4, 0.6], [0.2, 0.8, 0.6, 0.7], [0.1, 0.9, 0.3, 0.8]])
+    found = performance_profile(scores, [0.0, 0.5], 0.1)
+    assert found.value is not None and found.value.tolist() == [1, 7 / 12]
+    assert found.low is not None and found.high is not None
+    ends = share_interval([1, 7 / 12], 12, 0.1)
+    assert (found.low.tolist(), found.high.tolist()) == (ends[0].tolist(), ends[1].tolist())
+    assert found.low[0] < found.high[0] == 1
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.floats(0.001, 0.5))
+def test_the_interval_holds_its_share_turns_with_it_and_shrinks_with_runs(
+    trials: int, share: float, alpha: float
+) -> None:
+    (low,), (high,) = share_interval([share], trials, alpha)
+    assert 0 <= low <= share + 1e-12 and share - 1e-12 <= high <= 1 and low < high
+    (other_low,), (other_high,) = share_interval([1 - share], trials, alpha)
+    assert (other_low, other_high) == pytest.approx((1 - high, 1 - low), abs=1e-7)
+    (more_low,), (more_high,) = share_interval([share], 4 * trials, alpha)
+    assert more_high - more_low < high - low
+
+
+@pytest.mark.parametrize(
+    ("share", "trials", "message"), [([1.5], 3, "outside"), ([float("nan")], 3, "outside"), ([0.5], 0, "trials = 0")]
+)
+def test_what_is_no_share_is_refused(share: list[float], trials: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        share_interval(share, trials)
