@@ -37,6 +37,7 @@ from launcher.run.records import FORMAT, PLAN_FORMAT, State
 __all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
 
 _LISTED = 20
+_WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
             "no metric is given; fix: add --metric KEY, or --analysis FILE with the key primary; "
             f"the recorded metrics are {_recorded(runs)}"
         )
-    return dict(section)
+    return {"window": {"points": _WINDOW}, **section}
 
 
 def _check_recorded(asked: Asked, metrics: Sequence[str], runs: Sequence[Found]) -> None:

@@ -24,6 +24,7 @@ from analysis.spec.validation import (
     explain,
     refusal,
 )
+from analysis.spec.window import Window
 
 REWARD = "analysis/reward_sum_mean"
 
@@ -49,7 +50,7 @@ class Settings(Section):
     """How the runs are summarised and compared.
 
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
-    window: in steps.
+    window: a length in steps, or a number of points, of what smooths a curve.
     """
 
     primary: Primary = Primary()
@@ -68,7 +69,7 @@ class Settings(Section):
     test: Literal["paired_t", "signflip", "wilcoxon"] = "paired_t"
     family: Literal["max_t", "holm", "bh"] = "max_t"
     incomplete: Literal["exclude", "carry"] = "exclude"
-    window: int = Field(20, ge=1)
+    window: Window = 20
     seed: int = Field(0, ge=0)
 
     @field_validator("metrics")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import varied
@@ -23,6 +24,10 @@ _COLUMNS = (
     "measure", "method", "seeds", "value", "difference", "better in", "p paired t", "p sign-flip", "p adjusted",
     "verdict",
 )  # fmt: skip
+
+
+#: The summaries that have a window.
+_WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
 
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
@@ -48,10 +53,7 @@ def main(study: Study) -> Table:
         f"The first measure is the declared question; the others are secondary. {_adjusted(study)}",
     ]
     if any(_exceeded(block, study) for block in chosen(study)):
-        notes.append(
-            f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
-            "may be better."
-        )
+        notes.append("The final value is a mean over fewer points than the best value, and may be better.")
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
     return replace(compared, notes=(*notes, *wording.added_seeds(study.sweep), *compared.notes))
@@ -85,6 +87,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
     for block in blocks:
         label = capital(describe(block.measure.metric).label)
         notes.update(dict.fromkeys(caveats([block.measure.metric])))
+        if block.measure.summary in _WINDOWED:
+            notes.update(dict.fromkeys(_window(study, block.measure.metric, capital(block.measure.title))))
         if block.measure.origin:
             budget = f"budget {block.budget:g} {block.measure.unit}"
             notes[f"{capital(block.measure.title)}: threshold {block.measure.origin}; {budget}."] = None
@@ -107,6 +111,16 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         text = f"{study.sweep.label(group)}: {why}."
         notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
     return table(name, title, _COLUMNS, entries, notes)
+
+
+def _window(study: Study, metric: str, what: str) -> Iterator[str]:
+    """What the window of a summary is on a metric."""
+    declared = study.settings.window
+    extent = window_extent(study.ranges[metric], declared)
+    if extent is not None:
+        yield f"{what}: the window is {wording.window(extent)}."
+        if warning := wording.unsmoothed(extent, declared):
+            yield f"{capital(describe(metric).label)} {warning}."
 
 
 def _row(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> tuple[str, ...]:
@@ -232,8 +246,15 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
         "is enough to be ahead, each at alpha / 2. At least k of m hypotheses hold if k do at alpha / (m - k + 1), "
         "and do not if more than m - k fail at alpha / k. Greater and less go by the adjusted p of their measure.",
     )
+    windows = dict.fromkeys(
+        text
+        for v in verdicts
+        if v.hypothesis.summary in _WINDOWED
+        for metric in v.hypothesis.metrics
+        for text in _window(study, metric, v.hypothesis.id)
+    )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
-    return table("hypotheses", "Hypotheses", columns, entries, notes + looked)
+    return table("hypotheses", "Hypotheses", columns, entries, (*notes, *windows, *looked))
 
 
 COSTS = {"train_seconds": "training time (s)", "steps": "steps", "samples": "responses", "tokens": "tokens"}

@@ -21,6 +21,7 @@ from analysis.findings.study import Study, study
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
 from analysis.spec.settings import settings
+from analysis.spec.window import Points
 from launcher import files
 from launcher.__main__ import main as launcher
 from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
@@ -98,6 +99,7 @@ def test_imported_again_it_is_the_same_and_a_run_that_went_on_is_longer(tmp_path
     for seed in (0, 1):
         events(tmp_path / "logs" / str(seed), {1: 0.5, 2: 0.75}, config("ppo", seed))
     import_runs(asked(tmp_path / "logs", into))
+    assert found(into)[1].settings.window == Points(points=20)
     first = {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()}
     import_runs(asked(tmp_path / "logs", into))
     assert {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()} == first
