@@ -1,12 +1,14 @@
 """From runs to one number for each seed: the cells of a grid are averaged within a seed before anything is compared.
 
 Nine cells of three seeds are three differences, not twenty-seven: cells of one seed share its luck, and treating them
-as independent rejects a true null up to half of the time.
+as independent rejects a true null up to half of the time. A seed may lack cells; `analysis.stats.strata` says how they
+then count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -15,19 +17,24 @@ import numpy as np
 
 from analysis.data.run_values import Value
 from analysis.data.sweep import Cell, Run
+from analysis.stats import strata
 
 Values = Mapping[
     tuple[int, Cell], float | None
 ]  # planned runs of one group: (seed, cell) -> its value, None if it has none
 
+#: of_level[level of the shared factors][cell of one group, cell of the other][seed]: the value of each.
+OfLevel = Mapping[Cell, Mapping[tuple[Cell, Cell], Mapping[int, tuple[float, float]]]]
+
 _NAMED = 3  # cells named one by one
+_NEITHER = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A group's usable cells, the same ones in every seed.
+    """A group's usable cells by seed, which may lack some.
 
-    lost: seeds left out, with the reason. dropped: cells left out, of those planned.
+    lost: seeds left out, with the reason. dropped: cells left out, because no seed has a result there. planned: all.
     """
 
     seeds: Mapping[int, Mapping[Cell, float]]
@@ -41,19 +48,31 @@ class Kept:
         if no cell was dropped."""
         return named(self.dropped, self.planned)
 
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of which some seed has a result."""
+        return tuple(sorted({cell for own in self.seeds.values() for cell in own}, key=repr))
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every seed has the same cells."""
+        return len({frozenset(own) for own in self.seeds.values()}) < 2
+
 
 @dataclass(frozen=True)
 class Pairs:
-    """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]. lost: seeds without a pair, with the reason.
-    cells: those of each group that the values are means of. apart: the levels of each group on the factors that both
-    have, where the groups have seeds in common but no level; else None."""
+    """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]; their means are means over levels, each of the
+    pairs that it has. lost: seeds without a pair, with the reason. runs: (seed, cell) of each group that the values are
+    made of. by_level: the mean difference at each level of the factors that both have. apart: the levels of each group,
+    where the groups have seeds in common but no level; else None."""
 
     seeds: tuple[int, ...]
     a: tuple[float, ...]
     b: tuple[float, ...]
     lost: Mapping[int, str]
     notes: tuple[str, ...]
-    cells: tuple[frozenset[Cell], frozenset[Cell]]
+    runs: tuple[frozenset[tuple[int, Cell]], frozenset[tuple[int, Cell]]]
+    by_level: Mapping[Cell, float]
     apart: tuple[tuple[Cell, ...], tuple[Cell, ...]] | None = None
 
 
@@ -63,34 +82,28 @@ def keep_runs(runs: Iterable[Run], values: Mapping[str, Value]) -> Kept:
 
 
 def keep(values: Values) -> Kept:
-    """Balance a group: leave out cells that no seed has, then seeds with half of the other cells or fewer, and at last
-    every cell that some seed lacks.
-
-    So all seeds are averaged over the same cells, and a level that diverges in every seed does not remove the other
-    levels.
-    """
+    """What a group has: its seeds with a result, each with its cells, and the cells that no seed has."""
     planned: dict[int, set[Cell]] = {}
     usable: dict[int, dict[Cell, float]] = {}
     for (seed, cell), value in values.items():
         planned.setdefault(seed, set()).add(cell)
         if value is not None:
             usable.setdefault(seed, {})[cell] = value
+    lost = {seed: "no result" for seed in sorted(planned) if seed not in usable}
     somewhere = {cell for cells in usable.values() for cell in cells}
-    lost: dict[int, str] = {}
-    for seed in sorted(planned):
-        have, expected = len(usable.get(seed, {})), len(planned[seed] & somewhere)
-        if 2 * have <= expected or not expected:
-            several = expected > 1 and len(planned[seed]) > 1
-            lost[seed] = f"{have} of {expected} cells have a result" if several else "no result"
-            usable.pop(seed, None)
-    everywhere = set.intersection(*(set(cells) for cells in usable.values())) if usable else set()
     union = {cell for seed in usable for cell in planned[seed]}
-    dropped = tuple(sorted(union - everywhere, key=repr))
-    if not everywhere:
-        lost.update(dict.fromkeys(usable, "no cell that every seed has"))
-        usable = {}
-    seeds = {seed: {cell: usable[seed][cell] for cell in sorted(everywhere, key=repr)} for seed in sorted(usable)}
+    seeds = {seed: {cell: usable[seed][cell] for cell in sorted(usable[seed], key=repr)} for seed in sorted(usable)}
+    dropped = tuple(sorted(union - somewhere, key=repr))
     return Kept(seeds, lost, dropped, tuple(sorted(union, key=repr)))
+
+
+def filled(kept: Kept) -> dict[int, dict[Cell, float]]:
+    """The cells of each seed, the same ones in every seed: `strata.completed` of what they have."""
+    if kept.balanced:
+        return {seed: dict(own) for seed, own in kept.seeds.items()}
+    cells = kept.cells
+    whole = strata.completed([[own.get(cell, math.nan) for cell in cells] for own in kept.seeds.values()])
+    return {seed: dict(zip(cells, row.tolist(), strict=True)) for seed, row in zip(kept.seeds, whole, strict=True)}
 
 
 def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
@@ -110,14 +123,14 @@ def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
 
 
 def means(kept: Kept) -> dict[int, float]:
-    """One number for each seed: the mean over the kept cells."""
-    return {seed: _mean(list(cells.values())) for seed, cells in kept.seeds.items()}
+    """One number for each seed: the mean over its cells; where seeds lack some, over those of `filled`."""
+    return {seed: _mean(list(own.values())) for seed, own in filled(kept).items()}
 
 
 def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
     """Pair two groups by seed. Factors that both have are matched level by level, the others averaged over.
 
-    without: seeds that are left out, with the reason.
+    Each level counts the same, with the pairs that it has. without: seeds that are left out, with the reason.
     """
     shared = labels_of(a) & labels_of(b)
     both = sorted((set(a.seeds) & set(b.seeds)) - set(without))
@@ -130,27 +143,92 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
         lost.setdefault(seed, f"{missing}: not planned")
     notes = [
         f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
-        f"they lack a run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
+        f"no seed has a result: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
     ]  # fmt: skip
-    every = [next(iter(kept.seeds.values()), {}) for kept in (a, b)]  # the cells, which are the same in every seed
-    levels = [dict.fromkeys(_level(cell, shared) for cell in cells) for cells in every]
-    planned = list({**levels[0], **levels[1]})
-    matched = sorted(set(levels[0]) & set(levels[1]), key=repr) if both else []
-    if both and not matched:
+    levels = [dict.fromkeys(_level(cell, shared) for cell in kept.cells) for kept in (a, b)]
+    of_level = _strata(a, b, both, shared)
+    apart = None
+    if both and not set(levels[0]) & set(levels[1]):
         lost |= dict.fromkeys(both, "no level of the shared factors in both groups")
-    elif both and len(matched) < len(planned):
-        alone = [
-            (name, [level for level in own if level not in matched]) for name, own in zip(names, levels, strict=True)
-        ]
-        only = "; ".join(f"only {name} has {named(gone, planned)}" for name, gone in alone if gone)
-        notes.append(f"compared on {len(matched)} of {len(planned)} levels of the shared factors: {only}")
-    seeds = tuple(both) if matched else ()
-    left, right = ([by_level(kept.seeds[seed], shared) for seed in seeds] for kept in (a, b))
-    means_a, means_b = (tuple(_mean([of[level] for level in matched]) for of in each) for each in (left, right))
-    used = [frozenset(cell for cell in cells if _level(cell, shared) in matched) for cells in every]
+        apart = (tuple(levels[0]), tuple(levels[1]))
+    elif both:
+        notes += _unmatched(levels, of_level, names)
+    seeds = tuple(
+        seed for seed in both if any(seed in pairs for by_cells in of_level.values() for pairs in by_cells.values())
+    )
+    if not apart:
+        lost |= {seed: "no cell in which both have a result" for seed in both if seed not in seeds}
+    left, right, unbalanced = _values(of_level, seeds)
+    notes += unbalanced
+    runs = tuple(
+        frozenset(
+            (seed, cells[side]) for by_cells in of_level.values() for cells, pairs in by_cells.items() for seed in pairs
+        )
+        for side in (0, 1)
+    )
+    by_level = {
+        level: _mean([_mean([x - y for x, y in pairs.values()]) for pairs in by_cells.values()])
+        for level, by_cells in of_level.items()
+    }
     lost |= without
-    apart = (tuple(levels[0]), tuple(levels[1])) if both and not matched else None
-    return Pairs(seeds, means_a, means_b, dict(sorted(lost.items())), tuple(notes), (used[0], used[1]), apart)
+    return Pairs(seeds, left, right, dict(sorted(lost.items())), tuple(notes), (runs[0], runs[1]), by_level, apart)
+
+
+def _strata(a: Kept, b: Kept, seeds: Sequence[int], shared: Collection[str]) -> OfLevel:
+    """The pairs of two groups on these seeds: of each level of the shared factors that has one, for each cell of one
+    group and of the other, by seed."""
+    found: dict[Cell, dict[tuple[Cell, Cell], dict[int, tuple[float, float]]]] = {}
+    for seed in seeds:
+        theirs: dict[Cell, list[tuple[Cell, float]]] = {}
+        for cell, value in b.seeds[seed].items():
+            theirs.setdefault(_level(cell, shared), []).append((cell, value))
+        for cell, value in a.seeds[seed].items():
+            level = _level(cell, shared)
+            for other, against in theirs.get(level, ()):
+                found.setdefault(level, {}).setdefault((cell, other), {})[seed] = value, against
+    return {level: found[level] for level in sorted(found, key=repr)}
+
+
+def _unmatched(levels: Sequence[Mapping[Cell, None]], of_level: OfLevel, names: tuple[str, str]) -> Iterator[str]:
+    """A note on the levels at which the two are not compared."""
+    planned = list({**levels[0], **levels[1]})
+    if len(of_level) == len(planned):
+        return
+    alone = [(name, [level for level in own if level not in other])
+             for name, own, other in zip(names, levels, levels[::-1], strict=True)]  # fmt: skip
+    parts = [f"only {name} has {named(gone, planned)}" for name, gone in alone if gone]
+    apart = [level for level in levels[0] if level in levels[1] and level not in of_level]
+    parts += [f"no seed has both at {named(apart, planned)}"] if apart else []
+    yield f"compared on {len(of_level)} of {len(planned)} levels of the shared factors: {'; '.join(parts)}"
+
+
+def _values(of_level: OfLevel, seeds: Sequence[int]) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
+    """One number of each group for each seed, and notes on what is unbalanced.
+
+    If every seed has every pair of cells, it is the mean over levels. Else their difference is the contribution of the
+    seed (`strata.contributions`), and their mid-point the mean over levels of the completed mid-points.
+    """
+    every = [pairs for by_cells in of_level.values() for pairs in by_cells.values()]
+    if all(len(pairs) == len(seeds) for pairs in every):
+        sides = []
+        for side in (0, 1):
+            by_level = [
+                [_mean([*{cells[side]: pairs[seed][side] for cells, pairs in by_cells.items()}.values()])
+                 for by_cells in of_level.values()] for seed in seeds
+            ]  # fmt: skip
+            sides.append(tuple(map(_mean, by_level)))
+        return sides[0], sides[1], ()
+    weights = [1 / len(of_level) / len(by_cells) for by_cells in of_level.values() for _ in by_cells]
+    left, right = ([[pairs.get(seed, _NEITHER)[side] for pairs in every] for seed in seeds] for side in (0, 1))
+    middle = (strata.completed(np.add(left, right) / 2) * weights).sum(axis=1)
+    half = strata.contributions(np.subtract(left, right), weights) / 2
+    counts = [len(pairs) for pairs in every if len(pairs) < len(seeds)]
+    span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    note = (
+        f"unbalanced: {len(counts)} of {len(every)} cells have {span} of {len(seeds)} pairs of seeds; each cell counts "
+        "the same, with the pairs that it has"
+    )
+    return tuple((middle + half).tolist()), tuple((middle - half).tolist()), (note,)
 
 
 def labels_of(kept: Kept) -> set[str]:
@@ -158,12 +236,13 @@ def labels_of(kept: Kept) -> set[str]:
     return {label for cells in kept.seeds.values() for cell in cells for label, _ in cell}
 
 
-def by_level(cells: Mapping[Cell, float], shared: Collection[str]) -> dict[Cell, float]:
-    """A seed's cells averaged over all factors but the shared ones."""
-    grouped: dict[Cell, list[float]] = {}
-    for cell, value in cells.items():
-        grouped.setdefault(_level(cell, shared), []).append(value)
-    return {level: _mean(values) for level, values in grouped.items()}
+def runs_of_levels(kept: Kept, shared: Collection[str]) -> dict[Cell, list[float]]:
+    """A number for each seed that has the level, for each level of the shared factors: the mean over the others."""
+    at: dict[Cell, dict[int, dict[Cell, float]]] = {}
+    for seed, own in kept.seeds.items():
+        for cell, value in own.items():
+            at.setdefault(_level(cell, shared), {}).setdefault(seed, {})[cell] = value
+    return {level: [*means(Kept(seeds, {}, (), ())).values()] for level, seeds in at.items()}
 
 
 def _level(cell: Cell, shared: Collection[str]) -> Cell:

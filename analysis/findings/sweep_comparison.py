@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from analysis.data.metric_log import Curves
+from analysis.data.normalized import normalized
 from analysis.data.sweep import Cell, Run, Sweep, leaves
 from analysis.findings.common_cells import CommonCells, Configs, LeftOut, common_cells
 from analysis.findings.outcomes import Ground, Outcome, Reason, no_common_cell
@@ -56,19 +57,19 @@ class SweepComparison:
     differences: tuple[Difference, ...]
 
     def by_cell(self, group: str) -> dict[Cell, float]:
-        """The mean of B - A on the primary measure at each compared cell of a group, over the seeds of its comparison;
-        empty if it has one cell, or no difference."""
+        """The mean of B - A on the primary measure at each compared cell of a group, over the seeds of its comparison
+        that both have there; empty if it has one cell, or no difference."""
         comparison = self.study.primary.comparison(f"B/{group}")
         if comparison is None or comparison.result.mean_difference is None or len(self.common[group].cells) < 2:
             return {}
-        at: dict[Cell, list[float]] = {}
+        at: dict[Cell, dict[int, dict[str, float]]] = {}
         for run in self.study.sweep.runs:
             side, _, name = run.group.partition("/")
             value = self.study.primary.values[run.id].value
             if name == group and run.seed in comparison.seeds and value is not None:
-                at.setdefault(run.cell, []).append(value if side == "B" else -value)
-        n = len(comparison.seeds)
-        return {cell: sum(values) / n for cell, values in at.items() if len(values) == 2 * n}
+                at.setdefault(run.cell, {}).setdefault(run.seed, {})[side] = value
+        both = {cell: [of for of in seeds.values() if len(of) == 2] for cell, seeds in at.items()}
+        return {cell: sum(of["B"] - of["A"] for of in pairs) / len(pairs) for cell, pairs in both.items() if pairs}
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -79,6 +80,7 @@ class SweepComparison:
 def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
     """Compare two sweeps by the settings of the first, cell by cell: only cells that both have. Seeds with the same run
     in both are not pairs: their difference is zero by construction."""
+    a, b = normalized(settings, a, b)
     paired = tuple(group for group in a.groups if group in b.groups)
     of_a = {run.id: run.curves for run in a.runs}
     shared = tuple(sorted({run.id for run in b.runs if run.id in of_a and _alike(of_a[run.id], run.curves)}))

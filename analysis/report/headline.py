@@ -21,7 +21,7 @@ from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.stats import t_test
 from analysis.stats.resolution import floor, multiplied, seeds_needed
 from analysis.tables import wording
-from analysis.tables.levels import collapse_lines, collapses, level_lines
+from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines
 from analysis.tables.wording import counted
 
 _FILES = 5  # named in the line on mixed code
@@ -75,7 +75,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_limits(study)),
+        limits=(*_mixed_code(sweep), *scale_lines(study), *_limits(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,

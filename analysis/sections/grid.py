@@ -77,15 +77,19 @@ def _grid(study: Study, group: str) -> Grid | None:
     kept = _kept(study, group)
     if not kept.seeds or not factorial.levels_of(kept.planned):
         return None
-    at, out = factorial.separable(_in_order(study, next(iter(kept.seeds.values()))))
+    filled = cells.filled(kept)
+    at, out = factorial.separable(_in_order(study, next(iter(filled.values()))))
     levels = factorial.levels_of(at)
     if not levels:
         return None
-    values = {seed: {cell: by_cell[cell] for cell in at} for seed, by_cell in kept.seeds.items()}
+    values = {seed: {cell: by_cell[cell] for cell in at} for seed, by_cell in filled.items()}
     notes = [f"seed {seed} is left out: {why}" for seed, why in kept.lost.items()]
     if kept.dropped:
         used = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells are used"
-        notes.append(f"{used}; these lack a run: {kept.left_out} ({_fates(study, group, kept.dropped)})")
+        notes.append(f"{used}; no seed has a result of {kept.left_out} ({_fates(study, group, kept.dropped)})")
+    if not kept.balanced:
+        lacking = sum(len(own) < len(at) for own in kept.seeds.values())
+        notes.append(f"{lacking} of {len(values)} seeds lack a cell, for which the mean of the others stands")
     if out:
         named = " and ".join(f"{name} = {level}" for name, level in out)
         notes.append(f"{named} left out too: the cells that remain there cannot separate its effect from others")
@@ -120,7 +124,7 @@ def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
 
 
 def _kept(study: Study, group: str) -> cells.Kept:
-    """The cells of a group that every seed has, with their factors in the plan's order."""
+    """The cells of a group, with their factors in the plan's order."""
     runs = study.sweep.of(group)
     order = factor_order(study.sweep)
     return cells.keep({(run.seed, arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
@@ -134,19 +138,21 @@ def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
 
 
 def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, float]]) -> Seeds:
-    """The values minus the baseline's of the same seed, on the levels of common factors; empty where it lacks a
-    cell."""
+    """The values minus the baseline's of the same seed, on the levels of common factors, completed where a seed lacks
+    one; empty where no seed has a pair at some cell."""
     baseline = study.sweep.baseline
     if baseline is None or baseline == group:
         return {}
-    base = _kept(study, baseline)
+    base, kept = _kept(study, baseline), _kept(study, group)
     less: Seeds = {}
-    for cell in next(iter(values.values())):
-        pairs = _pairs({seed: by_cell[cell] for seed, by_cell in values.items()}, cell, base)
+    at = list(next(iter(values.values())))
+    for cell in at:
+        pairs = _pairs({seed: own[cell] for seed, own in kept.seeds.items() if cell in own}, cell, base)
+        if not pairs.seeds:
+            return {}
         for seed, a, b in zip(pairs.seeds, pairs.a, pairs.b, strict=True):
             less.setdefault(seed, {})[cell] = a - b
-    count = len(next(iter(values.values())))
-    return less if all(len(by_cell) == count for by_cell in less.values()) else {}
+    return cells.filled(cells.Kept(dict(sorted(less.items())), {}, (), tuple(at)))
 
 
 def _pairs(values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.Pairs:

@@ -46,11 +46,26 @@ class Primary(Section):
         return metric
 
 
+def _increasing(ends: tuple[float, ...]) -> tuple[float, ...]:
+    if not ends[0] < ends[1]:
+        raise refusal("the low reference score must be below the high one", "write [low, high]")
+    return ends
+
+
+#: Two scores of a task that 0 and 1 stand for, such as those of a random policy and of a person.
+References = Annotated[
+    Listed[float],
+    Field(min_length=2, max_length=2, description="two numbers, [low, high]"),
+    AfterValidator(_increasing),
+]
+
+
 class Settings(Section):
     """How the runs are summarised and compared.
 
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
-    window: a length in steps, or a number of points, of what smooths a curve.
+    window: a length in steps, or a number of points, of what smooths a curve. normalize: for each level of the factor
+    `task`, the scores of the primary metric that become 0 and 1.
     """
 
     primary: Primary = Primary()
@@ -70,6 +85,7 @@ class Settings(Section):
     family: Literal["max_t", "holm", "bh"] = "max_t"
     incomplete: Literal["exclude", "carry"] = "exclude"
     window: Window = 20
+    normalize: dict[str, References] = Field({}, description="a mapping such as {Pong: [-20.7, 14.6]}")
     seed: int = Field(0, ge=0)
 
     @field_validator("metrics")
@@ -99,7 +115,7 @@ class Settings(Section):
         """The settings as a report keeps them: what was asked for, with every default."""
         primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
         lists = ("metrics", "figures", "time_to", "hypotheses")
-        rest = ("alpha", "test", "family", "incomplete", "axis", "window", "seed")
+        rest = ("alpha", "test", "family", "incomplete", "axis", "window", "normalize", "seed")
         return {**primary, **{name: getattr(self, name) for name in (*lists, *rest)}}
 
     @property

@@ -11,6 +11,7 @@ Its modules:
     t_test            Student's t intervals and tests
     resolution        the smallest p that a number of seeds can give
     resample          scores of many tasks, with the stratified bootstrap
+    strata            scores of seeds on several tasks, of which some seeds lack some
     curve_summaries   one number from one curve: area, final value, time to a threshold
     common_grid       curves of different runs on one grid of their common range
     trend             whether a curve rises or falls

@@ -17,7 +17,7 @@ from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 from analysis.tables import wording
-from analysis.tables.levels import level_lines
+from analysis.tables.levels import level_lines, scale_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 
 _COLUMNS = (
@@ -54,6 +54,7 @@ def main(study: Study) -> Table:
     ]
     if any(_exceeded(block, study) for block in chosen(study)):
         notes.append("The final value is a mean over fewer points than the best value, and may be better.")
+    notes += scale_lines(study)
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
     return replace(compared, notes=(*notes, *wording.added_seeds(study.sweep), *compared.notes))
@@ -97,6 +98,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
         if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
+        notes.update(dict.fromkeys(uneven_lines(study, block)))
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
             row, record = _row(study, block, estimate, comparison), _record(study, block, estimate, comparison)
