@@ -82,9 +82,12 @@ def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
     in both are not pairs: their difference is zero by construction."""
     a, b = normalized(settings, a, b)
     paired = tuple(group for group in a.groups if group in b.groups)
+    configs = _configs(a), _configs(b)
+    known = _known(a, b)
+    configs[1].update({known[run_id]: config for run_id, config in configs[1].items() if run_id in known})
+    b = replace(b, runs=tuple(replace(run, id=known.get(run.id, run.id)) for run in b.runs))
     of_a = {run.id: run.curves for run in a.runs}
     shared = tuple(sorted({run.id for run in b.runs if run.id in of_a and _alike(of_a[run.id], run.curves)}))
-    configs = _configs(a), _configs(b)
     common = {group: common_cells(group, (a, b), configs, shared) for group in paired}
     compared = (
         _compared(a, {g: own.a for g, own in common.items()}),
@@ -116,7 +119,22 @@ def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
     return SweepComparison(a, b, study, shared, paired, alone, common, differences)
 
 
-def _configs(sweep: Sweep) -> Configs:
+def _known(a: Sweep, b: Sweep) -> dict[str, str]:
+    """For each run of B that was imported from the same files as one of A, the id that it has in A: an import gives a
+    run an id of its own in each experiment."""
+    of_a = {source: run.id for run in a.runs if (source := _source(run)) is not None}
+    return {run.id: of_a[source] for run in b.runs if (source := _source(run)) in of_a and source is not None}
+
+
+def _source(run: Run) -> tuple[str, str] | None:
+    """The tool and the key of an imported run; None for another run."""
+    imported = run.provenance.get("imported")
+    return (
+        (str(imported["from"]), str(imported["key"])) if isinstance(imported, Mapping) and "key" in imported else None
+    )
+
+
+def _configs(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
     """The frozen configuration of each run."""
     bases: dict[str, Any] = {}
     return {run.id: _frozen(sweep.folder.parent, run.id, bases) for run in sweep.runs}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ import yaml
 from analysis.importing import event_files, verl_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
+from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
 from launcher import files
 from launcher.run.folder import read_provenance, run_folder, write_state
@@ -158,7 +158,7 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
         raise BadImport(f"--baseline {baseline}: no run has this group; the groups are {', '.join(called)}")
     names: dict[str, str] = {}
     for group in called:
-        plain = re.sub(r"[^A-Za-z0-9_.]+", "_", group).strip("_") or "group"
+        plain = key_of(group, also=".") or "group"
         count = 2
         unique = plain
         while unique in names.values():
@@ -243,7 +243,7 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
     run, staged = named.found, named.found.staged.folder
     config = {"format": FORMAT, "id": folder.name, "seed": named.seed, "config": dict(run.config)}
     files.write_atomic(staged / "config.yaml", files.dump_yaml(json.loads(json.dumps(config))))
-    imported = {"experiment": experiment, "from": run.kind, "run": run.name, "place": run.place}
+    imported = {"experiment": experiment, "from": run.kind, "run": run.name, "key": run.key, "place": run.place}
     files.write_json(staged / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
     if run.problem is None:
         files.write_json(staged / "summary.json", {**run.staged.summary, "warnings": {}})

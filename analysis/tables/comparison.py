@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
@@ -14,6 +16,7 @@ from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
 from analysis.findings.verdicts import Verdict
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
+from analysis.stats import t_test
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
 from analysis.tables import wording
@@ -176,6 +179,7 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
         **ends(result.interval if result else None, "difference_low", "difference_high"),
         "d_z": result.d_z if result else None,
         "better": result.better if result else None,
+        "improvement": _improvement(comparison, measure) if comparison else None,
         "p_t": result.p_t if result else None,
         "p_signflip": result.p_signflip if result else None,
         "p_wilcoxon": result.p_wilcoxon if result else None,
@@ -185,6 +189,16 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
         "verdict": wording.outcome(comparison, measure, study.sweep, study.settings.alpha) if comparison else None,
         "reason": wording.remark(comparison) if comparison else None,
     }
+
+
+def _improvement(comparison: Comparison, measure: Measure) -> float | None:
+    """The share of all pairs of a seed of the group and one of the baseline in which the group's is better, a tie
+    counting half (higher, if neither direction is better); None without a pair."""
+    if not comparison.seeds:
+        return None
+    every = np.array([[a, b] for a in comparison.a for b in comparison.b])
+    above = np.sign(t_test.difference(every[:, 0], every[:, 1])) * measure.sign
+    return float((above + 1).mean() / 2)
 
 
 def efficiency(study: Study) -> Table:

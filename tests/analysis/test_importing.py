@@ -17,7 +17,9 @@ import yaml
 from analysis.__main__ import main
 from analysis.data.histograms import read_histograms
 from analysis.data.sweep import Sweep, read_sweep
+from analysis.findings.outcomes import Ground, Reason
 from analysis.findings.study import Study, study
+from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
 from analysis.spec.settings import settings
@@ -124,6 +126,46 @@ def test_groups_seeds_and_factors_come_from_names_and_from_a_map(tmp_path: Path)
     table.write_text("run,group,seed\nlogs/ppo/lr0.1/seed0,mine,3\n")
     done = import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "mapped", Naming(map=table)))
     assert done.groups == {"mine": 1} and done.left_out == ("logs/a b<script>/lr0.1/seed7", "logs/ppo/lr0.3/seed0")
+
+
+def test_names_in_other_scripts_keep_their_letters(tmp_path: Path, without_pdfs: None) -> None:
+    names = {
+        "基线": "基线",
+        "Метод (v2)": "Метод_v2",
+        "طريقة": "طريقة",
+        "हिन्दी/x": "हिन्दी_x",
+        "!": "group",
+        "?!": "group_2",
+    }
+    for place, called in enumerate(names):
+        for cell, (clip, gamma) in enumerate(((0.1, 1), (0.1, 2), (0.2, 1), (0.2, 2))):
+            about = config(called, 0, clip=clip, gamma=gamma)
+            events(tmp_path / "logs" / f"{place}-{cell}", {1: 0.5 + cell, 2: place * clip}, about)
+    into = tmp_path / "multirun" / "other"
+    naming = Naming(group="method.name", seed="seed", factors=("method.clip", "method.gamma"))
+    import_runs(asked(tmp_path / "logs", into, naming, baseline="基线"))
+    sweep, _ = found(into)
+    assert {sweep.label(group): group for group in sweep.groups} == names
+    assert main(["report", str(into)]) == 0
+    drawn = {path.stem for path in (into / "report" / "figures").glob("heat_*.svg")}
+    assert drawn == {f"heat_{group}" for group in names.values()}
+    assert 'data-group="Метод_v2"' in (into / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_two_imports_of_the_same_runs_are_known_as_the_same(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        events(tmp_path / "logs" / str(seed), {1: 0.5 + seed, 2: 0.75}, config("ppo", seed))
+    for name in ("one", "two"):
+        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / name))
+    shutil.rmtree(tmp_path / "logs" / "1")
+    events(tmp_path / "logs" / "1", {1: 0.25, 2: 0.5}, config("ppo", 1))  # another run, at the same place
+    import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "later"))
+    sweeps = {name: read_sweep(tmp_path / "multirun" / name) for name in ("one", "two", "later")}
+    options = settings(sweeps["one"].plan["analysis"], groups=("ppo",))
+    same = compare_sweeps(sweeps["one"], sweeps["two"], options)
+    assert len(same.shared) == 2 and same.study.primary.comparisons[0].ground == Ground(Reason.SAME_RUNS)
+    other = compare_sweeps(sweeps["one"], sweeps["later"], options)
+    assert len(other.shared) == 1 and other.study.primary.comparisons[0].seeds == (1,)
 
 
 @pytest.fixture

@@ -104,6 +104,17 @@ def test_the_report_says_what_each_task_has(make_sweep: MakeSweep) -> None:
     assert every is not None and every.scores["b"].runs.tolist() == [6, 5, 5, 6, 6, 6, 6, 6]
 
 
+def test_the_table_has_the_chance_that_a_seed_is_better(make_sweep: MakeSweep) -> None:
+    folder = benchmark(make_sweep, gone=())
+    for direction in ("higher", "lower"):
+        found = studied(folder, primary={"metric": SCORE, "direction": direction})
+        base, rival = main(found).records[:2]
+        (comparison,) = found.primary.comparisons
+        above = np.mean([a > b for a in comparison.a for b in comparison.b])
+        assert rival["improvement"] == pytest.approx(above if direction == "higher" else 1 - above)
+        assert base["improvement"] is None and rival["d_z"] == comparison.result.d_z
+
+
 def test_a_whole_benchmark_says_none_of_this(make_sweep: MakeSweep) -> None:
     notes = " ".join(main(studied(benchmark(make_sweep, gone=()))).notes)
     assert not any(word in notes for word in ("unbalanced", "left out", "different levels", "makes up"))
