@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from analysis.data.run_values import Array
-from analysis.data.sweep import Run, Sweep
+from analysis.data.sweep import Cell, Run, Sweep
 from analysis.spec.settings import Settings
 from analysis.spec.validation import BadPlan, closest
 
@@ -28,12 +28,25 @@ def normalized(settings: Settings, *sweeps: Sweep) -> tuple[Sweep, ...]:
     references = settings.normalize
     if not references:
         return sweeps
-    runs = [run for sweep in sweeps for run in sweep.runs]
-    factor = _factor(runs, references)
-    levels = dict.fromkeys(str(level) for run in runs for label, level in run.cell if label == factor)
-    where = f"{sweeps[0].folder / 'plan.json'}: analysis.normalize"
+    cells = [run.cell for sweep in sweeps for run in sweep.runs]
+    factor = factor_of(references, cells, str(sweeps[0].folder / "plan.json"))
+    return tuple(
+        replace(sweep, runs=tuple(_normalized(run, settings.metric, references[str(dict(run.cell)[factor])])
+                                  for run in sweep.runs))
+        for sweep in sweeps
+    )  # fmt: skip
+
+
+def factor_of(references: Mapping[str, object], cells: Sequence[Cell], file: str) -> str:
+    """The factor whose levels have the references, of the cells of all runs.
+
+    Raises BadPlan, naming the file, as `normalized` does.
+    """
+    factor = _factor(cells, references)
+    levels = dict.fromkeys(str(level) for cell in cells for label, level in cell if label == factor)
+    where = f"{file}: analysis.normalize"
     wrong = [
-        f"{where}.{name}: no run has this level of {factor or _TASK}; it has {_some(levels)}. Fix: "
+        f"{where}.{name}: no run has this level of {factor}; it has {_some(levels)}. Fix: "
         f"{closest(name, list(levels), 'analysis.normalize.')}"
         for name in references
         if name not in levels
@@ -44,16 +57,13 @@ def normalized(settings: Settings, *sweeps: Sweep) -> tuple[Sweep, ...]:
         for level in levels
         if level not in references
     ]
-    without = [run.id for run in runs if factor not in dict(run.cell)]
-    if levels and without:
-        wrong.append(f"{where}: run {without[0]} has no level of {factor}. Fix: remove analysis.normalize")
+    if levels and (without := sum(factor not in dict(cell) for cell in cells)):
+        wrong.append(
+            f"{where}: {without} of {len(cells)} runs have no level of {factor}. Fix: remove analysis.normalize"
+        )
     if wrong:
         raise BadPlan("\n".join(wrong))
-    return tuple(
-        replace(sweep, runs=tuple(_normalized(run, settings.metric, references[str(dict(run.cell)[factor])])
-                                  for run in sweep.runs))
-        for sweep in sweeps
-    )  # fmt: skip
+    return factor
 
 
 def as_recorded(run: Run, metric: str) -> Array | None:
@@ -61,12 +71,12 @@ def as_recorded(run: Run, metric: str) -> Array | None:
     return run.curves.values.get(_RECORDED.format(metric), run.curves.values.get(metric))
 
 
-def _factor(runs: Sequence[Run], names: Mapping[str, object]) -> str:
+def _factor(cells: Sequence[Cell], names: Mapping[str, object]) -> str:
     """The factor whose levels the names are."""
-    labels = list(dict.fromkeys(label for run in runs for label, _ in run.cell))
+    labels = list(dict.fromkeys(label for cell in cells for label, _ in cell))
     if _TASK in labels or not labels:
         return _TASK
-    hits = {label: len({str(dict(run.cell).get(label)) for run in runs} & set(names)) for label in labels}
+    hits = {label: len({str(dict(cell).get(label)) for cell in cells} & set(names)) for label in labels}
     return max(labels, key=lambda label: hits[label])
 
 

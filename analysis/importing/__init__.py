@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from analysis.data.normalized import factor_of
 from analysis.importing import event_files, verl_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
@@ -96,6 +97,8 @@ def import_runs(asked: Asked) -> Done:
         plan = _plan(asked, named, groups, section)
         needed = settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
         _check_recorded(asked, needed.keys(), runs)
+        if needed.normalize:
+            factor_of(needed.normalize, [tuple(run.factors.items()) for run in named], str(asked.analysis))
         for named_run, entry in zip(named, plan["runs"], strict=True):
             _check_place(run_folder(multirun, entry["id"]), asked.into.name, named_run)
         for number, (named_run, entry) in enumerate(zip(named, plan["runs"], strict=True)):

@@ -78,7 +78,7 @@ def many(study: Study) -> Many | None:
     for group, own in scores.items():
         if own.runs.min() < own.runs.max():
             single = "; the spread of cells with one run is not in the intervals" if own.runs.min() == 1 else ""
-            notes.append(f"{sweep.label(group)} has {own.in_words}, and each cell counts the same{single}")
+            notes.append(f"runs: {sweep.label(group)} has {own.in_words}, and each cell counts the same{single}")
     for group, one in usable.items():
         notes += [f"{sweep.label(group)}, seed {seed}: {why}" for seed, why in one.lost.items()]
     return Many(scores, block.measure.better == "lower", tuple(sorted(shared)), tuple(notes))

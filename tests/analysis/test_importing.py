@@ -23,6 +23,7 @@ from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
 from analysis.spec.settings import settings
+from analysis.spec.validation import BadPlan
 from analysis.spec.window import Points
 from launcher import files
 from launcher.__main__ import main as launcher
@@ -150,6 +151,21 @@ def test_names_in_other_scripts_keep_their_letters(tmp_path: Path, without_pdfs:
     drawn = {path.stem for path in (into / "report" / "figures").glob("heat_*.svg")}
     assert drawn == {f"heat_{group}" for group in names.values()}
     assert 'data-group="Метод_v2"' in (into / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_references_that_no_run_has_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    events(tmp_path / "logs" / "x", {1: 0.5}, config("ppo", 0, env="Pong"))
+    section = tmp_path / "analysis.yaml"
+    naming = Naming(group="method.name", seed="seed", factors=("method.env",))
+    for ends, says in (({"Pnog": [0, 1]}, "analysis.normalize.Pnog"), ({"Pong": [0, 1]}, None)):
+        section.write_text(json.dumps({"primary": {"metric": "reward"}, "normalize": ends}))
+        wanted = asked(tmp_path / "logs", tmp_path / "multirun" / "theirs", naming, metrics=(), analysis=section)
+        if says is None:
+            assert import_runs(wanted).groups == {"ppo": 1}
+            continue
+        with pytest.raises(BadPlan, match=says):
+            import_runs(wanted)
+        assert not any((tmp_path / "multirun").iterdir())
 
 
 def test_two_imports_of_the_same_runs_are_known_as_the_same(tmp_path: Path) -> None:

@@ -155,7 +155,9 @@ def test_a_cell_that_one_seed_lacks_is_kept_and_said(make_sweep: MakeSweep) -> N
     assert found is not None and found.scores["C1"].runs.tolist() == [3, 3, 2, *[3] * (FEWEST - 3)]
     table = many_table(study, found)
     assert [row[1] for row in table.rows] == ["3", "2 to 3"] and table.records[1]["fewest_runs"] == 2
-    assert "C1 (BNTO minimal) has 3 runs in 7 cells, 2 runs in 1 cell, and each cell counts the same." in table.notes
+    assert (
+        "Runs: C1 (BNTO minimal) has 3 runs in 7 cells, 2 runs in 1 cell, and each cell counts the same." in table.notes
+    )
     values = {run.cell: [] for run in study.sweep.of("C1")}
     for run in study.sweep.of("C1"):
         value = study.primary.values[run.id].value
