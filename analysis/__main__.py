@@ -117,6 +117,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add("--metric", metavar="KEY", action="append", default=[], help="may be repeated; the first is the primary metric")
     add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
     add("--analysis", type=Path, metavar="FILE", help="YAML file with the section `analysis`, instead of --metric")
+    add("--unpaired", action="store_true", help="the same seed of two groups is no pair (analysis.pairing: none)")
     add("--step", metavar="KEY", help="the metric that holds the step in W&B's runs; default: W&B's own steps")
 
 
@@ -133,6 +134,7 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         metrics=tuple(chosen.metric),
         direction=chosen.direction,
         analysis=chosen.analysis,
+        unpaired=chosen.unpaired,
         step=chosen.step,
         command=quoted(words),
     )
@@ -145,6 +147,9 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         print(f"{group}: {counted(count, 'run')}")
     for line in (*(f"Missing: {gap}" for gap in done.gaps), *(f"Not in the map: {name}" for name in done.left_out)):
         print(f"* {line}")
+    if done.strangers:
+        named = ", ".join(done.strangers)
+        print(f"* {named}: no seed in common with the baseline. Import with --unpaired to compare them")
     print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
     return 0
 

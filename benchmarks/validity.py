@@ -31,7 +31,19 @@ from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
-from analysis.stats import bands, bounded, compare, dispersion, factorial, functions, resample, scaling, t_test
+from analysis.stats import (
+    bands,
+    bounded,
+    compare,
+    dispersion,
+    exact,
+    factorial,
+    functions,
+    resample,
+    scaling,
+    strata,
+    t_test,
+)
 from analysis.stats.contrast import Contrast
 
 Array = NDArray[np.float64]
@@ -443,6 +455,85 @@ def profiles(experiments: int, n: int) -> Iterator[Rate]:
         yield Rate(f"point of a profile without width, {name}, n = {n}", flat, experiments, most=0.0)
 
 
+# ---------------------------------------------------------------- unbalanced benchmarks
+
+
+#: Of the differences of one task, which are symmetric as those of two equal methods are.
+SYMMETRIC: Mapping[str, Callable[..., Array]] = {
+    "normal": normal,
+    "log-normal": lambda random, *shape: skewed(random, *shape) - skewed(random, *shape),
+    "t with 3 degrees": lambda random, *shape: np.asarray(random.standard_t(3, shape)),
+    "collapses": lambda random, *shape: normal(random, *shape) + 10 * ((random.random(shape) < 0.1) * 1.0
+                                                                      - (random.random(shape) < 0.1)),
+}  # fmt: skip
+
+
+def unbalanced(experiments: int, n: int, tasks: int, missing: float, luck: str, shared: float) -> Iterator[Rate]:
+    """Two methods on tasks whose scales differ, with this share of their runs missing. shared: the luck that a seed has
+    on all tasks together, in standard deviations of one task."""
+    random = np.random.default_rng([n, tasks, int(100 * missing), len(luck), int(shared)])
+    scale, level, gain = np.exp(0.7 * normal(random, tasks)), 10 * normal(random, tasks), normal(random, tasks)
+    names = "stratified sign flip", "stratified paired t", "stratified difference", "mean over tasks"
+    hits, of, left, whole = dict.fromkeys(names, 0), 0, 0, 0
+    for _ in range(experiments):
+        own = SYMMETRIC[luck](random, n, tasks) + shared * SYMMETRIC[luck](random, n, 1)
+        present = random.random((n, tasks)) >= missing
+        kept_seeds, kept_tasks = present.any(axis=1), present.any(axis=0)
+        if kept_seeds.sum() < 2:
+            continue
+        of += 1
+        left, whole = left + int(present.all(axis=0).sum()), whole + tasks
+        d = np.where(present, own * scale, np.nan)[kept_seeds][:, kept_tasks]
+        null = strata.contributions(d)
+        p = exact.signflip(null), compare.paired(null, np.zeros(null.size)).p_t
+        for name, value in zip(names, p, strict=False):
+            hits[name] += value is not None and value <= ALPHA
+        truth = gain[kept_tasks]
+        shifted = strata.contributions(d + truth)
+        hits[names[2]] += not _outside(compare.paired(shifted, np.zeros(shifted.size)).interval, float(truth.mean()))
+        means = strata.completed(d + level[kept_tasks]).mean(axis=1)
+        interval = t_test.t_interval(means)
+        hits[names[3]] += interval is not None and not _outside(interval, float(level[kept_tasks].mean()))
+    about = f"n = {n}, {tasks} tasks, {missing:.0%} missing, {luck}{f', shared luck {shared:g}' if shared else ''}"
+    for name in names[:2]:
+        yield Rate(f"{name}, {about}", hits[name], of, most=ALPHA)
+    before = f" (every seed has {left / whole:.0%} of the tasks: before, the others were left out)"
+    yield Rate(f"{names[2]}, {about}{before}", hits[names[2]], of, least=COVERED)
+    if luck == "normal":  # of one method's mean, the t interval rests on normal luck
+        yield Rate(f"{names[3]}, {about}", hits[names[3]], of, least=COVERED)
+
+
+def unbalanced_rates(experiments: int) -> Iterator[Rate]:
+    """10 to 30% of the runs missing, of few and of many tasks."""
+    for n in (5, 8):
+        for tasks, missing in ((5, 0.1), (5, 0.3), (20, 0.1), (20, 0.3)):
+            yield from unbalanced(experiments, n, tasks, missing, "normal", 0)
+            yield from unbalanced(experiments, n, tasks, missing, "normal", 2)
+        for luck in ("log-normal", "t with 3 degrees", "collapses"):
+            yield from unbalanced(experiments, n, 20, 0.2, luck, 0)
+
+
+def torn_benchmarks(experiments: int, n: int) -> Iterator[Rate]:
+    """Intervals of the statistics over all tasks, where tasks have 2 to n runs."""
+    random = np.random.default_rng([n, 41])
+    level, spread = np.linspace(0.0, 1.0, TASKS), np.exp(0.5 * normal(random, TASKS))
+    runs = np.array([n, *random.integers(2, n + 1, TASKS - 1)])
+    many = level + 0.3 * spread * random.standard_normal((200_000, TASKS))
+    truth = {"IQM": float(resample.iqm(many)), "mean of tasks": float(level.mean())}
+    hits = dict.fromkeys([*truth, "probability of improvement"], 0)
+    for place in range(experiments):
+        a, b = (level + 0.3 * spread * random.standard_normal((n, TASKS)) for _ in range(2))
+        for name, statistic in (("IQM", resample.iqm), ("mean of tasks", resample.mean)):
+            found = resample.stratified(a, statistic, runs=runs, resamples=2000, seed=place)
+            hits[name] += bool(found.low <= truth[name] <= found.high)
+        chance = resample.probability_of_improvement(a, b, runs=(runs, None), resamples=2000, seed=place)
+        hits["probability of improvement"] += bool(chance.low <= 0.5 <= chance.high)
+    for name, count in hits.items():
+        yield Rate(
+            f"{name}, {TASKS} tasks with {', '.join(map(str, sorted(runs)))} runs", count, experiments, least=COVERED
+        )
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -461,6 +552,8 @@ def rates(experiments: int) -> Iterator[Rate]:
     for n, gone in ((8, 1), (10, 2), (10, 3)):
         for name, luck in (("normal", normal), ("left-skewed", left)):
             yield from exclusions(experiments // 8, n, gone, name, luck)
+    yield from unbalanced_rates(experiments)
+    yield from torn_benchmarks(experiments // 2, 5)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,6 +8,7 @@ Its modules:
     attempts     which lines of a log count when several attempts wrote it
     derived      metrics that are computed from recorded ones
     cells        from runs to one number for each seed and cell
+    normalized   scores normalised by declared reference scores
     run_values   the summaries of every run
     mixed_code   whether the runs were made by the same code
     cache        parsed logs as Arrow files, so that the next report reads them faster

@@ -1,13 +1,15 @@
 """From runs to one number for each seed: the cells of a grid are averaged within a seed before anything is compared.
 
 Nine cells of three seeds are three differences, not twenty-seven: cells of one seed share its luck, and treating them
-as independent rejects a true null up to half of the time.
+as independent rejects a true null up to half of the time. A seed may lack cells; `analysis.stats.strata` says how they
+then count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,19 +17,24 @@ import numpy as np
 
 from analysis.data.run_values import Value
 from analysis.data.sweep import Cell, Run
+from analysis.stats import strata
 
 Values = Mapping[
     tuple[int, Cell], float | None
 ]  # planned runs of one group: (seed, cell) -> its value, None if it has none
 
+#: of_level[level of the shared factors][cell of one group, cell of the other][seed]: the value of each.
+OfLevel = Mapping[Cell, Mapping[tuple[Cell, Cell], Mapping[int, tuple[float, float]]]]
+
 _NAMED = 3  # cells named one by one
+_NEITHER = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A group's usable cells, the same ones in every seed.
+    """A group's usable cells by seed, which may lack some.
 
-    lost: seeds left out, with the reason. dropped: cells left out, of those planned.
+    lost: seeds left out, with the reason. dropped: cells left out, because no seed has a result there. planned: all.
     """
 
     seeds: Mapping[int, Mapping[Cell, float]]
@@ -41,21 +48,35 @@ class Kept:
         if no cell was dropped."""
         return named(self.dropped, self.planned)
 
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of which some seed has a result."""
+        return tuple(sorted({cell for own in self.seeds.values() for cell in own}, key=repr))
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every seed has the same cells."""
+        return len({frozenset(own) for own in self.seeds.values()}) < 2
+
 
 @dataclass(frozen=True)
 class Pairs:
-    """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]. lost: seeds without a pair, with the reason.
-    Where seeds are not paired, b[i] belongs to seeds_of_b[i], and lost are seeds without a value.
-    cells: those of each group that the values are means of. apart: the levels of each group on the factors that both
-    have, where the groups have seeds in common but no level; else None."""
+    """Two groups on the same seeds: a[i] and b[i] belong to seeds[i]; their means are means over levels, each of the
+    pairs that it has. Where seeds are not paired, b[i] belongs to seeds_of_b[i].
+
+    lost: seeds without a pair, or without a value, with the reason. runs: (seed, cell) of each group that the values
+    are made of. by_level: the mean difference at each level of the factors that both have. apart: the levels of each
+    group, where the groups have seeds in common but no level; else None.
+    """
 
     seeds: tuple[int, ...]
     a: tuple[float, ...]
     b: tuple[float, ...]
     lost: Mapping[int, str]
     notes: tuple[str, ...]
-    cells: tuple[frozenset[Cell], frozenset[Cell]]
-    seeds_of_b: tuple[int, ...] = ()
+    runs: tuple[frozenset[tuple[int, Cell]], frozenset[tuple[int, Cell]]]
+    by_level: Mapping[Cell, float]
+    seeds_of_b: tuple[int, ...]
     apart: tuple[tuple[Cell, ...], tuple[Cell, ...]] | None = None
 
 
@@ -65,34 +86,28 @@ def keep_runs(runs: Iterable[Run], values: Mapping[str, Value]) -> Kept:
 
 
 def keep(values: Values) -> Kept:
-    """Balance a group: leave out cells that no seed has, then seeds with half of the other cells or fewer, and at last
-    every cell that some seed lacks.
-
-    So all seeds are averaged over the same cells, and a level that diverges in every seed does not remove the other
-    levels.
-    """
+    """What a group has: its seeds with a result, each with its cells, and the cells that no seed has."""
     planned: dict[int, set[Cell]] = {}
     usable: dict[int, dict[Cell, float]] = {}
     for (seed, cell), value in values.items():
         planned.setdefault(seed, set()).add(cell)
         if value is not None:
             usable.setdefault(seed, {})[cell] = value
+    lost = {seed: "no result" for seed in sorted(planned) if seed not in usable}
     somewhere = {cell for cells in usable.values() for cell in cells}
-    lost: dict[int, str] = {}
-    for seed in sorted(planned):
-        have, expected = len(usable.get(seed, {})), len(planned[seed] & somewhere)
-        if 2 * have <= expected or not expected:
-            several = expected > 1 and len(planned[seed]) > 1
-            lost[seed] = f"{have} of {expected} cells have a result" if several else "no result"
-            usable.pop(seed, None)
-    everywhere = set.intersection(*(set(cells) for cells in usable.values())) if usable else set()
     union = {cell for seed in usable for cell in planned[seed]}
-    dropped = tuple(sorted(union - everywhere, key=repr))
-    if not everywhere:
-        lost.update(dict.fromkeys(usable, "no cell that every seed has"))
-        usable = {}
-    seeds = {seed: {cell: usable[seed][cell] for cell in sorted(everywhere, key=repr)} for seed in sorted(usable)}
+    seeds = {seed: {cell: usable[seed][cell] for cell in sorted(usable[seed], key=repr)} for seed in sorted(usable)}
+    dropped = tuple(sorted(union - somewhere, key=repr))
     return Kept(seeds, lost, dropped, tuple(sorted(union, key=repr)))
+
+
+def filled(kept: Kept) -> dict[int, dict[Cell, float]]:
+    """The cells of each seed, the same ones in every seed: `strata.completed` of what they have."""
+    if kept.balanced:
+        return {seed: dict(own) for seed, own in kept.seeds.items()}
+    cells = kept.cells
+    whole = strata.completed([[own.get(cell, math.nan) for cell in cells] for own in kept.seeds.values()])
+    return {seed: dict(zip(cells, row.tolist(), strict=True)) for seed, row in zip(kept.seeds, whole, strict=True)}
 
 
 def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
@@ -112,59 +127,157 @@ def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
 
 
 def means(kept: Kept) -> dict[int, float]:
-    """One number for each seed: the mean over the kept cells."""
-    return {seed: _mean(list(cells.values())) for seed, cells in kept.seeds.items()}
+    """One number for each seed: the mean over its cells; where seeds lack some, over those of `filled`."""
+    return {seed: _mean(list(own.values())) for seed, own in filled(kept).items()}
 
 
-def pair(
-    a: Kept,
-    b: Kept,
-    names: tuple[str, str],
-    without: Mapping[int, str] = MappingProxyType({}),
-    by_seed: bool = True,
-) -> Pairs:
+def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
     """Pair two groups by seed. Factors that both have are matched level by level, the others averaged over.
 
-    without: seeds that are left out, with the reason. by_seed: False leaves all seeds of each group as they are.
+    Each level counts the same, with the pairs that it has. without: seeds that are left out, with the reason.
     """
     shared = labels_of(a) & labels_of(b)
-    own = [sorted(set(kept.seeds) - set(without)) for kept in (a, b)]
-    if by_seed:
-        own = [sorted(set(own[0]) & set(own[1]))] * 2
-    both = bool(own[0] and own[1])
-    lost: dict[int, str] = {}
-    for kept, name in ((a, names[0]), (b, names[1])):
-        for seed, why in kept.lost.items():
-            lost[seed] = "; ".join(filter(None, (lost.get(seed), f"{name}: {why}")))
-    for seed in sorted(set(a.seeds) ^ set(b.seeds)) if by_seed else ():
+    both = sorted((set(a.seeds) & set(b.seeds)) - set(without))
+    several = ((a, names[0]), (b, names[1]))
+    lost = _lost(several)
+    for seed in sorted(set(a.seeds) ^ set(b.seeds)):
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
-    notes = [
-        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
-        f"they lack a run: {k.left_out}" for k, name in ((a, names[0]), (b, names[1])) if k.dropped
-    ]  # fmt: skip
-    every = [next(iter(kept.seeds.values()), {}) for kept in (a, b)]  # the cells, which are the same in every seed
-    levels = [dict.fromkeys(_level(cell, shared) for cell in cells) for cells in every]
-    planned = list({**levels[0], **levels[1]})
-    matched = sorted(set(levels[0]) & set(levels[1]), key=repr) if both else []
-    if both and not matched:
-        lost |= dict.fromkeys(sorted({*own[0], *own[1]}), "no level of the shared factors in both groups")
-    elif both and len(matched) < len(planned):
-        alone = [
-            (name, [level for level in each if level not in matched]) for name, each in zip(names, levels, strict=True)
-        ]
-        only = "; ".join(f"only {name} has {named(gone, planned)}" for name, gone in alone if gone)
-        notes.append(f"compared on {len(matched)} of {len(planned)} levels of the shared factors: {only}")
-    seeds = [tuple(each) if matched else () for each in own]
-    left, right = (
-        [by_level(kept.seeds[seed], shared) for seed in each] for kept, each in zip((a, b), seeds, strict=True)
+    notes = _dropped(several)
+    levels = [dict.fromkeys(_level(cell, shared) for cell in kept.cells) for kept in (a, b)]
+    of_level = _strata(a, b, both, shared)
+    apart = None
+    if both and not set(levels[0]) & set(levels[1]):
+        lost |= dict.fromkeys(both, "no level of the shared factors in both groups")
+        apart = (tuple(levels[0]), tuple(levels[1]))
+    elif both:
+        notes += _unmatched(levels, of_level, names)
+    seeds = tuple(
+        seed for seed in both if any(seed in pairs for by_cells in of_level.values() for pairs in by_cells.values())
     )
-    means_a, means_b = (tuple(_mean([of[level] for level in matched]) for of in each) for each in (left, right))
-    used = [frozenset(cell for cell in cells if _level(cell, shared) in matched) for cells in every]
+    if not apart:
+        lost |= {seed: "no cell in which both have a result" for seed in both if seed not in seeds}
+    left, right, unbalanced = _values(of_level, seeds)
+    notes += unbalanced
+    runs = tuple(
+        frozenset(
+            (seed, cells[side]) for by_cells in of_level.values() for cells, pairs in by_cells.items() for seed in pairs
+        )
+        for side in (0, 1)
+    )
+    by_level = {
+        level: _mean([_mean([x - y for x, y in pairs.values()]) for pairs in by_cells.values()])
+        for level, by_cells in of_level.items()
+    }
     lost |= without
-    apart = (tuple(levels[0]), tuple(levels[1])) if both and not matched else None
     gone = dict(sorted(lost.items()))
-    return Pairs(seeds[0], means_a, means_b, gone, tuple(notes), (used[0], used[1]), seeds[1], apart)
+    return Pairs(seeds, left, right, gone, tuple(notes), (runs[0], runs[1]), by_level, seeds, apart)
+
+
+def samples(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
+    """Two groups whose seeds are not paired, each with all its seeds: the mean over the levels that both have, each of
+    which counts the same (`filled`). without: as `pair`."""
+    shared = labels_of(a) & labels_of(b)
+    kept = [replace(one, seeds={s: own for s, own in one.seeds.items() if s not in without}) for one in (a, b)]
+    levels = [dict.fromkeys(_level(cell, shared) for cell in one.cells) for one in kept]
+    matched = {level for level in levels[0] if level in levels[1]}
+    apart = (tuple(levels[0]), tuple(levels[1])) if all(levels) and not matched else None
+    notes = _dropped(zip(kept, names, strict=True))
+    notes += _unmatched(levels, matched, names) if matched else []
+    usable = [_at(one, shared, matched) for one in kept]
+    left, right = (means(one) if one.seeds else {} for one in usable)
+    runs = [frozenset((seed, cell) for seed, own in one.seeds.items() for cell in own) for one in usable]
+    at = [runs_of_levels(one, shared) for one in usable]
+    by_level = {level: _mean(values) - _mean(at[1][level]) for level, values in at[0].items() if level in at[1]}
+    lost = dict(sorted({**_lost(zip((a, b), names, strict=True)), **without}.items()))
+    return Pairs(
+        tuple(left), tuple(left.values()), tuple(right.values()), lost, tuple(notes), (runs[0], runs[1]), by_level,
+        tuple(right), apart,
+    )  # fmt: skip
+
+
+def _at(kept: Kept, shared: Collection[str], levels: Collection[Cell]) -> Kept:
+    """A group at some levels of the shared factors, without seeds that have none of them."""
+    at = {
+        seed: {c: value for c, value in own.items() if _level(c, shared) in levels} for seed, own in kept.seeds.items()
+    }
+    return replace(kept, seeds={seed: own for seed, own in at.items() if own})
+
+
+def _lost(several: Iterable[tuple[Kept, str]]) -> dict[int, str]:
+    """The seeds without a result in a group, with the name of the group."""
+    lost: dict[int, str] = {}
+    for kept, name in several:
+        for seed, why in kept.lost.items():
+            lost[seed] = "; ".join(filter(None, (lost.get(seed), f"{name}: {why}")))
+    return lost
+
+
+def _dropped(several: Iterable[tuple[Kept, str]]) -> list[str]:
+    """Notes on the cells that no seed of a group has."""
+    return [
+        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
+        f"no seed has a result: {k.left_out}" for k, name in several if k.dropped
+    ]  # fmt: skip
+
+
+def _strata(a: Kept, b: Kept, seeds: Sequence[int], shared: Collection[str]) -> OfLevel:
+    """The pairs of two groups on these seeds: of each level of the shared factors that has one, for each cell of one
+    group and of the other, by seed."""
+    found: dict[Cell, dict[tuple[Cell, Cell], dict[int, tuple[float, float]]]] = {}
+    for seed in seeds:
+        theirs: dict[Cell, list[tuple[Cell, float]]] = {}
+        for cell, value in b.seeds[seed].items():
+            theirs.setdefault(_level(cell, shared), []).append((cell, value))
+        for cell, value in a.seeds[seed].items():
+            level = _level(cell, shared)
+            for other, against in theirs.get(level, ()):
+                found.setdefault(level, {}).setdefault((cell, other), {})[seed] = value, against
+    return {level: found[level] for level in sorted(found, key=repr)}
+
+
+def _unmatched(
+    levels: Sequence[Mapping[Cell, None]], of_level: Collection[Cell], names: tuple[str, str]
+) -> Iterator[str]:
+    """A note on the levels at which the two are not compared."""
+    planned = list({**levels[0], **levels[1]})
+    if len(of_level) == len(planned):
+        return
+    alone = [(name, [level for level in own if level not in other])
+             for name, own, other in zip(names, levels, levels[::-1], strict=True)]  # fmt: skip
+    parts = [f"only {name} has {named(gone, planned)}" for name, gone in alone if gone]
+    apart = [level for level in levels[0] if level in levels[1] and level not in of_level]
+    parts += [f"no seed has both at {named(apart, planned)}"] if apart else []
+    yield f"compared on {len(of_level)} of {len(planned)} levels of the shared factors: {'; '.join(parts)}"
+
+
+def _values(of_level: OfLevel, seeds: Sequence[int]) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
+    """One number of each group for each seed, and notes on what is unbalanced.
+
+    If every seed has every pair of cells, it is the mean over levels. Else their difference is the contribution of the
+    seed (`strata.contributions`), and their mid-point the mean over levels of the completed mid-points.
+    """
+    every = [pairs for by_cells in of_level.values() for pairs in by_cells.values()]
+    if all(len(pairs) == len(seeds) for pairs in every):
+        sides = []
+        for side in (0, 1):
+            by_level = [
+                [_mean([*{cells[side]: pairs[seed][side] for cells, pairs in by_cells.items()}.values()])
+                 for by_cells in of_level.values()] for seed in seeds
+            ]  # fmt: skip
+            sides.append(tuple(map(_mean, by_level)))
+        return sides[0], sides[1], ()
+    weights = [1 / len(of_level) / len(by_cells) for by_cells in of_level.values() for _ in by_cells]
+    left, right = ([[pairs.get(seed, _NEITHER)[side] for pairs in every] for seed in seeds] for side in (0, 1))
+    middle = (strata.completed(np.add(left, right) / 2) * weights).sum(axis=1)
+    half = strata.contributions(np.subtract(left, right), weights) / 2
+    counts = [len(pairs) for pairs in every if len(pairs) < len(seeds)]
+    span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    note = (
+        f"unbalanced: {len(counts)} of {len(every)} cells have {span} of {len(seeds)} pairs of seeds; each cell counts "
+        "the same, with the pairs that it has"
+    )
+    return tuple((middle + half).tolist()), tuple((middle - half).tolist()), (note,)
 
 
 def labels_of(kept: Kept) -> set[str]:
@@ -172,12 +285,13 @@ def labels_of(kept: Kept) -> set[str]:
     return {label for cells in kept.seeds.values() for cell in cells for label, _ in cell}
 
 
-def by_level(cells: Mapping[Cell, float], shared: Collection[str]) -> dict[Cell, float]:
-    """A seed's cells averaged over all factors but the shared ones."""
-    grouped: dict[Cell, list[float]] = {}
-    for cell, value in cells.items():
-        grouped.setdefault(_level(cell, shared), []).append(value)
-    return {level: _mean(values) for level, values in grouped.items()}
+def runs_of_levels(kept: Kept, shared: Collection[str]) -> dict[Cell, list[float]]:
+    """A number for each seed that has the level, for each level of the shared factors: the mean over the others."""
+    at: dict[Cell, dict[int, dict[Cell, float]]] = {}
+    for seed, own in kept.seeds.items():
+        for cell, value in own.items():
+            at.setdefault(_level(cell, shared), {}).setdefault(seed, {})[cell] = value
+    return {level: [*means(Kept(seeds, {}, (), ())).values()] for level, seeds in at.items()}
 
 
 def _level(cell: Cell, shared: Collection[str]) -> Cell:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
 from analysis.spec import registry
+from analysis.spec.window import Window
 from analysis.stats import curve_summaries
-from analysis.stats.curve_summaries import NotEvaluable
+from analysis.stats.curve_summaries import NotEvaluable, TimeTo
 
 Array = NDArray[np.float64]
 CLOCKS = {"samples": "samples/total", "seconds": "cost/wall_seconds"}  # the metric behind each axis but `steps`
@@ -69,6 +70,35 @@ class CommonRange:
             return self.stop
         known = [run_id for run_id in self.curves if run_id in self.clocks]
         return min((float(self.at(run_id, np.array([self.stop]))[0]) for run_id in known), default=0.0)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a window is on the curves of a metric: its points and its steps, the least and the most over runs. distance:
+    the median distance of two points, likewise. fewest: the points of the run that has the fewest."""
+
+    points: tuple[int, int]
+    steps: tuple[float, float]
+    distance: tuple[float, float]
+    fewest: int
+
+
+def window_extent(common: CommonRange, window: Window) -> Extent | None:
+    """What the window is on a metric; None if no run has it on the common range."""
+    curves = []
+    for steps in {id(steps): steps for steps, _ in common.curves.values()}.values():
+        whole = registry.Curve(steps, steps, common.start, common.stop, window, "higher")
+        if ((steps >= common.start) & (steps <= common.stop)).any():
+            curves.append(whole.inside)
+    if not curves:
+        return None
+    points, lengths, distances = zip(*((curve.points, curve.length, curve.spacing) for curve in curves), strict=True)
+    return Extent(
+        points=(min(points), max(points)),
+        steps=(min(lengths), max(lengths)),
+        distance=(min(distances), max(distances)),
+        fewest=min(curve.steps.size for curve in curves),
+    )
 
 
 def common_range(
@@ -160,9 +190,9 @@ def _measured(
 
 
 def value_of(
-    common: CommonRange, run_id: str, summary: str, *, window: int, direction: str, threshold: float | None = None
+    common: CommonRange, run_id: str, summary: str, *, window: Window, direction: str, threshold: float | None = None
 ) -> Value:
-    """One run's summary on the common range: a registered one, or time_to with its threshold; `window` is in steps."""
+    """One run's summary on the common range: a registered one, or time_to with its threshold."""
     if run_id not in common.curves:
         return Value(None, common.reasons.get(run_id, "not recorded"))
     asked = (run_id, summary, window, direction, threshold)
@@ -187,7 +217,7 @@ def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
 
 
 def _values(
-    common: CommonRange, runs: Sequence[str], registered: registry.Summary, window: int, direction: str
+    common: CommonRange, runs: Sequence[str], registered: registry.Summary, window: Window, direction: str
 ) -> list[Value]:
     """A summary of runs with the same steps, of several only if it is `of_many`."""
     steps, values = common.curves[runs[0]]
@@ -207,14 +237,12 @@ def _values(
     ]
 
 
-def _time_to(common: CommonRange, run_id: str, window: int, direction: str, threshold: float | None) -> Value:
+def _time_to(common: CommonRange, run_id: str, window: Window, direction: str, threshold: float | None) -> Value:
     if threshold is None:
         return Value(None, "the threshold is not known: the baseline has no final value")
     steps, values = common.curves[run_id]
     try:
-        reach = curve_summaries.time_to(
-            steps, values, threshold, window=window, budget=common.stop, direction=direction
-        )
+        reach = _reach(registry.Curve(steps, values, common.start, common.stop, window, direction), threshold)
         time, budget = float(common.at(run_id, np.array([reach.time]))[0]), common.budget
     except NotEvaluable as error:
         return Value(None, str(error))
@@ -222,3 +250,16 @@ def _time_to(common: CommonRange, run_id: str, window: int, direction: str, thre
     return Value(
         min(time, budget), None if reached else f"not reached by {budget:g}", reached, run_id in common.carried
     )
+
+
+def _reach(curve: registry.Curve, threshold: float) -> TimeTo:
+    """When the mean over the window reaches the threshold, in steps; censored at the end of the common range."""
+    axis, length = curve.measured
+    known = int(np.searchsorted(curve.steps, curve.stop, side="right"))
+    budget = curve.stop if axis is curve.steps else float(known)
+    reach = curve_summaries.time_to(
+        axis, curve.values, threshold, window=length, budget=budget, direction=curve.direction
+    )  # fmt: skip
+    if axis is curve.steps:
+        return reach
+    return TimeTo(float(np.interp(reach.time, axis, curve.steps)) if reach.reached else curve.stop, reach.reached)

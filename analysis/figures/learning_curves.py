@@ -319,6 +319,8 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
         texts.append(_CUT)
     if len(about) > 1:
         texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
+    if study.settings.normalize and any(metric.key == study.settings.metric for metric in about):
+        texts.append(f"{capital(study.settings.metric)} is normalised by the declared reference scores.")
     if many:
         texts.append(TOGETHER)
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)

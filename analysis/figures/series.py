@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from analysis.data import cells
 from analysis.data.sweep import Run
 from analysis.findings.study import Study
+from analysis.stats import strata
 from analysis.stats.common_grid import on_grid
 from analysis.stats.curve_summaries import LARGEST
 
@@ -20,13 +21,13 @@ _POINTS = 400  # a curve of more points than that is averaged in bins: no screen
 
 @dataclass(frozen=True)
 class Series:
-    """A group's curves, averaged over the cells of each seed, which are the same cells in every seed.
+    """A group's curves, averaged over the cells of each seed: the same cells, of which a seed may lack some.
 
     whole: (seeds, steps), of these `seeds`, on the steps between the latest beginning and the earliest end of them.
     axis: (steps,) what the x axis shows there; partial[seed]: a curve without full result, on it. recorded: False for a
     group that does not have the metric. silent: seeds whose runs ended well without it, though others have it.
     interpolated: whether a curve has no point of its own at some of the steps. single: whether each has one point only.
-    averaged: a sentence that says how many cells each curve averages and which are left out; "" if no cell is.
+    averaged: what to say of cells that are left out, and of seeds that lack some; "" if there is neither.
     """
 
     group: str
@@ -62,12 +63,13 @@ def series(study: Study, metric: str) -> list[Series]:
         clocked = {run.id for run in runs if common.clocks is None or run.id in common.clocks}
         usable = {run.id for run in runs if run.id in clocked and run.id in common.curves}
         kept = cells.keep({(run.seed, run.cell): 0.0 if run.id in usable else None for run in runs})
-        members = [[run for run in runs if run.seed == seed and run.cell in kept.seeds[seed]] for seed in kept.seeds]
+        of = {(run.seed, run.cell): run for run in runs}
+        members = [[of[seed, cell] for cell in own] for seed, own in kept.seeds.items()]
         drawn = [run.id for own in members for run in own]
         together = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
         steps, ends = together.points, np.cumsum([len(own) for own in members])[:-1]
         axis = np.mean([common.at(run_id, steps) for run_id in drawn], axis=0) if drawn else steps
-        by_seed = np.split(together.values, ends) if drawn else []
+        by_seed = _whole_cells(kept, np.split(together.values, ends)) if drawn else []
         whole = np.array([own.mean(axis=0) for own in by_seed]).reshape(len(by_seed), steps.size)
         steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
         width = _smoothing(steps.size)
@@ -78,18 +80,33 @@ def series(study: Study, metric: str) -> list[Series]:
             drawable = seed not in kept.seeds and len(lone) == 1 and lone[0].id in clocked
             if drawable and (cut := _recorded(lone[0], metric)) is not None:
                 partial[seed] = common.at(lone[0].id, cut[0]), smooth(cut[1], _smoothing(cut[1].size))
-        averaged = ""
+        averaged = []
         if kept.dropped and kept.seeds:
             count = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells"
-            averaged = f"averaged over {count}, the same in every seed; left out, because they lack a run: "
-            averaged += kept.left_out
+            averaged.append(f"averaged over {count}; left out, because no seed has a result: {kept.left_out}")
+        if not kept.balanced:
+            averaged.append(
+                "each cell counts the same; where a seed lacks one, its curve has the mean of the other seeds, and "
+                "what it has counts for more"
+            )
         every.append(
             Series(
                 group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial, len(seeds),
-                tuple(sorted(silent)), width, together.interpolated, steps.size == 1, averaged,
+                tuple(sorted(silent)), width, together.interpolated, steps.size == 1, "; ".join(averaged),
             )
         )  # fmt: skip
     return every
+
+
+def _whole_cells(kept: cells.Kept, by_seed: list[Array]) -> list[Array]:
+    """The curves of each seed (cells, steps), the same cells in every seed: completed where a seed lacks one."""
+    if kept.balanced:
+        return by_seed
+    place = {cell: index for index, cell in enumerate(kept.cells)}
+    whole = np.full((len(by_seed), len(place), by_seed[0].shape[1]), np.nan)
+    for row, own, curves in zip(whole, kept.seeds.values(), by_seed, strict=True):
+        row[[place[cell] for cell in own]] = curves
+    return list(strata.completed(whole))
 
 
 def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:

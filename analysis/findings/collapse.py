@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import StrEnum, auto
 from math import ceil
 
+from analysis.data.normalized import as_recorded
 from analysis.data.run_values import Array
 from analysis.data.sweep import Run
 from analysis.spec.settings import REWARD
@@ -51,10 +52,11 @@ def collapse(run: Run) -> tuple[Collapse, ...]:
 
 def _values(run: Run, metric: str) -> Array | None:
     """The recorded values of a metric; None if there are no more than an end needs."""
-    if metric not in run.curves.values:
+    recorded = as_recorded(run, metric)
+    if recorded is None:
         return None
     try:
-        values = measured(run.curves.steps, run.curves.values[metric])[1]
+        values = measured(run.curves.steps, recorded)[1]
     except NotEvaluable:
         return None
     return values if values.size > LEAST else None

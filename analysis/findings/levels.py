@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.data import cells
 from analysis.data.sweep import Cell, Run, Sweep
 from analysis.findings.collapse import collapse
-from analysis.findings.study import Study
+from analysis.findings.study import Block, Study
+
+_SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
+_MOST = 0.5
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,51 @@ def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
             )
         )
     return tuple(made)
+
+
+@dataclass(frozen=True)
+class Dominant:
+    """One of several levels that makes up most of the difference of a group to the baseline. share: of the sum of the
+    sizes of the differences of `levels` levels."""
+
+    group: str
+    level: Cell
+    share: float
+    levels: int
+
+
+def dominant(study: Study) -> tuple[Dominant, ...]:
+    """The levels of the factors that a group shares with the baseline of which one makes up most of its difference on
+    the primary measure; none if scores are normalised."""
+    block = study.primary
+    if study.settings.normalize:
+        return ()
+    kept = {group: cells.keep_runs(study.sweep.of(group), block.values) for group in study.sweep.groups}
+    found = []
+    for comparison in block.comparisons:
+        names = comparison.group, comparison.baseline
+        by_level = cells.pair(kept[names[0]], kept[names[1]], names).by_level
+        total = sum(map(abs, by_level.values()))
+        if len(by_level) >= _SEVERAL and total > 0:
+            level = max(by_level, key=lambda level: abs(by_level[level]))
+            share = abs(by_level[level]) / total
+            found += [Dominant(comparison.group, level, share, len(by_level))] if share > _MOST else []
+    return tuple(found)
+
+
+def uneven(study: Study, block: Block) -> dict[str, tuple[int, tuple[Cell, ...]]]:
+    """For each group that lacks levels of the factors that all groups have and another group has a result of: how many
+    it has, and those that it lacks. So the values of groups are means over different levels."""
+    kept = {group: cells.keep_runs(study.sweep.of(group), block.values) for group in study.sweep.groups}
+    usable = {group: one for group, one in kept.items() if one.seeds}
+    shared = set.intersection(*(cells.labels_of(one) for one in usable.values())) if usable else set()
+    levels = {
+        group: dict.fromkeys(tuple(item for item in cell if item[0] in shared) for cell in one.cells)
+        for group, one in usable.items()
+    }
+    every = dict.fromkeys(level for own in levels.values() for level in own)
+    lacking = {group: tuple(level for level in every if level not in own) for group, own in levels.items()}
+    return {group: (len(levels[group]), gone) for group, gone in lacking.items() if gone}
 
 
 def varied(sweep: Sweep, group: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data import cells, derived
+from analysis.data.normalized import normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
@@ -201,6 +202,7 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     metrics = [*settings.metrics, *(target.metric for target in settings.time_to)]
     metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
     claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
+    (sweep,) = normalized(settings, sweep)
     sweep, metrics = derived.added(sweep, claimed), metrics + claimed
     ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
     measures = []
@@ -285,7 +287,9 @@ def versus(
         estimates.append(_estimate(group, runs, kept[group], values, measure, common, settings.alpha))
     by_seed = settings.pairing == "seed"
     pairs = {
-        group: cells.pair(kept[group], kept[other], (group, other), (left_out or {}).get(group, {}), by_seed)
+        group: (cells.pair if by_seed else cells.samples)(
+            kept[group], kept[other], (group, other), (left_out or {}).get(group, {})
+        )
         for group, other in against.items()
     }
     planned = {group: {run.seed for run in sweep.of(group)} for group in sweep.groups}
@@ -394,8 +398,8 @@ def _reached(
     """How many of the compared runs of two groups reached the threshold, and how many there are."""
     reached, reached_by_other = (
         [bool(values[run.id].reached) for run in sweep.runs
-         if run.group == name and run.seed in seeds and run.cell in used]
-        for name, seeds, used in zip(names, (pairs.seeds, pairs.seeds_of_b), pairs.cells, strict=True)
+         if run.group == name and (run.seed, run.cell) in used]
+        for name, used in zip(names, pairs.runs, strict=True)
     )  # fmt: skip
     return (sum(reached), len(reached)), (sum(reached_by_other), len(reached_by_other))
 

@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from analysis.data.metric_log import Curves
+from analysis.data.normalized import normalized
 from analysis.data.sweep import Cell, Run, Sweep, leaves
 from analysis.findings.common_cells import CommonCells, Configs, LeftOut, common_cells
 from analysis.findings.outcomes import Ground, Outcome, Reason, no_common_cell
@@ -56,19 +57,19 @@ class SweepComparison:
     differences: tuple[Difference, ...]
 
     def by_cell(self, group: str) -> dict[Cell, float]:
-        """The mean of B - A on the primary measure at each compared cell of a group, over the seeds of its comparison;
-        empty if it has one cell, or no difference."""
+        """The mean of B - A on the primary measure at each compared cell of a group, over the seeds of its comparison
+        that both have there; empty if it has one cell, or no difference."""
         comparison = self.study.primary.comparison(f"B/{group}")
         if comparison is None or not comparison.contrast.paired or len(self.common[group].cells) < 2:
             return {}
-        at: dict[Cell, list[float]] = {}
+        at: dict[Cell, dict[int, dict[str, float]]] = {}
         for run in self.study.sweep.runs:
             side, _, name = run.group.partition("/")
             value = self.study.primary.values[run.id].value
             if name == group and run.seed in comparison.seeds and value is not None:
-                at.setdefault(run.cell, []).append(value if side == "B" else -value)
-        n = len(comparison.seeds)
-        return {cell: sum(values) / n for cell, values in at.items() if len(values) == 2 * n}
+                at.setdefault(run.cell, {}).setdefault(run.seed, {})[side] = value
+        both = {cell: [of for of in seeds.values() if len(of) == 2] for cell, seeds in at.items()}
+        return {cell: sum(of["B"] - of["A"] for of in pairs) / len(pairs) for cell, pairs in both.items() if pairs}
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -79,10 +80,14 @@ class SweepComparison:
 def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
     """Compare two sweeps by the settings of the first, cell by cell: only cells that both have. Seeds with the same run
     in both are not pairs: their difference is zero by construction."""
+    a, b = normalized(settings, a, b)
     paired = tuple(group for group in a.groups if group in b.groups)
+    configs = _configs(a), _configs(b)
+    known = _known(a, b)
+    configs[1].update({known[run_id]: config for run_id, config in configs[1].items() if run_id in known})
+    b = replace(b, runs=tuple(replace(run, id=known.get(run.id, run.id)) for run in b.runs))
     of_a = {run.id: run.curves for run in a.runs}
     shared = tuple(sorted({run.id for run in b.runs if run.id in of_a and _alike(of_a[run.id], run.curves)}))
-    configs = _configs(a), _configs(b)
     common = {group: common_cells(group, (a, b), configs, shared) for group in paired}
     compared = (
         _compared(a, {g: own.a for g, own in common.items()}),
@@ -114,7 +119,22 @@ def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
     return SweepComparison(a, b, study, shared, paired, alone, common, differences)
 
 
-def _configs(sweep: Sweep) -> Configs:
+def _known(a: Sweep, b: Sweep) -> dict[str, str]:
+    """For each run of B that was imported from the same files as one of A, the id that it has in A: an import gives a
+    run an id of its own in each experiment."""
+    of_a = {source: run.id for run in a.runs if (source := _source(run)) is not None}
+    return {run.id: of_a[source] for run in b.runs if (source := _source(run)) in of_a and source is not None}
+
+
+def _source(run: Run) -> tuple[str, str] | None:
+    """The tool and the key of an imported run; None for another run."""
+    imported = run.provenance.get("imported")
+    return (
+        (str(imported["from"]), str(imported["key"])) if isinstance(imported, Mapping) and "key" in imported else None
+    )
+
+
+def _configs(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
     """The frozen configuration of each run."""
     bases: dict[str, Any] = {}
     return {run.id: _frozen(sweep.folder.parent, run.id, bases) for run in sweep.runs}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +24,11 @@ from typing import Any
 
 import yaml
 
+from analysis.data.normalized import factor_of
 from analysis.importing import event_files, verl_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
+from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
 from launcher import files
 from launcher.run.folder import read_provenance, run_folder, write_state
@@ -37,6 +38,7 @@ from launcher.run.records import FORMAT, PLAN_FORMAT, State
 __all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
 
 _LISTED = 20
+_WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Asked:
     """What to import, and the questions for its analysis.
 
     into: multirun/NAME. metrics: the first is the question. direction: which way is better for it. analysis: a YAML
-    file with the whole section instead. step: the metric that counts W&B's steps.
+    file with the whole section instead. unpaired: whether the seeds of two groups mean nothing to one another. step:
+    the metric that counts W&B's steps.
     """
 
     sources: tuple[Path, ...]
@@ -54,18 +57,21 @@ class Asked:
     metrics: tuple[str, ...] = ()
     direction: str | None = None
     analysis: Path | None = None
+    unpaired: bool = False
     step: str | None = None
     command: str = ""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What was imported: groups with how many runs, the gaps, and the runs that the map leaves out."""
+    """What was imported: groups with how many runs, the gaps, the runs that the map leaves out, and the groups that are
+    compared by seed and share none with the baseline."""
 
     plan: Path
     groups: Mapping[str, int]
     gaps: tuple[str, ...]
     left_out: tuple[str, ...]
+    strangers: tuple[str, ...]
 
 
 def import_runs(asked: Asked) -> Done:
@@ -95,6 +101,8 @@ def import_runs(asked: Asked) -> Done:
         plan = _plan(asked, named, groups, section)
         needed = settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
         _check_recorded(asked, needed.keys(), runs)
+        if needed.normalize:
+            factor_of(needed.normalize, [tuple(run.factors.items()) for run in named], str(asked.analysis))
         for named_run, entry in zip(named, plan["runs"], strict=True):
             _check_place(run_folder(multirun, entry["id"]), asked.into.name, named_run)
         for number, (named_run, entry) in enumerate(zip(named, plan["runs"], strict=True)):
@@ -104,7 +112,11 @@ def import_runs(asked: Asked) -> Done:
     files.write_json(asked.into / "plan.json", plan)
     counts = {group: sum(entry["group"] == group for entry in plan["runs"]) for group in plan["groups"]}
     gaps = tuple(f"{run.place}: {run.found.problem} ({run.found.place})" for run in named if run.found.problem)
-    return Done(asked.into / "plan.json", counts, gaps, tuple(left_out))
+    seeds = {group: {entry["seed"] for entry in plan["runs"] if entry["group"] == group} for group in plan["groups"]}
+    base = seeds.get(plan["baseline"] or "", set())
+    strangers = [group for group, own in seeds.items() if base and group != plan["baseline"] and not own & base]
+    by_seed = needed.pairing == "seed"
+    return Done(asked.into / "plan.json", counts, gaps, tuple(left_out), tuple(strangers) if by_seed else ())
 
 
 def _check_place(folder: Path, name: str, run: Named) -> None:
@@ -157,7 +169,7 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
         raise BadImport(f"--baseline {baseline}: no run has this group; the groups are {', '.join(called)}")
     names: dict[str, str] = {}
     for group in called:
-        plain = re.sub(r"[^A-Za-z0-9_.]+", "_", group).strip("_") or "group"
+        plain = key_of(group, also=".") or "group"
         count = 2
         unique = plain
         while unique in names.values():
@@ -187,7 +199,12 @@ def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
             "no metric is given; fix: add --metric KEY, or --analysis FILE with the key primary; "
             f"the recorded metrics are {_recorded(runs)}"
         )
-    return dict(section)
+    if asked.unpaired and section.get("pairing", "none") != "none":
+        raise BadImport(
+            f"--unpaired: {asked.analysis} has pairing: {section['pairing']}; fix: leave out one of the two"
+        )
+    pairing = {"pairing": "none"} if asked.unpaired else {}
+    return {"window": {"points": _WINDOW}, **section, **pairing}
 
 
 def _check_recorded(asked: Asked, metrics: Sequence[str], runs: Sequence[Found]) -> None:
@@ -242,7 +259,7 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
     run, staged = named.found, named.found.staged.folder
     config = {"format": FORMAT, "id": folder.name, "seed": named.seed, "config": dict(run.config)}
     files.write_atomic(staged / "config.yaml", files.dump_yaml(json.loads(json.dumps(config))))
-    imported = {"experiment": experiment, "from": run.kind, "run": run.name, "place": run.place}
+    imported = {"experiment": experiment, "from": run.kind, "run": run.name, "key": run.key, "place": run.place}
     files.write_json(staged / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
     if run.problem is None:
         files.write_json(staged / "summary.json", {**run.staged.summary, "warnings": {}})

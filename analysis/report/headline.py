@@ -25,7 +25,7 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
 from analysis.tables.comparison import better
-from analysis.tables.levels import collapse_lines, collapses, level_lines
+from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines
 from analysis.tables.wording import counted
 
 _FILES = 5  # named in the line on mixed code
@@ -79,7 +79,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_limits(study), *_excluded(study)),
+        limits=(*_mixed_code(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,

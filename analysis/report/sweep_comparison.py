@@ -87,7 +87,7 @@ def comparison(found: SweepComparison) -> Table:
             )  # fmt: skip
             record = {
                 "metric": measure.metric, "summary": measure.summary, "threshold": measure.threshold, "group": name,
-                "mean_a": a.mean, "mean_b": b.mean, **figures(compared), "verdict": cells[-1],
+                "mean_a": a.mean, "mean_b": b.mean, **figures(compared, measure), "verdict": cells[-1],
                 "gaps": "; ".join(map(wording.gap, compared.gaps)),
             }  # fmt: skip
             entries.append((compared.group, row, record))

@@ -78,15 +78,19 @@ def _grid(study: Study, group: str) -> Grid | None:
     kept = _kept(study, group)
     if not kept.seeds or not factorial.levels_of(kept.planned):
         return None
-    at, out = factorial.separable(_in_order(study, next(iter(kept.seeds.values()))))
+    filled = cells.filled(kept)
+    at, out = factorial.separable(_in_order(study, next(iter(filled.values()))))
     levels = factorial.levels_of(at)
     if not levels:
         return None
-    values = {seed: {cell: by_cell[cell] for cell in at} for seed, by_cell in kept.seeds.items()}
+    values = {seed: {cell: by_cell[cell] for cell in at} for seed, by_cell in filled.items()}
     notes = [f"seed {seed} is left out: {why}" for seed, why in kept.lost.items()]
     if kept.dropped:
         used = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells are used"
-        notes.append(f"{used}; these lack a run: {kept.left_out} ({_fates(study, group, kept.dropped)})")
+        notes.append(f"{used}; no seed has a result of {kept.left_out} ({_fates(study, group, kept.dropped)})")
+    if not kept.balanced:
+        lacking = sum(len(own) < len(at) for own in kept.seeds.values())
+        notes.append(f"{lacking} of {len(values)} seeds lack a cell, for which the mean of the others stands")
     if out:
         named = " and ".join(f"{name} = {level}" for name, level in out)
         notes.append(f"{named} left out too: the cells that remain there cannot separate its effect from others")
@@ -115,7 +119,7 @@ def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
 
 
 def _kept(study: Study, group: str) -> cells.Kept:
-    """The cells of a group that every seed has, with their factors in the plan's order."""
+    """The cells of a group, with their factors in the plan's order."""
     runs = study.sweep.of(group)
     order = factor_order(study.sweep)
     return cells.keep({(run.seed, arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
@@ -130,26 +134,28 @@ def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
 
 def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, float]]) -> Seeds:
     """The values minus the baseline's of the same seed, or its mean if seeds are not paired, on the levels of common
-    factors; empty where it lacks a cell."""
+    factors, completed where a seed lacks one; empty where no seed has a pair at some cell."""
     baseline = study.sweep.baseline
     if baseline is None or baseline == group:
         return {}
-    base = _kept(study, baseline)
+    base, kept = _kept(study, baseline), _kept(study, group)
     less: Seeds = {}
-    for cell in next(iter(values.values())):
-        pairs = _pairs(study, {seed: by_cell[cell] for seed, by_cell in values.items()}, cell, base)
-        paired = study.settings.pairing == "seed"
-        others = pairs.b if paired else (float(np.mean(pairs.b)),) * len(pairs.a) if pairs.b else ()
+    at = list(next(iter(values.values())))
+    paired = study.settings.pairing == "seed"
+    for cell in at:
+        pairs = _pairs(study, {seed: own[cell] for seed, own in kept.seeds.items() if cell in own}, cell, base)
+        if not pairs.a or not pairs.b:
+            return {}
+        others = pairs.b if paired else (float(np.mean(pairs.b)),) * len(pairs.a)
         for seed, a, b in zip(pairs.seeds, pairs.a, others, strict=True):
             less.setdefault(seed, {})[cell] = a - b
-    count = len(next(iter(values.values())))
-    return less if all(len(by_cell) == count for by_cell in less.values()) else {}
+    return cells.filled(cells.Kept(dict(sorted(less.items())), {}, (), tuple(at)))
 
 
 def _pairs(study: Study, values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.Pairs:
     alone = cells.Kept({seed: {cell: value} for seed, value in values.items()}, {}, (), (cell,))
-    by_seed = study.settings.pairing == "seed"
-    return cells.pair(alone, base, ("the cell", "the baseline"), by_seed=by_seed)
+    compared = cells.pair if study.settings.pairing == "seed" else cells.samples
+    return compared(alone, base, ("the cell", "the baseline"))
 
 
 def cell_results(study: Study) -> list[CellResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.canvas import DOT, INK, Intervals, Sketch, canvas_of, colours, diamond, legend, panels_of
+from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.sections.grid import Grid
+from analysis.spec.keys import key_of
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ACROSS = 5  # panels beside each other
+_MANY = 10  # levels, above which each panel has a row of its own
+_WHOLE = 7.0  # width of a row, in inches
+_LETTER, _LINE = 0.072, 0.15  # width of a letter and height of a line beside an axis, in inches
+_ON_END = 24  # letters of a level that is written upwards
 _APART = 0.13  # of groups at one level, in distances between levels
 _ASIDE = 0.05  # of the seeds beside their mean
 _LETTERS = 9  # of a level in a line
@@ -35,9 +40,12 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
     if not levels:
         return None
     measure = study.primary.measure
-    rows = -(-len(levels) // _ACROSS)
+    widest = max(map(len, levels.values()))
+    rows = len(levels) if widest > _MANY else -(-len(levels) // _ACROSS)
     across = -(-len(levels) // rows)
-    canvas, panels = panels_of(max(3.8, min(7.0, 1.6 * across + 0.6)), 2.4 * rows, across, rows, common=False)
+    width = _WHOLE if widest > _MANY else max(3.8, min(_WHOLE, 1.6 * across + 0.6))
+    height = 3.4 if widest > _MANY else 2.4  # names that are written upwards take about an inch
+    canvas, panels = panels_of(width, height * rows, across, rows, common=False)
     label = f"effect on {measure.with_unit}"
     intervals: Intervals = {}
     for number, (axes, (factor, factor_levels)) in enumerate(zip(panels, levels.items(), strict=False)):
@@ -48,7 +56,8 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
                 at = [factor_levels.index(level) + aside for level in grid.fit.levels[factor]]
                 intervals |= _levels(axes, study, grid, factor, at, number)
         axes.set_title(textwrap.fill(factor, 20), fontsize=9)
-        axes.set_xticks(range(len(factor_levels)), [textwrap.fill(str(level), _LETTERS) for level in factor_levels])
+        texts, turned = _texts(factor_levels, (width - 0.6) / across / len(factor_levels))
+        axes.set_xticks(range(len(factor_levels)), texts, rotation=90 if turned else 0)
         axes.set_xlim(-0.5, len(factor_levels) - 0.5)
         axes.grid(False, axis="x")
     shown = panels[: len(levels)]
@@ -118,8 +127,10 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
     left, wide = _starts(fit, factors[:-1])
     bottom, high = _starts(fit, factors[:0:-1])
     width = min(0.85, 6.1 / wide)
-    height = min(0.5, 0.8 * width)
-    canvas, axes = canvas_of(wide * width + 0.9, high * height + 0.7)
+    height = min(0.5, max(_LINE, 0.8 * width))
+    below, upwards = _texts([level for factor in left for level in fit.levels[factor]], width)
+    names_height = _LETTER * max(map(len, below)) if upwards else 0.0
+    canvas, axes = canvas_of(wide * width + 0.9, high * height + 0.7 + names_height)
     turn, far = grid.turn, far or 1.0
     palette = colormaps["RdBu_r" if measure.better == "lower" else "RdBu"]
     against = f", difference to {sweep.label(str(sweep.baseline))}" if grid.less is not None else ""
@@ -148,9 +159,9 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
             centred: dict[str, Any] = {"ha": "center", "va": "center", "gid": f"number{role}--{grid.group}"}
             centred |= {"color": _LIGHT if strong else _DARK, "fontsize": min(7.5, 15 * width)}
             axes.text(at[0], at[1], f"{shown[i, j]:{sign}.{decimals}f}", **centred)
-    _name_levels(axes, fit, left, bottom)
-    axes.set(xlim=(0, wide), ylim=(0, high))
     axes.tick_params(length=0, labelsize=8)
+    _name_levels(axes, fit, left, bottom, (width, height))
+    axes.set(xlim=(0, wide), ylim=(0, high))
     axes.grid(False)
     axes.spines[["left", "bottom"]].set_visible(False)
     label = sweep.label(grid.group)
@@ -160,8 +171,9 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
         f"{label}: {name}, mean over {len(fit.centre)} seeds and over the levels of the other factors, for every pair "
         f"of factors. {blue}, white {white}; the same colours in every group.{_gaps(study, [grid])}"
     )
-    slug = re.sub(r"[^A-Za-z0-9]+", "_", grid.group).strip("_")
-    return Sketch(f"heat_{slug}", f"{label}: pairs of factors", caption, canvas, intervals, names, values=values)
+    return Sketch(
+        f"heat_{key_of(grid.group)}", f"{label}: pairs of factors", caption, canvas, intervals, names, values=values
+    )
 
 
 def _starts(fit: Fit, factors: Sequence[str]) -> tuple[dict[str, float], float]:
@@ -173,22 +185,37 @@ def _starts(fit: Fit, factors: Sequence[str]) -> tuple[dict[str, float], float]:
     return starts, end - _GAP
 
 
-def _name_levels(axes: Axes, fit: Fit, left: Mapping[str, float], bottom: Mapping[str, float]) -> None:
-    """The levels along both axes, and the factors beside them."""
-    for starts, set_ticks, across in ((left, axes.set_xticks, True), (bottom, axes.set_yticks, False)):
-        texts = {
-            start + k + 0.5: textwrap.fill(str(level), _LETTERS)
-            for factor, start in starts.items()
-            for k, level in enumerate(fit.levels[factor])
-        }
-        set_ticks(list(texts), list(texts.values()))
-        lines = max(text.count("\n") for text in texts.values()) + 1
-        letters = max(len(line) for text in texts.values() for line in text.split("\n"))
+def _texts(levels: Sequence[Any], space: float) -> tuple[list[str], bool]:
+    """The levels as labels below an axis with this space for each, in inches; whether they are written upwards, since
+    they would otherwise overlap."""
+    wrapped = [textwrap.fill(str(level), _LETTERS) for level in levels]
+    letters = max(len(line) for text in wrapped for line in text.split("\n"))
+    if letters * _LETTER <= space:
+        return wrapped, False
+    return [brief(str(level), _ON_END) for level in levels], True
+
+
+def _name_levels(
+    axes: Axes, fit: Fit, left: Mapping[str, float], bottom: Mapping[str, float], size: tuple[float, float]
+) -> None:
+    """The levels along both axes, and the factors beside them. size: of a cell, in inches."""
+    for starts, across in ((left, True), (bottom, False)):
+        levels = [level for factor in starts for level in fit.levels[factor]]
+        at = [start + k + 0.5 for factor, start in starts.items() for k in range(len(fit.levels[factor]))]
+        texts, upwards = _texts(levels, size[0] if across else math.inf)
+        lines = max(text.count("\n") for text in texts) + 1
+        if not across and lines * _LINE > size[1]:
+            texts, lines = [brief(str(level), _ON_END) for level in levels], 1
+        letters = max(len(line) for text in texts for line in text.split("\n"))
+        if across:
+            axes.set_xticks(at, texts, rotation=90 if upwards else 0)
+        else:
+            axes.set_yticks(at, texts, fontsize=min(8.0, 60 * size[1]))
         for factor, start in starts.items():
             middle = start + len(fit.levels[factor]) / 2
             centred: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9}
             if across:
-                below = (0, -12 - 10 * lines)
+                below = (0, -12 - (5 * letters if upwards else 10 * lines))
                 axes.annotate(factor, (middle, 0), below, xycoords=("data", "axes fraction"), **centred)
             else:
                 beside, turned = (-12 - 5.5 * letters, 0), {**centred, "rotation": 90}

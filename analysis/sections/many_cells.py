@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.data import cells
 from analysis.figures.canvas import POINTWISE, Sketch, canvas_of, legend, look_of
@@ -18,17 +19,40 @@ from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval
 from analysis.tables.table import Entry, Table, ends, table
+from analysis.tables.wording import counted
 
 FEWEST = 8  # cells, below which a percentile interval of so few runs does not hold
 _THRESHOLDS = 101
 
 
 @dataclass(frozen=True)
-class Many:
-    """scores[group]: (seeds, cells) of the primary measure, the same cells in every group; higher is better unless
-    `turned`, then lower. factors: whose levels the cells are. notes: what is left out."""
+class Scores:
+    """A group's scores (most runs, cells) of the primary measure, and how many runs each cell has: runs (cells,). Of a
+    cell, the first rows are its runs, and the others are 0."""
 
-    scores: Mapping[str, Array]
+    values: Array
+    runs: NDArray[np.int64]
+
+    @property
+    def present(self) -> Array:
+        """All scores, (their number,)."""
+        return self.values[np.arange(len(self.values))[:, None] < self.runs]
+
+    @property
+    def in_words(self) -> str:
+        """How many runs the cells have: 5 runs in 50 cells, 3 runs in 7 cells."""
+        counts = sorted(set(self.runs.tolist()), reverse=True)
+        return ", ".join(
+            f"{counted(n, 'run')} in {counted(int((self.runs == n).sum()), 'cell')}" for n in counts
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Many:
+    """scores[group]: of the primary measure, the same cells in every group; higher is better unless `turned`, then
+    lower. factors: whose levels the cells are. notes: what is left out."""
+
+    scores: Mapping[str, Scores]
     turned: bool
     factors: tuple[str, ...]
     notes: tuple[str, ...]
@@ -42,24 +66,31 @@ def many(study: Study) -> Many | None:
     kept = {group: cells.keep_runs(sweep.of(group), block.values) for group in sweep.groups}
     usable = {group: one for group, one in kept.items() if one.seeds}
     shared = set.intersection(*(cells.labels_of(one) for one in usable.values())) if usable else set()
-    levels = {
-        group: {seed: cells.by_level(by_cell, shared) for seed, by_cell in one.seeds.items()}
-        for group, one in usable.items()
-    }
-    common = [set(next(iter(by_seed.values()))) for by_seed in levels.values()]
+    levels = {group: cells.runs_of_levels(one, shared) for group, one in usable.items()}
+    common = [set(by_level) for by_level in levels.values()]
     tasks = sorted(set.intersection(*common), key=repr) if common else []
     if len(tasks) < FEWEST:
         return None
-    scores = {
-        group: np.array([[by_cell[task] for task in tasks] for by_cell in by_seed.values()])
-        for group, by_seed in levels.items()
-    }
+    scores = {group: _padded([by_level[task] for task in tasks]) for group, by_level in levels.items()}
     every = len(set.union(*common))
-    notes = [f"{len(tasks)} of {every} cells, which every method has"] if len(tasks) < every else []
+    notes = [f"{len(tasks)} of {every} cells, of which every method has a run"] if len(tasks) < every else []
     notes += [f"{sweep.label(group)} has no result" for group in sweep.groups if group not in usable]
+    for group, own in scores.items():
+        if own.runs.min() < own.runs.max():
+            single = "; the spread of cells with one run is not in the intervals" if own.runs.min() == 1 else ""
+            notes.append(f"runs: {sweep.label(group)} has {own.in_words}, and each cell counts the same{single}")
     for group, one in usable.items():
         notes += [f"{sweep.label(group)}, seed {seed}: {why}" for seed, why in one.lost.items()]
     return Many(scores, block.measure.better == "lower", tuple(sorted(shared)), tuple(notes))
+
+
+def _padded(runs: Sequence[Sequence[float]]) -> Scores:
+    """The runs of each cell as one array."""
+    counts = np.array([len(own) for own in runs])
+    values = np.zeros((int(counts.max()), len(runs)))
+    for cell, own in enumerate(runs):
+        values[: len(own), cell] = own
+    return Scores(values, counts)
 
 
 def many_table(study: Study, scored: Many) -> Table:
@@ -67,29 +98,38 @@ def many_table(study: Study, scored: Many) -> Table:
     sweep, settings = study.sweep, study.settings
     base = scored.scores.get(str(sweep.baseline))
     # A gap to 1 has a meaning where 1 is the best that there is.
-    bounded = not scored.turned and all(s.min() >= 0 and s.max() <= 1 for s in scored.scores.values())
+    bounded = not scored.turned and all(
+        s.present.min() >= 0 and s.present.max() <= 1 for s in scored.scores.values()
+    )  # fmt: skip
     statistics = {"IQM": resample.iqm, "median": resample.median, "mean": resample.mean}
     statistics |= {"optimality gap": resample.optimality_gap} if bounded else {}
     sign = -1.0 if scored.turned else 1.0
     entries: list[Entry] = []
     for group, scores in scored.scores.items():
         results: dict[str, Resampled | None] = {
-            name: resample.stratified(scores, statistic, settings.alpha, seed=settings.seed)
+            name: resample.stratified(scores.values, statistic, settings.alpha, runs=scores.runs, seed=settings.seed)
             for name, statistic in statistics.items()
         }
         results["improvement"] = None
         if base is not None and group != sweep.baseline:
             over = resample.probability_of_improvement
-            results["improvement"] = over(sign * scores, sign * base, settings.alpha, seed=settings.seed)
-        seeds, tasks = scores.shape
+            results["improvement"] = over(
+                sign * scores.values,
+                sign * base.values,
+                settings.alpha,
+                runs=(scores.runs, base.runs),
+                seed=settings.seed,
+            )
+        tasks, fewest, most = scores.runs.size, int(scores.runs.min()), int(scores.runs.max())
+        runs = f"{most}" if fewest == most else f"{fewest} to {most}"
         shown = [format_estimate(*_numbers(result)) if result is not None else "" for result in results.values()]
         measure = study.primary.measure
         record: dict[str, Any] = {"metric": measure.metric, "summary": measure.summary, "group": group}
-        record |= {"seeds": seeds, "cells": tasks}
+        record |= {"seeds": most, "fewest_runs": fewest, "cells": tasks}
         for name, result in results.items():
             value, interval = _numbers(result) if result is not None else (None, None)
             record |= {name: value, **ends(interval, f"{name} low", f"{name} high")}
-        entries.append((group, (sweep.label(group), str(seeds), str(tasks), *shown), record))
+        entries.append((group, (sweep.label(group), runs, str(tasks), *shown), record))
     level = format_level(settings.alpha)
     notes = [
         f"{capital(study.primary.measure.title)} of every run at every level of {', '.join(scored.factors)}, with "
@@ -119,7 +159,8 @@ def many_figure(study: Study, scored: Many) -> Sketch:
     """Performance profiles: the share of runs and cells of each group that are better than each threshold."""
     sweep, settings, measure = study.sweep, study.settings, study.primary.measure
     sign = -1.0 if scored.turned else 1.0
-    low, high = min(s.min() for s in scored.scores.values()), max(s.max() for s in scored.scores.values())
+    low = min(s.present.min() for s in scored.scores.values())
+    high = max(s.present.max() for s in scored.scores.values())
     margin = 0.03 * (high - low) or 1.0
     thresholds = np.linspace(low - margin, high + margin, _THRESHOLDS)
     canvas, axes = canvas_of(7.0, 3.4)
@@ -127,7 +168,7 @@ def many_figure(study: Study, scored: Many) -> Sketch:
     intervals: dict[str, tuple[Array, Array]] = {}
     for group, scores in scored.scores.items():
         look = look_of(sweep.groups, group, markers=False)
-        share = resample.performance_profile(sign * scores, sign * thresholds, settings.alpha)
+        share = resample.performance_profile(sign * scores.values, sign * thresholds, settings.alpha, runs=scores.runs)
         gid, colour = f"mean--{group}", look["color"]
         axes.plot(thresholds, np.asarray(share.value), linewidth=1.9, gid=gid, label="share of runs and cells", **look)
         if share.low is not None and share.high is not None:
@@ -140,7 +181,7 @@ def many_figure(study: Study, scored: Many) -> Sketch:
     axes.set_xlabel(measure.with_unit)
     axes.set_ylabel(f"share of runs and cells {'below' if scored.turned else 'above'}")
     canvas.set_figheight(3.3 + 0.2 * legend(canvas, "upper", entries))
-    count = next(iter(scored.scores.values())).shape[1]
+    count = next(iter(scored.scores.values())).runs.size
     caption = (
         f"Performance profile over {count} cells: the share of runs and cells whose {measure.title} is "
         f"{'below' if scored.turned else 'above'} each value, with pointwise "

@@ -6,6 +6,7 @@ Its modules:
     hypothesis       a declared hypothesis
     figure_spec      a figure that the experiment asks for
     threshold        a threshold that a metric is to reach
+    window           the window of summaries that smooth a curve
     registry         the summaries and kinds of figures that can be named, registered by decorator
     summaries        the summaries of this package
     derived_metric   metrics made of recorded ones, such as |KEY|

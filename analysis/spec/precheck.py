@@ -1,5 +1,5 @@
-"""Whether the seeds of a plan can decide its primary question and its hypotheses: asked before anything runs, so it
-loads no SciPy."""
+"""Whether the seeds of a plan can decide its primary question and its hypotheses, asked before anything runs. Apart
+from `findable`, it loads no SciPy."""
 
 from __future__ import annotations
 
@@ -68,6 +68,35 @@ def _least(asked: Settings, summary: str, comparisons: int) -> tuple[int, int]:
     """How many times the adjusted p of a comparison is the floor of its test, and the seeds needed."""
     times = multiplied(asked.family, comparisons)
     return times, seeds_needed(asked.alpha, times, asked.test_of(summary))
+
+
+@dataclass(frozen=True)
+class Findable:
+    """What the test of the primary measure finds with 80% power, with the fewest seeds that a comparison has.
+
+    effect: a true difference, in standard deviations of the differences, or of one method's runs if not `paired`; None
+    if no difference is large enough. level: at which the first of so many comparisons is asked.
+    """
+
+    test: str
+    paired: bool
+    seeds: int
+    effect: float | None
+    level: float
+    comparisons: int
+
+
+def findable(asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str | None) -> Findable | None:
+    """What the primary comparisons can find; None without any. seeds: of each group of the plan. It loads SciPy."""
+    from analysis.stats import power
+
+    others = [own for group, own in seeds.items() if group != baseline]
+    if baseline is None or not others:
+        return None
+    n = min(_seeds(asked, own, seeds[baseline]) for own in others)
+    times, test = multiplied(asked.family, len(others)), asked.test_of(asked.summary)
+    effect = power.detectable(test, n, asked.alpha / times)
+    return Findable(test, asked.pairing == "seed", n, effect, asked.alpha / times, len(others))
 
 
 def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:

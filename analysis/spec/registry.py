@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.spec.validation import BadPlan
+from analysis.spec.window import Points, Window
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,15 +33,15 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Curve:
     """A metric of a run for a summary: values (n,) at increasing steps (n,), all finite.
 
-    start, stop: the range of steps that all runs have in common, which the curve may exceed. window: a number of steps.
-    direction: higher or lower, whichever is better. For a summary `of_many`, values are (runs, n).
+    start, stop: the range of steps that all runs have in common, which the curve may exceed. window: a number of steps,
+    or of points. direction: higher or lower, whichever is better. For a summary `of_many`, values are (runs, n).
     """
 
     steps: Array
     values: Array
     start: float
     stop: float
-    window: int
+    window: Window
     direction: str
 
     @property
@@ -50,6 +51,28 @@ class Curve:
 
         gaps = np.diff(self.steps)
         return float(np.median(gaps)) if gaps.size else 1.0
+
+    @property
+    def points(self) -> int:
+        """How many points the window has: of a length in steps, as many as it has at the median distance, at least
+        one."""
+        if isinstance(self.window, Points):
+            return self.window.points
+        return max(1, round(self.window / self.spacing))
+
+    @property
+    def length(self) -> float:
+        """The length of the window in steps; of a number of points, at the median distance."""
+        return self.window.points * self.spacing if isinstance(self.window, Points) else float(self.window)
+
+    @property
+    def measured(self) -> tuple[Array, int]:
+        """An axis (n,) on which the window is a length, and this length: the steps, or the numbers of the points."""
+        import numpy as np
+
+        if isinstance(self.window, Points):
+            return np.arange(1.0, self.steps.size + 1), self.window.points
+        return self.steps, self.window
 
     @property
     def inside(self) -> Curve:

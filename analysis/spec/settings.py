@@ -32,6 +32,7 @@ from analysis.spec.validation import (
     explain,
     refusal,
 )
+from analysis.spec.window import Window
 from analysis.stats.resolution import PAIRED, UNPAIRED
 
 REWARD = "analysis/reward_sum_mean"
@@ -67,13 +68,28 @@ def _default_test(known: Mapping[str, Any]) -> str:
     return "signflip" if known.get("family") == "max_t" else "paired_t"
 
 
+def _increasing(ends: tuple[float, ...]) -> tuple[float, ...]:
+    if not ends[0] < ends[1]:
+        raise refusal("the low reference score must be below the high one", "write [low, high]")
+    return ends
+
+
+#: Two scores of a task that 0 and 1 stand for, such as those of a random policy and of a person.
+References = Annotated[
+    Listed[float],
+    Field(min_length=2, max_length=2, description="two numbers, [low, high]"),
+    AfterValidator(_increasing),
+]
+
+
 class Settings(Section):
     """How the runs are summarised and compared.
 
     pairing: whether the same seed under two methods is a pair. test: what decides, by default a t test.
 
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
-    window: in steps.
+    window: a length in steps, or a number of points, of what smooths a curve. normalize: for each level of the factor
+    `task`, the scores of the primary metric that become 0 and 1.
     """
 
     primary: Primary = Primary()
@@ -93,7 +109,8 @@ class Settings(Section):
     family: Literal["holm", "max_t", "bh"] = "holm"
     test: _Test = Field(None, validate_default=True, description="a test of the pairing, or null")
     incomplete: Literal["exclude", "carry"] = "exclude"
-    window: int = Field(20, ge=1)
+    window: Window = 20
+    normalize: dict[str, References] = Field({}, description="a mapping such as {Pong: [-20.7, 14.6]}")
     seed: int = Field(0, ge=0)
 
     @field_validator("metrics")
@@ -143,7 +160,7 @@ class Settings(Section):
         """The settings as a report keeps them: what was asked for, with every default."""
         primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
         lists = ("metrics", "figures", "time_to", "hypotheses")
-        rest = ("alpha", "pairing", "test", "family", "incomplete", "axis", "window", "seed")
+        rest = ("alpha", "pairing", "test", "family", "incomplete", "axis", "window", "normalize", "seed")
         return {**primary, **{name: getattr(self, name) for name in (*lists, *rest)}}
 
     @property

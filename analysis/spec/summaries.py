@@ -34,8 +34,7 @@ def best(curve: Curve) -> float:
     """Best mean over the window."""
     from analysis.stats import curve_summaries
 
-    points = max(1, round(curve.window / curve.spacing))  # a metric of every tenth step has two points in twenty steps
-    return curve_summaries.best(curve.inside.values, points, direction=curve.direction)
+    return curve_summaries.best(curve.inside.values, curve.points, direction=curve.direction)
 
 
 @summary("mean", "mean")
@@ -94,4 +93,5 @@ def largest_change(curve: Curve) -> float:
     """The largest change within the window, over the largest magnitude."""
     from analysis.stats import curve_summaries
 
-    return curve_summaries.largest_change(curve.inside.steps, curve.inside.values, curve.window)
+    axis, window = curve.inside.measured
+    return curve_summaries.largest_change(axis, curve.inside.values, window)

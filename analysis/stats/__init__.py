@@ -14,6 +14,7 @@ Its modules:
     resolution        the smallest p that a number of seeds can give
     resample          scores of many tasks, with the stratified bootstrap
     shares            the interval of a share of runs
+    strata            scores of seeds on several tasks, of which some seeds lack some
     curve_summaries   one number from one curve: area, final value, time to a threshold
     bands             bands that hold a whole mean curve
     bounded           the interval of a mean of values between known limits

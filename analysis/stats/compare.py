@@ -202,20 +202,29 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, *, seed: int = 0) 
         reasons.append(f"the rank-sum test cannot decide with {n} and {m} values: its smallest p is {lowest:.2g}")
     if exact.too_many(n, m):
         reasons.append("rank-sum p of the normal approximation: there are too many values to count all splits")
-    largest = float(max(np.abs(x).max(), np.abs(y).max()))
-    above = np.sign(t_test.without_rounding(x[:, None] - y[None, :], ROUNDING * largest))
     return UnpairedResult(
         n=n,
         m=m,
         mean_difference=_mean(x) - _mean(y),
         interval=None if difference is None else difference.interval(alpha),
-        superiority=float((above + 1).mean() / 2),
+        superiority=superiority(x, y),
         p_t=None if difference is None else difference.p(),
         p_relabel=exact.relabel(x, y, seed=seed),
         p_mann_whitney=exact.mann_whitney(x, y),
         floor=lowest,
         reason="; ".join(reasons) or None,
     )
+
+
+def superiority(a: ArrayLike, b: ArrayLike) -> float | None:
+    """The share of all pairs of a value of a (n,) and one of b (m,), all finite, in which a's is the higher, a tie
+    counting half; None without a pair."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.size == 0 or y.size == 0:
+        return None
+    largest = float(max(np.abs(x).max(), np.abs(y).max()))
+    above = np.sign(t_test.without_rounding(x[:, None] - y[None, :], ROUNDING * largest))
+    return float((above + 1).mean() / 2)
 
 
 def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) -> EquivalenceResult:

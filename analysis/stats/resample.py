@@ -5,6 +5,9 @@ Scores have shape (runs, tasks) or (runs, tasks, time). A resample draws n - 1 o
 it, a third too little at n = 3. A run is drawn with its whole curve, so that intervals of what is computed over time
 are right. Pure functions of their arguments: the same seed draws the same runs, also for two methods of one shape, so
 that the difference of their resampled statistics keeps what their seeds share.
+
+Tasks may have different numbers of runs: `runs` (tasks,) says how many of the rows of each task count, from the first
+on. Each task then has the same weight, and n - 1 of its own n runs are drawn; a task with one run keeps it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from analysis.stats.shares import share_interval
 from analysis.stats.t_test import difference
 
 Array = NDArray[np.float64]
-Counts = NDArray[np.uint8]
+Runs = NDArray[np.int64]
+# How often each run of each task was drawn. If tasks have different numbers of runs, not whole numbers: the weights of
+# the draws, whose sum is the same in every task.
+Counts = NDArray[np.uint8] | NDArray[np.float64]
 # Of scores (runs, tasks[, time]) and how often each run of a task was drawn (resamples, runs, tasks), None for once:
 # the statistic of each resample, (resamples[, anything]), or of the scores themselves without the first axis.
 Statistic = Callable[[Array, Counts | None], Array]
@@ -48,7 +54,13 @@ class Resampled:
 
 
 def stratified(
-    scores: ArrayLike, statistic: Statistic, alpha: float = 0.05, *, resamples: int = RESAMPLES, seed: int = 0
+    scores: ArrayLike,
+    statistic: Statistic,
+    alpha: float = 0.05,
+    *,
+    runs: ArrayLike | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Resampled:
     """A statistic of scores (runs, tasks[, time]), such as `iqm`, with its interval over runs.
 
@@ -59,23 +71,31 @@ def stratified(
     distribution with tasks * (runs - 1) / 2 degrees of freedom. The spread is estimated from few runs, and tasks differ
     in it: half of the degrees of freedom is what remains when half of the tasks have all of it.
 
-    Raises ValueError for scores of another shape, no resamples, or alpha outside (0, 1).
+    Raises ValueError for scores or runs of another shape, no resamples, or alpha outside (0, 1).
     """
     check_alpha(alpha)
-    s, reason = _scores(scores)
+    s, of_task, reason = _scores(scores, runs)
     n, tasks = s.shape[:2]
     if reason is not None:
         return Resampled(n, tasks, None, None, None, reason)
-    value = np.asarray(statistic(s, None), dtype=np.float64)
+    value = np.asarray(
+        statistic(s, None) if (of_task == n).all() else statistic(s, _once(of_task))[0], dtype=np.float64
+    )
     if (why := _not_drawn(n)) is not None:
         return Resampled(n, tasks, value, None, None, why)
-    drawn = [statistic(s, counts) for counts in _draws(n, tasks, resamples, seed)]
-    low, high = _ends(np.concatenate(drawn), alpha, tasks * (n - 1) / 2)
+    drawn = [statistic(s, counts) for counts in _draws(of_task, resamples, seed)]
+    low, high = _ends(np.concatenate(drawn), alpha, float((of_task - 1).sum()) / 2)
     return Resampled(n, tasks, value, low, high, None)
 
 
 def probability_of_improvement(
-    a: ArrayLike, b: ArrayLike, alpha: float = 0.05, *, resamples: int = RESAMPLES, seed: int = 0
+    a: ArrayLike,
+    b: ArrayLike,
+    alpha: float = 0.05,
+    *,
+    runs: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Resampled:
     """Chance that a run of `a` (n, tasks) is above one of `b` (m, tasks) on the same task, a tie counting half; the
     mean over tasks. Runs of a and b are redrawn independently: shared seeds can only make the interval too wide.
@@ -83,31 +103,37 @@ def probability_of_improvement(
     Raises ValueError as `stratified` does.
     """
     check_alpha(alpha)
-    (x, why_a), (y, why_b) = _scores(a), _scores(b)
+    (x, runs_a, why_a), (y, runs_b, why_b) = _scores(a, runs[0]), _scores(b, runs[1])
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"a has shape {x.shape}, b has shape {y.shape}: (runs, tasks) of the same tasks are needed")
     (n, tasks), m = x.shape, y.shape[0]
     if why_a or why_b:
         return Resampled(n, tasks, None, None, None, "; ".join(filter(None, (why_a, why_b))))
     above = (np.sign(difference(x[:, None, :], y[None, :, :])) + 1) / 2  # (n, m, tasks)
-    value = np.asarray(above.mean())
+    if (runs_a == n).all() and (runs_b == m).all():
+        value = np.asarray(above.mean())
+    else:
+        both = [above[:i, :j, task].mean() for task, (i, j) in enumerate(zip(runs_a, runs_b, strict=True))]
+        value = np.asarray(np.mean(both))
     if (why := _not_drawn(n) or _not_drawn(m)) is not None:
         return Resampled(n, tasks, value, None, None, why)
     streams = np.random.SeedSequence(seed).spawn(2)
-    pairs = zip(_draws(n, tasks, resamples, streams[0]), _draws(m, tasks, resamples, streams[1]), strict=True)
+    pairs = zip(_draws(runs_a, resamples, streams[0]), _draws(runs_b, resamples, streams[1]), strict=True)
     # One product a task, (resamples, n) by (n, m): what is left is a sum over the m runs.
     drawn = [
         sum(((of_a[:, :, t] @ above[:, :, t]) * of_b[:, :, t]).sum(axis=1) for t in range(tasks))
         / ((n - 1) * (m - 1) * tasks)
         for of_a, of_b in pairs
     ]
-    low, high = _ends(np.concatenate(drawn), alpha, tasks * (min(n, m) - 1) / 2)
+    low, high = _ends(np.concatenate(drawn), alpha, float((np.minimum(runs_a, runs_b) - 1).sum()) / 2)
     return Resampled(n, tasks, value, low, high, None)
 
 
-def performance_profile(scores: ArrayLike, thresholds: ArrayLike, alpha: float = 0.05) -> Resampled:
+def performance_profile(
+    scores: ArrayLike, thresholds: ArrayLike, alpha: float = 0.05, *, runs: ArrayLike | None = None
+) -> Resampled:
     """Share of runs and tasks with a score above each threshold (k,), scores (runs, tasks), with an interval for each
-    threshold alone.
+    threshold alone. runs (tasks,): as `stratified`; each task counts the same.
 
     The interval is not resampled, because no resample has a run that no run was: where all runs of a task are on one
     side of a threshold, resampling gives this task no spread. It is `share_interval` of all runs, for tasks that are
@@ -118,13 +144,17 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike, alpha: float =
         raise ValueError(f"scores have {np.ndim(scores)} axes, thresholds {limits.ndim}: 2 and 1 are needed")
     if np.isnan(limits).any():
         raise ValueError("a threshold is NaN: no score is above or below it")
-    s, reason = _scores(scores)
+    s, of_task, reason = _scores(scores, runs)
     n, tasks = s.shape
     if reason is not None:
         return Resampled(n, tasks, None, None, None, reason)
-    above = (s.reshape(-1, 1) > limits).sum(axis=0)
-    share = np.asarray(above / s.size)
-    return Resampled(n, tasks, share, *share_interval(share, s.size, alpha), None)
+    counted = np.arange(n)[:, None] < of_task  # (runs, tasks)
+    hits = ((s[:, :, None] > limits) & counted[:, :, None]).sum(axis=0)  # (tasks, k)
+    if (of_task == n).all():
+        share, trials = hits.sum(axis=0) / s.size, float(s.size)
+    else:  # as many trials as give a mean of shares that count the same its variance
+        share, trials = (hits / of_task[:, None]).mean(axis=0), tasks**2 / float((1 / of_task).sum())
+    return Resampled(n, tasks, np.asarray(share), *share_interval(share, trials, alpha), None)
 
 
 # ---------------------------------------------------------------- statistics
@@ -136,7 +166,8 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike, alpha: float =
 def iqm(scores: ArrayLike, counts: Counts | None = None) -> Array:
     """Interquartile mean: of all runs and tasks together the mean without the lowest and the highest quarter.
 
-    Of N scores, floor(N / 4) are left out at each end.
+    Of N scores, floor(N / 4) are left out at each end. If tasks have different numbers of runs, a quarter of the weight
+    is.
     """
     return _over_time(_iqm, _usable(scores, counts), counts)
 
@@ -169,7 +200,7 @@ def _usable(scores: ArrayLike, counts: Counts | None) -> Array:
     """The scores as an array; with counts unchecked, because `stratified` has checked them."""
     if counts is not None:
         return np.asarray(scores, dtype=np.float64)
-    s, reason = _scores(scores)
+    s, _, reason = _scores(scores)
     if reason is not None:
         raise ValueError(reason)
     return s
@@ -188,10 +219,13 @@ def _iqm(scores: Array, counts: Counts | None) -> Array:
         cut = ranked.size // 4
         return np.asarray(ranked[cut : ranked.size - cut].mean())
     drawn = (scores.shape[0] - 1) * scores.shape[1]
-    cut = drawn // 4
+    whole = counts.dtype == np.uint8
+    cut = drawn // 4 if whole else drawn / 4
     # below[r, k]: how many of the draws of resample r that count are among the k lowest scores. The sum of those that
     # count is then, summed by parts, one product with the steps between scores.
-    below = np.cumsum(np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32)
+    below = np.cumsum(
+        np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32 if whole else np.float64
+    )
     np.clip(below, cut, drawn - cut, out=below)
     kept = drawn - 2 * cut
     total = ranked[-1] * kept - np.einsum("rk,k->r", below[:, :-1] - cut, np.diff(ranked))
@@ -201,18 +235,33 @@ def _iqm(scores: Array, counts: Counts | None) -> Array:
 # ---------------------------------------------------------------- drawing
 
 
-def _draws(n: int, tasks: int, resamples: int, seed: int | np.random.SeedSequence) -> Iterator[Counts]:
-    """Blocks (resamples, n, tasks) of how often each run of each task was drawn, n - 1 draws a task."""
+def _draws(runs: Runs, resamples: int, seed: int | np.random.SeedSequence) -> Iterator[Counts]:
+    """Blocks (resamples, n, tasks) of how often each run of each task was drawn, with one draw fewer than the task has
+    runs (tasks,); n is the largest number of runs."""
     if resamples < 1:
         raise ValueError(f"resamples = {resamples}: a number from 1 on is needed")
     random = np.random.default_rng(seed)
+    n, tasks = int(runs.max()), runs.size
     for start in range(0, resamples, _BLOCK):
         rows = min(_BLOCK, resamples - start)
-        chosen = random.integers(0, n, size=(n - 1, rows, tasks), dtype=np.uint8)
-        counts = np.zeros((rows, n, tasks), dtype=np.uint8)
-        for run in range(n):
-            np.sum(chosen == run, axis=0, dtype=np.uint8, out=counts[:, run])
-        yield counts
+        if (runs == n).all():
+            chosen = random.integers(0, n, size=(n - 1, rows, tasks), dtype=np.uint8)
+            counts = np.zeros((rows, n, tasks), dtype=np.uint8)
+            for run in range(n):
+                np.sum(chosen == run, axis=0, dtype=np.uint8, out=counts[:, run])
+            yield counts
+        else:
+            draws = np.maximum(runs - 1, 1)
+            counted = (np.arange(n - 1)[:, None] < draws)[:, None]  # (draws, 1, tasks)
+            drawn = np.where(counted, random.integers(0, runs, size=(n - 1, rows, tasks)), -1)
+            times = np.stack([(drawn == run).sum(axis=0) for run in range(n)], axis=1)
+            yield times * ((n - 1) / draws)
+
+
+def _once(runs: Runs) -> Counts:
+    """The weights (1, n, tasks) of the scores themselves, of tasks with different numbers of runs."""
+    n = int(runs.max())
+    return np.where(np.arange(n)[:, None] < runs, (n - 1) / runs, 0.0)[None]
 
 
 def _not_drawn(runs: int) -> str | None:
@@ -229,13 +278,18 @@ def _ends(drawn: Array, alpha: float, df: float) -> tuple[Array, Array]:
     return low, high
 
 
-def _scores(scores: ArrayLike) -> tuple[Array, str | None]:
-    """The scores as an array, and why they have no statistic."""
+def _scores(scores: ArrayLike, runs: ArrayLike | None = None) -> tuple[Array, Runs, str | None]:
+    """The scores as an array, 0 beyond the runs of a task; the runs of each task; and why there is no statistic."""
     s = np.asarray(scores, dtype=np.float64)
     if s.ndim not in (2, 3) or 0 in s.shape:
         raise ValueError(f"scores have shape {s.shape}: (runs, tasks) or (runs, tasks, time) is needed, none empty")
+    of_task = np.full(s.shape[1], len(s)) if runs is None else np.asarray(runs, dtype=np.int64)
+    if of_task.shape != s.shape[1:2] or of_task.min() < 1 or of_task.max() != len(s):
+        raise ValueError(f"runs = {of_task.tolist()}: for each of {s.shape[1]} tasks 1 to {len(s)}, which one has")
+    if (of_task < len(s)).any():
+        s = np.where((np.arange(len(s))[:, None] < of_task).reshape(*s.shape[:2], *[1] * (s.ndim - 2)), s, 0.0)
     bad = np.argwhere(~np.isfinite(s))
     if bad.size == 0:
-        return s, None
+        return s, of_task, None
     named = ", ".join(f"run {i + 1} of task {j + 1}" for i, j in dict.fromkeys((i, j) for i, j, *_ in bad[:3].tolist()))
-    return s, f"{len(bad)} of {s.size} scores are not finite: {named}{', ...' if len(bad) > 3 else ''}"
+    return s, of_task, f"{len(bad)} of {s.size} scores are not finite: {named}{', ...' if len(bad) > 3 else ''}"

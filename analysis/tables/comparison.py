@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import varied
@@ -14,9 +15,10 @@ from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
+from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
-from analysis.tables.levels import level_lines
+from analysis.tables.levels import level_lines, scale_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 
 #: The columns of a comparison, by analysis.pairing.
@@ -24,6 +26,10 @@ COLUMNS = {
     "seed": ("difference", "better in", "p paired t", "p sign-flip", "p adjusted", "verdict"),
     "none": ("difference", "better in", "p Welch", "p relabelling", "p adjusted", "verdict"),
 }
+
+
+#: The summaries that have a window.
+_WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
 
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
@@ -49,10 +55,8 @@ def main(study: Study) -> Table:
         *wording.pairing_gain(study),
     ]
     if any(_exceeded(block, study) for block in chosen(study)):
-        notes.append(
-            f"Best value: the best mean over {study.settings.window} steps. The final value is a mean over fewer, and "
-            "may be better."
-        )
+        notes.append("The final value is a mean over fewer points than the best value, and may be better.")
+    notes += scale_lines(study)
     if any(block.measure.summary == "time_to" for block in chosen(study)):
         notes.append(
             f"Times: the {format_level(study.settings.alpha)} interval of a mean between 0 and the budget, which holds "
@@ -110,6 +114,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
     for block in blocks:
         label = capital(describe(block.measure.metric).label)
         notes.update(dict.fromkeys(caveats([block.measure.metric])))
+        if block.measure.summary in _WINDOWED:
+            notes.update(dict.fromkeys(_window(study, block.measure.metric, capital(block.measure.title))))
         if block.measure.origin:
             budget = f"budget {block.budget:g} {block.measure.unit}"
             notes[f"{capital(block.measure.title)}: threshold {block.measure.origin}; {budget}."] = None
@@ -118,6 +124,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
         if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
+        notes.update(dict.fromkeys(uneven_lines(study, block)))
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
             row, record = _row(study, block, estimate, comparison), _record(study, block, estimate, comparison)
@@ -133,6 +140,16 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
     columns = ("measure", "method", "seeds", "value", *COLUMNS[study.settings.pairing])
     return table(name, title, columns, entries, notes)
+
+
+def _window(study: Study, metric: str, what: str) -> Iterator[str]:
+    """What the window of a summary is on a metric."""
+    declared = study.settings.window
+    extent = window_extent(study.ranges[metric], declared)
+    if extent is not None:
+        yield f"{what}: the window is {wording.window(extent)}."
+        if warning := wording.unsmoothed(extent, declared):
+            yield f"{capital(describe(metric).label)} {warning}."
 
 
 def _row(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> tuple[str, ...]:
@@ -171,7 +188,14 @@ def better(result: PairedResult | UnpairedResult, measure: Measure) -> str:
     return f"{result.superiority if measure.sign > 0 else 1 - result.superiority:.0%} of pairs{higher}"
 
 
-def figures(comparison: Comparison | None) -> Record:
+def _improvement(comparison: Comparison, measure: Measure) -> float | None:
+    """The share of all pairs of a run of the group and one of the baseline in which the group's is better, a tie
+    counting half (higher, if neither direction is better); None without a pair."""
+    above = compare.superiority(comparison.contrast.a, comparison.contrast.b)
+    return above if above is None or measure.sign > 0 else 1 - above
+
+
+def figures(comparison: Comparison | None, measure: Measure) -> Record:
     """The numbers of a comparison, by the columns of a CSV file; those of the other pairing are None."""
     result = comparison.result if comparison else None
     paired = result if isinstance(result, PairedResult) else None
@@ -185,7 +209,7 @@ def figures(comparison: Comparison | None) -> Record:
         "test": comparison.contrast.test if comparison else None,
         "d_z": paired.d_z if paired else None,
         "better": paired.better if paired else None,
-        "superiority": two.superiority if two else None,
+        "improvement": _improvement(comparison, measure) if comparison else None,
         "p": comparison.p if comparison else None,
         "p_t": result.p_t if result else None,
         "p_signflip": paired.p_signflip if paired else None,
@@ -213,7 +237,7 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
         "runs": of,
         "mean": estimate.mean,
         **ends(estimate.interval),
-        **figures(comparison),
+        **figures(comparison, measure),
         "verdict": wording.outcome(comparison, measure, study.sweep, study.settings.alpha) if comparison else None,
         "reason": wording.remark(comparison) if comparison else None,
     }
@@ -280,8 +304,15 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
         "is enough to be ahead, each at alpha / 2. At least k of m hypotheses hold if k do at alpha / (m - k + 1), "
         "and do not if more than m - k fail at alpha / k.",
     )
+    windows = dict.fromkeys(
+        text
+        for v in verdicts
+        if v.hypothesis.summary in _WINDOWED
+        for metric in v.hypothesis.metrics
+        for text in _window(study, metric, v.hypothesis.id)
+    )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
-    return table("hypotheses", "Hypotheses", columns, entries, notes + looked)
+    return table("hypotheses", "Hypotheses", columns, entries, (*notes, *windows, *looked))
 
 
 COSTS = {"train_seconds": "training time (s)", "steps": "steps", "samples": "responses", "tokens": "tokens"}

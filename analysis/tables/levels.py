@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analysis.data import cells
 from analysis.findings.collapse import ENTROPY_SHARE, Collapse, collapse
-from analysis.findings.levels import AtCell, at_cells
-from analysis.findings.study import Study
+from analysis.findings.levels import AtCell, at_cells, dominant, uneven
+from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
+from analysis.spec.metric_catalog import capital, describe
 from analysis.tables.table import share
 from analysis.tables.wording import counted, factors
 
@@ -55,6 +57,39 @@ def _at(at: AtCell) -> str:
         remarks.append("collapsed" if at.collapsed == at.planned else f"{at.collapsed} of {at.planned} runs collapsed")
     shown = f"{format_number(at.mean, 3)} at {factors(at.cell)}"
     return f"{shown} ({', '.join(remarks)})" if remarks else shown
+
+
+def scale_lines(study: Study) -> list[str]:
+    """What the scores are normalised by, or that one of several levels makes up most of a raw difference."""
+    title = study.primary.measure.title
+    if study.settings.normalize:
+        metric = describe(study.settings.metric).label
+        return [
+            f"{capital(metric)} is normalised by reference scores of each level, which the experiment declares "
+            "(analysis.normalize): 0 is the low one, 1 the high one."
+        ]
+    return [
+        f"{study.sweep.label(of.group)}: {factors(of.level)} makes up {of.share:.0%} of the differences in the {title} "
+        f"at {of.levels} levels (their sizes added up), so the mean difference is mostly that of one level. If levels "
+        "have different scales, declare reference scores (analysis.normalize)."
+        for of in dominant(study)
+    ]
+
+
+def uneven_lines(study: Study, block: Block) -> list[str]:
+    """A line if the values of a measure are means over different levels; none if they are not."""
+    lacking = uneven(study, block)
+    if not lacking:
+        return []
+    every = [level for _, gone in lacking.values() for level in gone]
+    named = [
+        f"{study.sweep.label(group)} over {counted(n, 'level')}, without {cells.named(gone, every)}"
+        for group, (n, gone) in lacking.items()
+    ]
+    return [
+        f"{capital(block.measure.title)}: the values are means over different levels, so compare them by the "
+        f"differences, which are over common levels: {'; '.join(named)}."
+    ]
 
 
 def collapse_lines(study: Study) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from analysis.data.run_values import Extent
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings.added_seeds import added
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
@@ -14,6 +15,7 @@ from analysis.numbers import format_estimate, format_level, format_number, forma
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import Settings
+from analysis.spec.window import Points, Window
 from analysis.stats import power, t_test
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide
 
@@ -223,6 +225,33 @@ def pairing_gain(study: Study) -> list[str]:
         "Correlation of a seed's values with those of the baseline, and what pairing made of the variance of the "
         f"difference of the means: {', '.join(parts)}. Below 1, pairing gains; so few seeds estimate it roughly."
     ]
+
+
+# ---------------------------------------------------------------- windows
+
+
+def window(extent: Extent) -> str:
+    """What a window is on a metric: 20 points, 100,000 steps; 20 steps where each step has a point."""
+    steps = f"{_span(extent.steps)} steps" if extent.steps[1] != 1 else "1 step"
+    if extent.distance == (1, 1):
+        return steps
+    text = f"{_span(extent.points)} points, {steps}" if extent.points[1] != 1 else f"1 point, {steps}"
+    return text + (f" (of a run with fewer points, all {extent.fewest})" if extent.fewest < extent.points[0] else "")
+
+
+def unsmoothed(extent: Extent, declared: Window) -> str | None:
+    """That a window in steps has fewer than two points, and how to have more; None if it has more, or is one step."""
+    if isinstance(declared, Points) or declared == 1 or extent.points[0] > 1 or extent.fewest < 2:
+        return None
+    return (
+        f"is recorded every {_span(extent.distance)} steps, so a window of {declared} steps has 1 point and smooths "
+        f"nothing: analysis.window: {{points: {declared}}} is {declared} points"
+    )
+
+
+def _span(ends: tuple[float, float]) -> str:
+    low, high = (f"{end:,.0f}" if end == round(end) else f"{end:,.1f}" for end in ends)
+    return low if low == high else f"{low} to {high}"
 
 
 # ---------------------------------------------------------------- hypotheses

@@ -187,8 +187,9 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     if walls:
         columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
     tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
-    for warning in hypotheses.warnings(experiment):
-        print(warning)
+    for line in (hypotheses.findable(experiment), *hypotheses.warnings(experiment)):
+        if line is not None:
+            print(line)
 
 
 def other_data(planned: Plan, experiment: Experiment) -> dict[str, list[str]]:

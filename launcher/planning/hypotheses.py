@@ -51,6 +51,23 @@ def warnings(experiment: Experiment) -> list[str]:
     return [line for line in lines if line is not None]
 
 
+def findable(experiment: Experiment) -> str | None:
+    """What true difference in the primary measure the seeds can find; None without a comparison, or if the seeds cannot
+    decide it at all, which `warnings` says. It loads SciPy."""
+    asked = _asked(experiment, {})
+    if not is_judged(asked.summary) or _undecidable_primary(experiment, {}) is not None:
+        return None
+    found = precheck.findable(asked, experiment.seeds_of(), experiment.baseline)
+    if found is None or found.effect is None:
+        return None
+    of = "the differences between seeds" if found.paired else "one method's runs"
+    first = f", as the first of {found.comparisons} comparisons" if found.comparisons > 1 else ""
+    return (
+        f"{experiment.name}: with {counted(found.seeds, 'seed')}, {found.test} finds with 80% power a true difference "
+        f"of {found.effect:.2g} standard deviations of {of}{first} ({asked.summary} of {asked.metric})"
+    )
+
+
 def _unjudged_warning(experiment: Experiment) -> str | None:
     asked = _asked(experiment, {})
     about = ["the primary question"] if not is_judged(asked.summary) else []

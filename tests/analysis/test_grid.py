@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import shutil
 from collections.abc import Mapping
 from itertools import product
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.figures.canvas import lay_out
 from analysis.report import write
 from analysis.sections.grid import cell_results, grids
 from analysis.sections.grid_figures import heat_maps, main_effects
@@ -23,6 +25,7 @@ from launcher.run.folder import run_folder, write_state
 from launcher.run.records import State
 from tests.analysis.conftest import Lines, MakeSweep
 from tests.analysis.test_figures import studied
+from tests.analysis.test_study import flat
 
 GRID = [{"gamma": g, "rho": r, "kl": k} for g, r, k in product((0.8, 1.2, 10.0), (0.3, 0.6), ("off", "on"))]
 ALONE = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
@@ -76,8 +79,8 @@ def test_a_torn_grid_names_what_is_left_out_and_what_diverged(make_sweep: MakeSw
     study = studied(folder)
     (found,) = grids(study)
     assert found.seeds == (0, 1, 2) and found.fit.levels["gamma"] == [0.8, 10.0]
-    note = "7 of 12 cells are used; these lack a run: gamma = 1.2; gamma = 0.8, kl = off, rho = 0.3 (13 diverged)"
-    assert found.notes[0] == note and "as if no three factors interacted" in found.notes[1]
+    lacking = "1 of 3 seeds lack a cell, for which the mean of the others stands"
+    assert found.notes == ("8 of 12 cells are used; no seed has a result of gamma = 1.2 (12 diverged)", lacking)
     mains = {(e.factors[0], e.levels[0]): e.value for e in found.effects if len(e.factors) == 1}
     assert mains["gamma", 10.0] == pytest.approx(0.1) and mains["kl", "on"] == pytest.approx(0.1)
     comparison = study.primary.comparisons[0]
@@ -140,3 +143,23 @@ def test_a_shared_factor_is_taken_from_the_baseline_level_by_level(make_sweep: M
     assert found["C0"].less is None and found["C1"].less is not None
     shown = found["C1"].less.mean_of("lr", "k").mean(axis=-1)
     assert shown == pytest.approx(np.array([[1.0, 3.0], [2.0, 6.0]]))
+
+
+@pytest.mark.parametrize("factor", ["a task", "task"])  # before and after the factor `lr`
+def test_names_of_many_levels_do_not_overlap(make_sweep: MakeSweep, factor: str) -> None:
+    names = [f"{'Crazy' if number % 3 else ''}Climber{number}" for number in range(24)]
+    cells = [{factor: name, "lr": lr} for name in names for lr in (0.1, 0.01)]
+
+    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return flat(names.index(cell[factor]) % 5 + seed * cell["lr"])
+
+    study = studied(make_sweep(("C0",), (0, 1), 5, ALONE, {"C0": cells}, lines=made))
+    every = grids(study)
+    for sketch in (main_effects(study, every), *heat_maps(study, every)):
+        assert sketch is not None
+        lay_out(sketch.canvas)
+        for axes in sketch.canvas.axes:
+            for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+                boxes = [label.get_window_extent() for label in labels if label.get_visible() and label.get_text()]
+                assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes)), sketch.name
+            assert axes.get_window_extent().height > 20

@@ -14,7 +14,6 @@ import pytest
 
 from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome
-from analysis.findings.ratios import of_comparison
 from analysis.findings.study import Study, study
 from analysis.report.headline import Answer, answer
 from analysis.report.missing import missing
@@ -108,13 +107,13 @@ def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> N
     cells = [{"pace": 0.1}, {"pace": 1.0}, {"pace": 2.0}]
     asked = {"primary": {**ASKED["primary"], "summary": "time_to"}, "time_to": [{"metric": UP, "at": 5.0}], "window": 1}
     folder = make_sweep(("A", "B"), steps=20, analysis=asked, lines=lines, cells={"A": cells, "B": cells})
-    shutil.rmtree(run_folder(folder.parent, "B-1-0"))  # the slow cell, which is then left out of B's mean
+    shutil.rmtree(run_folder(folder.parent, "B-1-0"))  # the slow cell, of which B then has two runs
     found = studied(folder)
-    assert [estimate.reached for estimate in found.primary.estimates] == [(6, 9), (6, 6)]
-    (comparison,) = found.primary.comparisons  # on the two cells that both have, and where none is cut at the budget
-    assert comparison.reached == ((6, 6), (6, 6)) and comparison.times_cut == (0, 0)
-    assert of_comparison(comparison).bound is None
-    assert "B 3.75 (reached 6 of 6), A 3.75 (reached 6 of 6)." in answer(found).result
+    assert [estimate.reached for estimate in found.primary.estimates] == [(6, 9), (6, 8)]
+    assert [estimate.mean for estimate in found.primary.estimates] == pytest.approx([27.5 / 3, 27.5 / 3])
+    (comparison,) = found.primary.comparisons  # on the runs whose seed and cell both have
+    assert comparison.reached == ((6, 8), (6, 8)) and comparison.times_cut == (2, 2)
+    assert "B 9.17 (reached 6 of 8), A 9.17 (reached 6 of 8)." in answer(found).result
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_a_best_value_below_the_final_one_is_explained(make_sweep: MakeSweep, ri
 
     asked = {**ASKED, "metrics": [UP]}
     notes = " ".join(main_table(studied(make_sweep(("A", "B"), steps=30, analysis=asked, lines=lines))).notes)
-    assert ("Best value: the best mean over 20 steps. The final value is a mean over fewer" in notes) == rising
+    assert ("The final value is a mean over fewer points than the best value" in notes) == rising
 
 
 @pytest.mark.parametrize("decided", [True, False])

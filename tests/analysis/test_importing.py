@@ -17,10 +17,14 @@ import yaml
 from analysis.__main__ import main
 from analysis.data.histograms import read_histograms
 from analysis.data.sweep import Sweep, read_sweep
+from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.study import Study, study
+from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
 from analysis.spec.settings import settings
+from analysis.spec.validation import BadPlan
+from analysis.spec.window import Points
 from launcher import files
 from launcher.__main__ import main as launcher
 from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
@@ -98,6 +102,7 @@ def test_imported_again_it_is_the_same_and_a_run_that_went_on_is_longer(tmp_path
     for seed in (0, 1):
         events(tmp_path / "logs" / str(seed), {1: 0.5, 2: 0.75}, config("ppo", seed))
     import_runs(asked(tmp_path / "logs", into))
+    assert found(into)[1].settings.window == Points(points=20)
     first = {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()}
     import_runs(asked(tmp_path / "logs", into))
     assert {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()} == first
@@ -122,6 +127,108 @@ def test_groups_seeds_and_factors_come_from_names_and_from_a_map(tmp_path: Path)
     table.write_text("run,group,seed\nlogs/ppo/lr0.1/seed0,mine,3\n")
     done = import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "mapped", Naming(map=table)))
     assert done.groups == {"mine": 1} and done.left_out == ("logs/a b<script>/lr0.1/seed7", "logs/ppo/lr0.3/seed0")
+
+
+def test_names_in_other_scripts_keep_their_letters(tmp_path: Path, without_pdfs: None) -> None:
+    names = {
+        "基线": "基线",
+        "Метод (v2)": "Метод_v2",
+        "طريقة": "طريقة",
+        "हिन्दी/x": "हिन्दी_x",
+        "!": "group",
+        "?!": "group_2",
+    }
+    for place, called in enumerate(names):
+        for cell, (clip, gamma) in enumerate(((0.1, 1), (0.1, 2), (0.2, 1), (0.2, 2))):
+            about = config(called, 0, clip=clip, gamma=gamma)
+            events(tmp_path / "logs" / f"{place}-{cell}", {1: 0.5 + cell, 2: place * clip}, about)
+    into = tmp_path / "multirun" / "other"
+    naming = Naming(group="method.name", seed="seed", factors=("method.clip", "method.gamma"))
+    import_runs(asked(tmp_path / "logs", into, naming, baseline="基线"))
+    sweep, _ = found(into)
+    assert {sweep.label(group): group for group in sweep.groups} == names
+    assert main(["report", str(into)]) == 0
+    drawn = {path.stem for path in (into / "report" / "figures").glob("heat_*.svg")}
+    assert drawn == {f"heat_{group}" for group in names.values()}
+    assert 'data-group="Метод_v2"' in (into / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_references_that_no_run_has_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    events(tmp_path / "logs" / "x", {1: 0.5}, config("ppo", 0, env="Pong"))
+    section = tmp_path / "analysis.yaml"
+    naming = Naming(group="method.name", seed="seed", factors=("method.env",))
+    for ends, says in (({"Pnog": [0, 1]}, "analysis.normalize.Pnog"), ({"Pong": [0, 1]}, None)):
+        section.write_text(json.dumps({"primary": {"metric": "reward"}, "normalize": ends}))
+        wanted = asked(tmp_path / "logs", tmp_path / "multirun" / "theirs", naming, metrics=(), analysis=section)
+        if says is None:
+            assert import_runs(wanted).groups == {"ppo": 1}
+            continue
+        with pytest.raises(BadPlan, match=says):
+            import_runs(wanted)
+        assert not any((tmp_path / "multirun").iterdir())
+
+
+def test_runs_without_common_seeds_are_compared_as_samples_if_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for group, seeds in (("a", range(4)), ("b", range(4, 9))):
+        for seed in seeds:
+            height = 1.0 + 0.1 * seed + 2.0 * (group == "b")
+            events(tmp_path / "logs" / f"{group}{seed}", dict.fromkeys(range(1, 21), height), config(group, seed))
+    given = [
+        str(tmp_path / "logs"),
+        "--group",
+        "method.name",
+        "--seed",
+        "seed",
+        "--metric",
+        "reward",
+        "--baseline",
+        "a",
+    ]
+    assert main(["import", *given, "--into", str(tmp_path / "paired" / "own")]) == 0
+    assert "* b: no seed in common with the baseline. Import with --unpaired" in capsys.readouterr().out
+    into = tmp_path / "apart" / "own"
+    assert main(["import", *given, "--into", str(into), "--unpaired"]) == 0
+    assert "no seed in common" not in capsys.readouterr().out
+    study_of = found(into)[1]
+    (comparison,) = study_of.primary.comparisons
+    assert (comparison.contrast.test, comparison.seeds, comparison.seeds_of_b) == (
+        "welch",
+        (4, 5, 6, 7, 8),
+        (0, 1, 2, 3),
+    )
+    assert comparison.outcome is Outcome.HIGHER and comparison.interval is not None and comparison.interval[0] > 0
+    assert main(["report", str(into)]) == 0
+    said = capsys.readouterr().out
+    assert "b is better than a in the final value of reward: +2.45" in said
+    assert "better in 100% of pairs of runs (5 against 4)" in said
+    page = (into / "report" / "index.html").read_text()
+    assert "Seeds are not paired" in page and "Unpaired seeds" not in page
+
+
+def test_a_pairing_of_the_file_that_the_command_contradicts_is_refused(tmp_path: Path) -> None:
+    events(tmp_path / "logs" / "a0", {1: 1.0}, config("a", 0))
+    section = tmp_path / "analysis.yaml"
+    section.write_text("primary: {metric: reward}\npairing: seed\n")
+    with pytest.raises(BadImport, match="has pairing: seed; fix: leave out one of the two"):
+        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "own", analysis=section, unpaired=True))
+
+
+def test_two_imports_of_the_same_runs_are_known_as_the_same(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        events(tmp_path / "logs" / str(seed), {1: 0.5 + seed, 2: 0.75}, config("ppo", seed))
+    for name in ("one", "two"):
+        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / name))
+    shutil.rmtree(tmp_path / "logs" / "1")
+    events(tmp_path / "logs" / "1", {1: 0.25, 2: 0.5}, config("ppo", 1))  # another run, at the same place
+    import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "later"))
+    sweeps = {name: read_sweep(tmp_path / "multirun" / name) for name in ("one", "two", "later")}
+    options = settings(sweeps["one"].plan["analysis"], groups=("ppo",))
+    same = compare_sweeps(sweeps["one"], sweeps["two"], options)
+    assert len(same.shared) == 2 and same.study.primary.comparisons[0].ground == Ground(Reason.SAME_RUNS)
+    other = compare_sweeps(sweeps["one"], sweeps["later"], options)
+    assert len(other.shared) == 1 and other.study.primary.comparisons[0].seeds == (1,)
 
 
 @pytest.fixture

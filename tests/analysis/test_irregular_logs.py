@@ -19,6 +19,7 @@ from analysis.spec.figure_spec import curves as picture
 from analysis.spec.settings import settings
 from analysis.stats.common_grid import heights, on_grid
 from analysis.stats.curve_summaries import auc, interval
+from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
 from tests.analysis.conftest import Lines, MakeSweep, block_of
 
@@ -72,9 +73,9 @@ def test_tasks_with_other_steps_are_drawn_to_their_common_end(make_sweep: MakeSw
     found = studied(folder)
     of = series(found, RETURN)[1]
     assert of.seeds == found.primary.estimate("b").seeds == (0, 1, 2)
-    assert of.whole[:, -1] == pytest.approx([1.5] * 3)  # the other two tasks in every seed, as in the table
+    assert of.whole[:, -1] == pytest.approx([4 / 3] * 3)  # every task, as in the table
     drawn = curves(found, picture(RETURN))
-    assert drawn is not None and "b: averaged over 2 of 3 cells, the same in every seed" in drawn.caption
+    assert drawn is not None and "b: each cell counts the same; where a seed lacks one," in drawn.caption
 
 
 def test_one_value_for_each_run_at_other_steps_is_a_result(make_sweep: MakeSweep) -> None:
@@ -135,3 +136,78 @@ def test_a_best_value_is_described_and_not_judged(make_sweep: MakeSweep) -> None
     asked = settings({**ASKED, "hypotheses": {"H": claim}}, groups=sweep.groups, baseline=sweep.baseline)
     verdict = judge(asked.hypotheses[0], study(sweep, asked))
     assert (verdict.verdict, verdict.grounds) == (Outcome.NOT_EVALUABLE, (Ground(Reason.MAXIMUM),))
+
+
+def evaluations(group: str, seed: int, _: object) -> Lines:
+    """Thirty noisy points, 5,000 steps apart; of seed 1, every second one is missing."""
+    noise = np.random.default_rng([seed, group == "b"]).standard_normal(30)
+    steps = np.arange(1, 31) * 5000
+    kept = slice(None, None, 2) if seed == 1 else slice(None)
+    return log(steps[kept], (steps / 150000 + 0.2 * noise)[kept])
+
+
+@pytest.mark.parametrize("window", [20, 20000, {"points": 4}])
+def test_a_window_has_as_many_points_or_steps_as_it_says(make_sweep: MakeSweep, window: Any) -> None:
+    target = {"metric": RETURN, "at": 0.5}
+    claim = {
+        "claim": "No jump.",
+        "kind": "range",
+        "group": "a",
+        "metric": RETURN,
+        "summary": "largest_change",
+        "high": 9,
+    }
+    asked = {**ASKED, "time_to": [target], "window": window, "hypotheses": {"H": claim}}
+    sweep = read_sweep(make_sweep(groups=("a", "b"), steps=150000, analysis=asked, lines=evaluations))
+    found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+    best, reached = block_of(found, RETURN, "best"), block_of(found, RETURN, "time_to")
+    jump = judge(found.settings.hypotheses[0], found)
+    jumps = []
+    for run in (run for run in sweep.runs if run.group == "a"):
+        inside = run.curves.steps <= 145000  # where seed 1 ends
+        steps, values = run.curves.steps[inside], run.curves.values[RETURN][inside]
+        apart = np.diff(steps)[0]
+        points = window["points"] if isinstance(window, dict) else max(1, int(window // apart))
+        means = np.convolve(values, np.ones(points) / points, "valid")
+        assert best.values[run.id].value == pytest.approx(means.max())
+        first = int(np.argmax(means >= 0.5))
+        before = means[first - 1]
+        expected = steps[points - 1 + first] - apart * (means[first] - 0.5) / (means[first] - before)
+        assert reached.values[run.id].value == pytest.approx(expected)
+        reach = points if isinstance(window, dict) or window > apart else 0
+        near = [abs(values[i + k] - values[i]) for k in range(1, reach + 1) for i in range(values.size - k)]
+        jumps.append(max(near, default=0.0) / np.abs(values).max())
+    assert jump.estimate == pytest.approx(np.mean(jumps))
+
+
+@pytest.mark.parametrize(
+    ("window", "says", "warns"),
+    [
+        (
+            20,
+            "1 point, 20 steps",
+            "every 5,000 to 10,000 steps, so a window of 20 steps has 1 point and smooths nothing",
+        ),
+        (20000, "2 to 4 points, 20,000 steps", None),
+        ({"points": 4}, "4 points, 20,000 to 40,000 steps", None),
+        ({"points": 16}, "16 points, 80,000 to 160,000 steps (of a run with fewer points, all 15)", None),
+        (1, "1 point, 1 step", None),
+    ],
+)
+def test_notes_say_what_the_window_is(make_sweep: MakeSweep, window: Any, says: str, warns: str | None) -> None:
+    asked = {**ASKED, "window": window}
+    sweep = read_sweep(make_sweep(groups=("a", "b"), steps=150000, analysis=asked, lines=evaluations))
+    found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+    notes = main(found).notes
+    assert f"Best value of eval/return: the window is {says}." in notes
+    warnings = [note for note in notes if "smooths nothing" in note]
+    assert len(warnings) == bool(warns) and all(warns in note for note in warnings if warns)
+    if warns:
+        assert warnings[0].endswith("analysis.window: {points: 20} is 20 points.")
+
+
+def test_a_window_of_steps_with_a_point_each_is_said_in_steps(make_sweep: MakeSweep) -> None:
+    sweep = read_sweep(make_sweep(groups=("C0", "C1")))
+    asked = sweep.plan["analysis"]
+    notes = main(study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))).notes
+    assert "Best value of mean reward: the window is 20 steps." in notes

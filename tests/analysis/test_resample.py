@@ -33,11 +33,47 @@ def scores_of(shape: tuple[int, ...], seed: int) -> np.ndarray:
 @given(SHAPES, SEEDS)
 def test_counts_are_what_repeating_the_runs_gives(shape: tuple[int, int], seed: int) -> None:
     scores = scores_of(shape, seed)
-    (counts,) = resample._draws(*shape, 5, seed)
+    (counts,) = resample._draws(np.full(shape[1], shape[0]), 5, seed)
     assert (counts.sum(axis=1) == shape[0] - 1).all()
     for drawn, *found in zip(counts, *(f(scores, counts) for f in (iqm, mean, median, optimality_gap)), strict=True):
         by_task = np.column_stack([np.repeat(scores[:, t], drawn[:, t]) for t in range(shape[1])])
         assert found == pytest.approx([float(f(by_task)) for f in (iqm, mean, median, optimality_gap)])
+
+
+@settings(max_examples=40)
+@given(SHAPES, SEEDS)
+def test_tasks_with_fewer_runs_count_the_same(shape: tuple[int, int], seed: int) -> None:
+    scores = scores_of(shape, seed)
+    runs = np.random.default_rng(seed).integers(1, shape[0] + 1, shape[1])
+    runs[0] = shape[0]
+    own = [scores[:n, t] for t, n in enumerate(runs)]
+    beyond = np.where(np.arange(shape[0])[:, None] < runs, scores, np.nan)  # is not read
+    found = {f.__name__: stratified(beyond, f, runs=runs, resamples=50, seed=seed) for f in (iqm, mean, median)}
+    assert found["mean"].value == pytest.approx(np.mean([task.mean() for task in own]))
+    assert found["median"].value == pytest.approx(np.median([task.mean() for task in own]))
+    times = math.lcm(*runs.tolist()) // runs  # copies of each run, so that all tasks have as many
+    alike = np.concatenate([np.repeat(task, n) for task, n in zip(own, times, strict=True)])
+    whole = np.repeat(alike, 4)  # a quarter of them is a whole number
+    assert (runs == shape[0]).all() or found["iqm"].value == pytest.approx(
+        np.sort(whole)[whole.size // 4 : 3 * whole.size // 4].mean()
+    )
+    for counts in resample._draws(runs, 5, seed):
+        assert counts.sum(axis=1) == pytest.approx(np.full((5, shape[1]), shape[0] - 1.0))
+        assert not counts[:, np.arange(shape[0])[:, None] >= runs].any()
+    chance = probability_of_improvement(beyond, scores, runs=(runs, None), resamples=50)
+    above = [(a[:, None] > scores[:, t]).mean() + (a[:, None] == scores[:, t]).mean() / 2 for t, a in enumerate(own)]
+    assert chance.value == pytest.approx(np.mean(above))
+    share = performance_profile(beyond, [0.1], runs=runs)
+    assert share.value == pytest.approx([np.mean([(task > 0.1).mean() for task in own])])
+    equal = performance_profile(scores, [0.1])
+    assert share.low is not None and share.high is not None and equal.low is not None and equal.high is not None
+    assert share.value == equal.value or share.high - share.low > 0
+
+
+@pytest.mark.parametrize("runs", [[2, 0], [3, 2], [2], [1, 1]])
+def test_runs_that_do_not_fit_the_scores_are_refused(runs: list[int]) -> None:
+    with pytest.raises(ValueError, match="for each of 2 tasks 1 to 2"):
+        stratified([[1.0, 2.0], [3.0, 4.0]], mean, runs=runs)
 
 
 @settings(max_examples=40)
@@ -77,7 +113,7 @@ def test_profiles_fall_from_one_to_zero(shape: tuple[int, int], seed: int) -> No
 def test_rescaled_resampling_has_the_unbiased_variance_of_the_mean() -> None:
     """n draws would give 2/3 of it with three runs."""
     scores = scores_of((3, 20), 1)
-    drawn = np.concatenate([mean(scores, counts) for counts in resample._draws(3, 20, 20_000, 0)])
+    drawn = np.concatenate([mean(scores, counts) for counts in resample._draws(np.full(20, 3), 20_000, 0)])
     unbiased = (scores.var(axis=0, ddof=1) / 3).mean() / 20
     assert drawn.var() == pytest.approx(unbiased, rel=0.05)
 
@@ -108,7 +144,7 @@ def test_the_seed_decides_the_draws() -> None:
 
 def test_two_methods_of_one_shape_share_their_draws() -> None:
     scores = scores_of((3, 8), 5)
-    ahead = [mean(s, counts) for s in (scores, scores + 0.25) for counts in resample._draws(3, 8, 100, 7)]
+    ahead = [mean(s, counts) for s in (scores, scores + 0.25) for counts in resample._draws(np.full(8, 3), 100, 7)]
     assert ahead[1] - ahead[0] == pytest.approx(np.full(100, 0.25))
 
 
@@ -174,7 +210,7 @@ def test_statistics_take_what_arrays_are_made_of_and_refuse_the_rest() -> None:
 
 def test_few_runs_reach_further_than_plain_percentiles() -> None:
     scores = scores_of((3, 8), 6)
-    drawn = np.concatenate([mean(scores, counts) for counts in resample._draws(3, 8, 4000, 0)])
+    drawn = np.concatenate([mean(scores, counts) for counts in resample._draws(np.full(8, 3), 4000, 0)])
     found = stratified(scores, mean, resamples=4000)
     level = stats.norm.cdf(stats.t.ppf(0.025, 8))  # half of the 8 tasks' 16 degrees of freedom
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, (level, 1 - level))))

@@ -124,14 +124,14 @@ def tasks(make_sweep: MakeSweep, count: int, better: str = "higher") -> Path:
 def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
     study = studied(tasks(make_sweep, FEWEST))
     found = many(study)
-    assert found is not None and found.factors == ("task",) and found.scores["C1"].shape == (3, FEWEST)
+    assert found is not None and found.factors == ("task",) and found.scores["C1"].values.shape == (3, FEWEST)
     table = many_table(study, found)
     assert table.columns[3:] == ("IQM", "median", "mean", "optimality gap", "better than C0 (GRPO)")
     for name, statistic in (("IQM", resample.iqm), ("optimality gap", resample.optimality_gap)):
-        expected = resample.stratified(found.scores["C1"], statistic)
+        expected = resample.stratified(found.scores["C1"].values, statistic)
         record = table.records[1]
         assert (record[name], record[f"{name} low"]) == (float(expected.value), float(expected.low))
-    chance = resample.probability_of_improvement(found.scores["C1"], found.scores["C0"])
+    chance = resample.probability_of_improvement(found.scores["C1"].values, found.scores["C0"].values)
     assert table.records[1]["improvement"] == float(chance.value) > 0.5 and table.records[0]["improvement"] is None
     drawn = lines_of(many_figure(study, found).canvas)["mean--C1"]
     assert drawn.get_ydata()[0] == 1 and drawn.get_ydata()[-1] == 0
@@ -147,9 +147,29 @@ def test_where_lower_is_better_the_sides_are_changed(make_sweep: MakeSweep) -> N
     assert drawn.get_ydata()[0] == 0 and drawn.get_ydata()[-1] == 1
 
 
-def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
+def test_a_cell_that_one_seed_lacks_is_kept_and_said(make_sweep: MakeSweep) -> None:
     folder = tasks(make_sweep, FEWEST)
     shutil.rmtree(run_folder(folder.parent, "C1-1-2"))
+    study = studied(folder)
+    found = many(study)
+    assert found is not None and found.scores["C1"].runs.tolist() == [3, 3, 2, *[3] * (FEWEST - 3)]
+    table = many_table(study, found)
+    assert [row[1] for row in table.rows] == ["3", "2 to 3"] and table.records[1]["fewest_runs"] == 2
+    assert (
+        "Runs: C1 (BNTO minimal) has 3 runs in 7 cells, 2 runs in 1 cell, and each cell counts the same." in table.notes
+    )
+    values = {run.cell: [] for run in study.sweep.of("C1")}
+    for run in study.sweep.of("C1"):
+        value = study.primary.values[run.id].value
+        values[run.cell] += [] if value is None else [value]
+    assert table.records[1]["mean"] == pytest.approx(np.mean([np.mean(own) for own in values.values()]))
+    assert lines_of(many_figure(study, found).canvas)["mean--C1"].get_ydata()[-1] == 0
+
+
+def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
+    folder = tasks(make_sweep, FEWEST)
+    for seed in (0, 1, 2):
+        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}-2"))
     assert many(studied(folder)) is None
 
 

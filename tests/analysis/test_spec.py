@@ -50,6 +50,8 @@ SETTINGS: list[tuple[Any, str, str]] = [
     ({"time_to": [{"at": "x"}]}, "analysis.time_to[0].at", "must be a number"),
     ({"window": 0}, "analysis.window", "must be an integer 1 or more"),
     ({"window": 20.0}, "analysis.window", "must be an integer 1 or more"),
+    ({"window": {"points": 0}}, "analysis.window", "or {points: N}, which is a number of points"),
+    ({"window": {"steps": 5}}, "analysis.window", "must be an integer 1 or more, which is a number of steps"),
     ({"seed": -1}, "analysis.seed", "must be an integer 0 or more"),
     ({"axis": "tokens"}, "analysis.axis", "must be one of steps, samples"),
 ]

@@ -170,14 +170,14 @@ def test_cells_are_averaged_within_a_seed_before_comparing(make_sweep: MakeSweep
     assert result.mean_difference == pytest.approx(mean * 1.1)
 
 
-def test_cell_that_one_seed_lacks_is_left_out_of_every_seed_and_said(make_sweep: MakeSweep) -> None:
+def test_cell_that_one_seed_lacks_counts_with_the_seeds_that_have_it(make_sweep: MakeSweep) -> None:
     folder = make_sweep(groups=("C0", "C1"), steps=20, analysis=ALONE, cells=GRID, lines=grid)
     shutil.rmtree(run_folder(folder.parent, "C1-1-3"))
     comparison = studied(folder).primary.comparisons[0]
     assert comparison.result.n == 3
-    assert comparison.result.mean_difference == pytest.approx(np.mean([0.24, 0.48, 0.36]) * 1.1)
-    left = "gamma = 1.2, rho = 0.6"
-    assert comparison.notes == (f"C1: averaged over 3 of 4 cells; left out, because they lack a run: {left}",)
+    assert comparison.result.mean_difference == pytest.approx(np.mean([0.264, 0.528, 0.396, 0.72 * np.mean([1, 1.2])]))
+    note = "1 of 4 cells have 2 of 3 pairs of seeds; each cell counts the same, with the pairs that it has"
+    assert comparison.notes == (f"unbalanced: {note}",)
 
 
 def test_shared_factor_is_matched_level_by_level() -> None:
@@ -198,9 +198,10 @@ def test_groups_without_a_common_level_say_which_levels_they_have(make_sweep: Ma
     assert said == "no cell is in both: C0 (GRPO) has task = x; C1 (BNTO minimal) has task = y"
 
 
-def test_seed_with_half_its_cells_is_left_out() -> None:
-    kept = cells.keep({(s, (("k", i),)): (None if s == 1 and i < 2 else 1.0) for s in (0, 1) for i in range(4)})
-    assert set(kept.seeds) == {0} and kept.lost == {1: "2 of 4 cells have a result"} and not kept.dropped
+def test_seed_with_few_of_its_cells_keeps_them() -> None:
+    kept = cells.keep({(s, (("k", i),)): (None if s == 1 and i < 3 else 1.0) for s in (0, 1) for i in range(4)})
+    assert {seed: len(own) for seed, own in kept.seeds.items()} == {0: 4, 1: 1}
+    assert not kept.lost and not kept.dropped and not kept.balanced
 
 
 def test_level_that_diverges_in_every_seed_is_named_and_takes_no_other_with_it() -> None:

@@ -170,6 +170,23 @@ def test_a_plan_names_what_its_seeds_cannot_decide(capsys):
     }  # fmt: skip
 
 
+def test_a_plan_says_what_difference_its_seeds_find(capsys):
+    arguments = ("experiment=bnto_main", "scale=tiny", "hypothesis=[]", "experiment.seeds=[0,1,2,3,4]")
+    line = (
+        "bnto_main: with 5 seeds, paired_t finds with 80% power a true difference of 2.5 standard deviations of the "
+        "differences between seeds, as the first of 4 comparisons (auc of analysis/reward_sum_mean)"
+    )
+    (five,) = make(*arguments).experiments
+    assert hypotheses.findable(five) == line
+    assert main(["plan", *arguments]) == 0 and line in capsys.readouterr().out.splitlines()
+    (samples,) = make(*arguments, "analysis.pairing=none", "analysis.test=relabel").experiments
+    said = hypotheses.findable(samples)
+    assert said is not None and "relabel finds" in said and "standard deviations of one method's runs" in said
+    for nothing in ("analysis.family=max_t", "analysis.primary.summary=best"):
+        (without,) = make(*arguments, nothing).experiments
+        assert hypotheses.findable(without) is None, nothing
+
+
 def test_files_that_do_not_go_together_are_refused(conf):
     write(conf, "mine", {"H1": RANGE, "M": RANGE})
     (line,) = refused("experiment=bnto_main", "+hypothesis=mine", conf=conf)

@@ -1,0 +1,95 @@
+"""Scores normalised by declared reference scores: 0 is the low one of its task, 1 the high one.
+
+The curves of the primary metric are normalised before anything is computed of them, so every summary, threshold, figure
+and hypothesis of it uses normalised scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from analysis.data.run_values import Array
+from analysis.data.sweep import Cell, Run, Sweep
+from analysis.spec.settings import Settings
+from analysis.spec.validation import BadPlan, closest
+
+_RECORDED = "{} as recorded"  # no metric's key has a blank
+_TASK = "task"
+_NAMED = 8  # levels in a message
+
+
+def normalized(settings: Settings, *sweeps: Sweep) -> tuple[Sweep, ...]:
+    """The sweeps with the primary metric of each run normalised by the references of its level.
+
+    The levels are those of the factor `task`; if there is none, of the factor that has most of the names. Raises
+    BadPlan if no sweep has a level of a name, or if a run has a level without references.
+    """
+    references = settings.normalize
+    if not references:
+        return sweeps
+    cells = [run.cell for sweep in sweeps for run in sweep.runs]
+    factor = factor_of(references, cells, str(sweeps[0].folder / "plan.json"))
+    return tuple(
+        replace(sweep, runs=tuple(_normalized(run, settings.metric, references[str(dict(run.cell)[factor])])
+                                  for run in sweep.runs))
+        for sweep in sweeps
+    )  # fmt: skip
+
+
+def factor_of(references: Mapping[str, object], cells: Sequence[Cell], file: str) -> str:
+    """The factor whose levels have the references, of the cells of all runs.
+
+    Raises BadPlan, naming the file, as `normalized` does.
+    """
+    factor = _factor(cells, references)
+    levels = dict.fromkeys(str(level) for cell in cells for label, level in cell if label == factor)
+    where = f"{file}: analysis.normalize"
+    wrong = [
+        f"{where}.{name}: no run has this level of {factor}; it has {_some(levels)}. Fix: "
+        f"{closest(name, list(levels), 'analysis.normalize.')}"
+        for name in references
+        if name not in levels
+    ]
+    wrong += [
+        f"{where}: no reference scores of {factor} = {level}, so its scores cannot be averaged with normalised ones. "
+        f"Fix: add {level}: [low, high]"
+        for level in levels
+        if level not in references
+    ]
+    if levels and (without := sum(factor not in dict(cell) for cell in cells)):
+        wrong.append(
+            f"{where}: {without} of {len(cells)} runs have no level of {factor}. Fix: remove analysis.normalize"
+        )
+    if wrong:
+        raise BadPlan("\n".join(wrong))
+    return factor
+
+
+def as_recorded(run: Run, metric: str) -> Array | None:
+    """The values of a metric before they were normalised; None if the run does not have it."""
+    return run.curves.values.get(_RECORDED.format(metric), run.curves.values.get(metric))
+
+
+def _factor(cells: Sequence[Cell], names: Mapping[str, object]) -> str:
+    """The factor whose levels the names are."""
+    labels = list(dict.fromkeys(label for cell in cells for label, _ in cell))
+    if _TASK in labels or not labels:
+        return _TASK
+    hits = {label: len({str(dict(cell).get(label)) for cell in cells} & set(names)) for label in labels}
+    return max(labels, key=lambda label: hits[label])
+
+
+def _normalized(run: Run, metric: str, ends: tuple[float, ...]) -> Run:
+    if metric not in run.curves.values:
+        return run
+    low, high = ends
+    recorded = run.curves.values[metric]
+    values = {**run.curves.values, metric: (recorded - low) / (high - low), _RECORDED.format(metric): recorded}
+    return replace(run, curves=replace(run.curves, values=values))
+
+
+def _some(names: Mapping[str, None]) -> str:
+    named = list(names)[:_NAMED]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(named) + more if named else "none"
