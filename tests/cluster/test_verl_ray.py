@@ -118,10 +118,8 @@ class Whole:
 @pytest.fixture(scope="module")
 def whole(space: Rays, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
-    overrides, kept = [*DUAL, *own_data(folder)], str(folder / "steps")
-    lines = train(
-        space, cache, folder, *overrides, *EACH, f"trainer.ranks={RANKS}", **{verl_ray_driver.STEPS: kept}
-    )  # fmt: skip
+    overrides, kept = [*DUAL, *own_data(folder)], {verl_ray_driver.STEPS: str(folder / "steps")}
+    lines = train(space, cache, folder, *overrides, *EACH, f"trainer.ranks={RANKS}", **kept)
     return Whole(overrides, folder, lines)
 
 
