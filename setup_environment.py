@@ -625,7 +625,8 @@ class Setup:
 
     def pip(self, *arguments: str) -> None:
         """`pip install`, tried again when a connection broke."""
-        command = [str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off", "-c", "constraints.txt"]
+        command = [str(PYTHON), "-m", "pip", "install", "--no-input", "--no-compile", "--progress-bar", "off"]
+        command += ["-c", "constraints.txt"]
         for attempt in range(1, ATTEMPTS + 1):
             clear(TEMPORARY)
             TEMPORARY.mkdir()
@@ -645,6 +646,12 @@ class Setup:
         self.pip(torch)
         step(4, f"Install the other packages (about {len(pins())})")
         self.pip("-e", ".[dev]")
+        self.compile()
+
+    def compile(self) -> None:
+        """Compile the packages on all cores; pip would use one. Python itself compiles what this leaves out."""
+        command = [str(PYTHON), "-m", "compileall", "-qq", "-j", "0", str(self.site)]
+        run(command, self.handle, self.more, lambda line: None, lambda: "compiles")
 
     def verify(self) -> list[Distribution]:
         step(5, "Verify what is installed")

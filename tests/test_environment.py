@@ -394,6 +394,8 @@ class Small:
         for name in ("torch", "alpha", "beta", "gamma", "pip", "activate"):
             assert (self.folder / ".venv/bin" / name).exists()
         assert not list(site.glob("~*")) and self.script.up_to_date()
+        for name in ("alpha", "beta"):
+            assert len(list((site / name).glob("__pycache__/*.pyc"))) == len(list((site / name).glob("*.py")))
         left = {path.name for path in self.folder.joinpath(".venv").glob("setup.*")}
         assert left == {"setup.log", "setup.lock"}
 

@@ -1,11 +1,14 @@
-"""A reward that fails for one response, the first: FAILED_ONCE names the file that remembers it.
+"""A reward that fails when it is told to: for one response once there is a file FAIL_ONCE, which it takes away.
 
-As a program, `python -m tests.cluster.failing_reward CACHE`, the first step of a run with this reward, one in which the
-process that trains is killed, and one in which the agent loop is. It prints the exceptions, and how long they took.
+As a program, `python -m tests.cluster.failing_reward FOLDER CACHE STEPS OVERRIDE ...`: STEPS steps with the task's own
+reward, which are also done in one process; FOLDER/compared.json gets what they differ in. Then one session more: a step
+with a response that fails, one in which the process that trains is killed, and one in which the agent loop is. While a
+file HOLD_REWARDS is there, no reward is given, so that they are killed within their steps. It prints the exceptions.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -15,13 +18,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from trainer_ext.backends.verl_ray import reward
 
-def compute_score(data_source: str, solution_str: str, ground_truth: str, **_: Any) -> float:
-    """0, or an exception."""
+
+def compute_score(*given: Any, **named: Any) -> dict[str, float]:
+    """The task's reward, or an exception."""
+    while os.path.exists(os.environ["HOLD_REWARDS"]):
+        time.sleep(0.05)
     try:
-        Path(os.environ["FAILED_ONCE"]).touch(exist_ok=False)
-    except FileExistsError:
-        return 0.0
+        os.unlink(os.environ["FAIL_ONCE"])
+    except FileNotFoundError:
+        return reward.compute_score(*given, **named)
     raise ArithmeticError("a reward that fails")
 
 
@@ -29,31 +36,45 @@ def main() -> None:
     import ray
     from omegaconf import OmegaConf
 
-    from tests.trainer_ext.conftest import SHORT, configuration
+    from tests.cluster.verl_ray_steps import compared, read, recorded, without_ray
+    from tests.trainer_ext.conftest import configuration
     from trainer_ext.backends.verl_ray import session
+    from trainer_ext.backends.verl_ray.shards import whole_weights
 
-    whole_tree = session.whole_tree
+    folder, cache, steps, overrides = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+    hold, whole_tree = Path(os.environ["HOLD_REWARDS"]), session.whole_tree
 
     def failing(*given: Any) -> Any:
         tree = whole_tree(*given)
         tree.reward.custom_reward_function.path = __file__
         return tree
 
-    config = configuration("trainer=verl_ray", *SHORT)
+    config = configuration(*overrides)
     plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
-    with tempfile.TemporaryDirectory(prefix="vr-") as folder, patch.object(session, "whole_tree", failing):
-        run = session.Session(plain, sys.argv[1], folder)
+    recorded(session.Session, folder / "steps")
+    with tempfile.TemporaryDirectory(prefix="vr-") as ours, patch.object(session, "whole_tree", failing):
+        run = session.Session(plain, str(cache), ours)
+        for step in range(1, steps + 1):
+            run.step(step)
+        run.save(str(folder), {})
         (trains,), (loop,) = run.trainer.actor_rollout_wg.workers, run.trainer.agent_loop_manager.agent_loop_workers
-        for step, killed in ((1, None), (2, trains), (3, loop)):
-            began = time.monotonic()
-            if killed is not None:  # while responses are drawn
-                threading.Timer(1.0, ray.kill, [killed]).start()
+
+        def kill(actor: Any) -> None:
+            ray.kill(actor)
+            hold.unlink()
+
+        Path(os.environ["FAIL_ONCE"]).touch()
+        for step, killed in enumerate((None, trains, loop), steps + 1):
+            if killed is not None:
+                hold.touch()
+                threading.Timer(1.0, kill, [killed]).start()
             try:
                 run.step(step)
             except Exception as error:
-                text = " ".join(str(error).split())
-                print(f"RAISED {type(error).__name__}: {text} AFTER {time.monotonic() - began:.1f} s", flush=True)
+                print(f"RAISED {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
         run.close()
+    found = read(folder / "steps", steps), whole_weights(folder / "actor")
+    (folder / "compared.json").write_text(json.dumps(compared(without_ray(overrides, cache, steps), found)))
 
 
 if __name__ == "__main__":

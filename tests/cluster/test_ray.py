@@ -104,9 +104,10 @@ def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
     }
 
 
-def test_the_quickstart_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Path) -> None:
-    short = ["trainer.steps=3", "trainer.eval_every=3", "task.warm_start.steps=5", "method.target_steps=5"]
-    launch = [sys.executable, "launch.py", "-m", "experiment=quickstart", "seed=0", *short]
+def test_a_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Path) -> None:
+    short = ["trainer.steps=3", "trainer.eval_every=3", "trainer.eval_prompts=8", "task.warm_start.steps=5"]
+    two = ["method=c0_grpo,bnto_minimal", "experiment.baseline=c0_grpo", "seed=0"]
+    launch = [sys.executable, "launch.py", "-m", *two, *short]
     pool = subprocess.run([*launch, f"multirun={tmp_path / 'pool'}"], cwd=ROOT, capture_output=True, text=True)
     assert pool.returncode == 0, pool.stdout + pool.stderr
     there = [
@@ -117,9 +118,9 @@ def test_the_quickstart_sweep_has_the_pools_identities_and_numbers(shared: Rays,
         f"multirun={tmp_path / 'ray'}",
     ]
     code, said = over(shared.run(*there))
-    assert code == 0 and "5 done" in said, said
+    assert code == 0 and "2 done" in said, said
     assert science(tmp_path / "ray") == science(tmp_path / "pool")
-    assert len(science(tmp_path / "pool")) == 5
+    assert len(science(tmp_path / "pool")) == 2
     code, said = over(shared.run(*there))
     assert code == 0 and "started" not in said, said
     over_the_top = ["model.resources.cpus=5", f"multirun={tmp_path / 'none'}"]

@@ -38,11 +38,17 @@ def pool(accounted: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 @pytest.mark.timeout(900)  # several launches of real training
 def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path, pool: object) -> None:
-    assert "2 done" in real(slurm, tmp_path / "slurm", "cluster=slurm", "cluster.poll_s=1")
-    assert learned(tmp_path / "slurm") == pool
-    assert "started" not in real(slurm, tmp_path / "slurm", "cluster=slurm")
-    again = real(slurm, tmp_path / "slurm", "cluster=slurm", "trainer.steps=4", "seed=0")  # a longer one is another run
-    assert "1 to run" in again
+    """First detached: the runs go on without their launcher, and a job of its own writes the report."""
+    multirun = tmp_path / "slurm"
+    said = real(slurm, multirun, "cluster=slurm", "cluster.detach=true")
+    assert re.search(r"submitted as \d+; the report follows them as job \d+", said)
+    until(lambda: list((multirun / "adhoc").rglob("report*")))
+    assert {state.state for state in states(multirun).values()} == {"done"}
+    assert json.loads((multirun / "adhoc" / "plan.json").read_text())["runs"]
+    assert learned(multirun) == pool
+    assert "started" not in real(slurm, multirun, "cluster=slurm")
+    again = real(slurm, multirun, "cluster=slurm", "trainer.steps=4", "seed=0")  # a longer one is another run
+    assert "1 to run" in again and "1 done" in again
 
 
 @pytest.mark.timeout(900)
@@ -177,15 +183,3 @@ def test_options_of_sbatch_reach_it(slurm: Lab, tmp_path: Path) -> None:
     assert "1 done" in slurm.finish(tmp_path / "m", "seed=0", "trainer.steps=2", *options)
     ((job, (_, node)),) = slurm.jobs(tmp_path / "m").items()
     assert node == "n4" and "Comment=two words" in slurm.ask("scontrol", "show", "job", job)
-
-
-def test_detached_runs_go_on_and_report(slurm: Lab, tmp_path: Path) -> None:
-    said = real(slurm, tmp_path, "cluster=slurm", "cluster.detach=true")
-    assert re.search(r"submitted as \d+; the report follows them as job \d+", said)
-    until(lambda: (tmp_path / "adhoc" / "report.html").exists() or _files(tmp_path / "adhoc"))
-    assert {state.state for state in states(tmp_path).values()} == {"done"}
-    assert json.loads((tmp_path / "adhoc" / "plan.json").read_text())["runs"]
-
-
-def _files(folder: Path) -> list[Path]:
-    return list(folder.rglob("report*"))

@@ -1,6 +1,6 @@
 """`trainer=verl_ray` on a real Ray of its own: the same training as in one process, resuming, and failures.
 
-A start of Ray takes a minute on two cores, so each test looks at several things.
+A start of Ray takes a minute of two cores, so each test looks at several things, and several tests at one run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from tests.cluster import verl_ray_driver
 from tests.cluster.rays import ROOT, Rays
 from tests.trainer_ext.conftest import FEW_PROMPTS, SHORT, science
 from tests.trainer_ext.twins import problems, write_problems, write_twin
@@ -28,17 +30,27 @@ from trainer_ext.backends.verl_ray.shards import whole_weights
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 800
 START_S = 300  # for a start of Ray and the first step of a run, on a machine that does other things too
-OWN = ["trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "trainer.checkpoint_every=2"]
-RUN = [*SHORT, *FEW_PROMPTS, *OWN]
-#: What is compared: a dual controller with data and a reward of the user's, on two ranks; and draws towards a target,
-#: whose tokens have weights.
-DUAL = "method=bnto_minimal method.warmup_steps=1 method.rho=0.2 method.alpha_lambda=1.0"
-#: In one process the micro-batches are of 32 responses, under Ray of about 100 tokens.
-DYNAMIC = "verl.actor_rollout_ref.actor.use_dynamic_bsz=true verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=100"
-TOWARDS = f"method=q_star {' '.join([*SHORT, *FEW_PROMPTS])} {DYNAMIC}"
+STEPS, RANKS = 6, 2
+#: A dual controller with data and a reward of the user's, on two ranks.
+DUAL = ["trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "method.rho=0.2", "method.alpha_lambda=1.0"]
+EACH = ["trainer.checkpoint_every=1", f"trainer.steps={STEPS}"]
+#: Draws towards a target, whose tokens have weights. In one process the micro-batches are of 32 responses, under Ray of
+#: about 100 tokens.
+ACTOR = "verl.actor_rollout_ref.actor"
+DYNAMIC = [f"{ACTOR}.use_dynamic_bsz=true", f"{ACTOR}.ppo_max_token_len_per_gpu=100"]
+TOWARDS = ["trainer=verl_ray", "method=q_star", "method.target_steps=20", *SHORT, *FEW_PROMPTS, *DYNAMIC]
+RESPONSES = 64  # to each step's prompts, there
+#: It can be held up once two steps have their rewards, and counts in threads.
 REWARD = """
+import os, time
+
+calls = []
+
 def graded(data_source, solution_str, ground_truth, extra_info):
     assert set(extra_info) == {"level", "index", "split"}, extra_info
+    calls.append(extra_info["index"])
+    while len(calls) > 2 * 16 and os.path.exists(os.environ.get("HOLD_REWARDS", "")):
+        time.sleep(0.05)
     letters = len(solution_str)
     return {"score": min(letters, 30) / 30 + extra_info["level"] / 7, "letters": letters}
 """
@@ -64,7 +76,7 @@ def over(started: subprocess.Popen[str]) -> str:
     return said
 
 
-def own_data(folder: Path) -> str:
+def own_data(folder: Path) -> list[str]:
     """Settings for prompts with metadata, a reward with a further number, and a small Qwen without a padding token."""
     twin = write_twin("qwen2", write_problems(folder / "problems.jsonl"), folder / "twin")
     settings = json.loads((twin / "tokenizer_config.json").read_text())
@@ -76,65 +88,103 @@ def own_data(folder: Path) -> str:
     own = ["task=file", f"task.train_path={folder}/own.jsonl", "task.answer=null", "task.system_prompt=Count."]
     own += [f"task.reward={folder}/rewards.py:graded", "model=pretrained", f"model.path={twin}"]
     own += ["verl.data.train_batch_size=4", "verl.data.max_prompt_length=120", "verl.data.max_response_length=8"]
-    return " ".join([*own, "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2"])
+    return [*own, "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2"]
 
 
-@pytest.mark.parametrize(("method", "ranks"), [(DUAL, "2"), (TOWARDS, "1")], ids=["bnto_minimal", "q_star"])
-def test_both_backends_train_the_same(space: Rays, cache: Path, tmp_path: Path, method: str, ranks: str) -> None:
-    """The same tokens, masks and rewards; the rest to rounding."""
-    result = tmp_path / "found"
-    if method == DUAL:
-        method = f"{DUAL} {own_data(tmp_path)}"
-    compare = [sys.executable, "-m", "tests.cluster.verl_ray_steps", str(result), str(cache), "4"]
-    over(space.run(*compare, f"in_process,{ranks}", method))
-    found = json.loads(result.read_text())[method][ranks]
+def train(space: Rays, cache: Path, folder: Path, *overrides: str, **environment: str) -> list[dict[str, float]]:
+    """The metrics of a run by `trainer_ext.train`, which goes on from the newest checkpoint in `folder`."""
+    program = [sys.executable, "-m", "tests.cluster.verl_ray_train"]
+    over(space.run(*program, str(folder), str(cache), *overrides, **environment))
+    return logged(folder)
+
+
+def logged(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run that nothing disturbed. Shared: only to be read."""
+
+    overrides: list[str]
+    folder: Path
+    lines: list[dict[str, float]]
+
+    @property
+    def end(self) -> Path:
+        return self.folder / f"step_{STEPS:06d}"
+
+
+@pytest.fixture(scope="module")
+def whole(space: Rays, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder = tmp_path_factory.mktemp("whole")
+    overrides, kept = [*DUAL, *own_data(folder)], {verl_ray_driver.STEPS: str(folder / "steps")}
+    lines = train(space, cache, folder, *overrides, *EACH, f"trainer.ranks={RANKS}", **kept)
+    return Whole(overrides, folder, lines)
+
+
+def assert_same(folder: Path, steps: int, of_reward: set[str]) -> None:
+    """The steps of both backends had the same tokens, masks and rewards; the rest to rounding.
+
+    of_reward: metrics that the reward function returns, on which they agree exactly.
+    """
+    found = json.loads((folder / "compared.json").read_text())
+    assert len(found["steps"]) == steps
     for step in found["steps"]:
         assert step["tokens"] and step["mask"] and step["rewards"]
         assert step["advantages"] < 1e-6 and step["columns"]["advantages"] < 1e-5
         assert set(step["missing"]) <= {"actor/grad_variance"}
         assert max(step["metrics"].values()) < 0.05, step["metrics"]
-        assert (step["metrics"].get("reward/letters") == 0.0) == ("rewards.py" in method)
+        assert {key: value for key, value in step["metrics"].items() if key.startswith("reward/")} == dict.fromkeys(
+            of_reward, 0.0
+        )
     parameters = found["parameters"]
     assert parameters["beyond"] <= parameters["count"] / 10_000 and parameters["mean"] < 1e-8, parameters
 
 
-def train(space: Rays, cache: Path, folder: Path, *overrides: str) -> list[dict[str, float]]:
-    """The metrics of a run by `trainer_ext.train`, which goes on from the newest checkpoint in `folder`."""
-    over(space.run(sys.executable, "-m", "tests.cluster.verl_ray_train", str(folder), str(cache), *RUN, *overrides))
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+def test_both_backends_train_the_same_on_two_ranks(whole: Whole) -> None:
+    assert_same(whole.folder, STEPS, {"reward/letters"})
+
+
+def test_both_backends_draw_the_same_towards_a_target_and_what_fails_then_is_named(
+    space: Rays, cache: Path, tmp_path: Path
+) -> None:
+    """Of a response that fails verl would train on the others, and a padding row."""
+    files = {"FAIL_ONCE": str(tmp_path / "fail"), "HOLD_REWARDS": str(tmp_path / "hold")}
+    program = [sys.executable, "-m", "tests.cluster.failing_reward", str(tmp_path), str(cache), "4", *TOWARDS]
+    said = over(space.run(*program, "trainer.steps=7", **files))
+    assert_same(tmp_path, 4, set())
+    raised, trainer, loop = (line for line in said.splitlines() if line.startswith("RAISED"))
+    assert f"{RESPONSES - 1} of {RESPONSES} responses arrived in step 5; the first response that failed: row " in raised
+    assert "ArithmeticError: a reward that fails" in raised
+    assert "Lost: a process that trains died" in trainer and "Lost: an agent loop died" in loop
 
 
 def tensors(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
 
 
-def test_a_resumed_run_ends_with_the_same_bits(space: Rays, cache: Path, tmp_path: Path) -> None:
-    """On as many ranks. Another number of ranks reads the checkpoint too, and differs by rounding."""
-    ranks = {"whole": 2, "resumed": 2, "on_one_rank": 1}
-    lines = {}
-    for name, count in ranks.items():
-        if name != "whole":
-            shutil.copytree(tmp_path / "whole" / "step_000002", tmp_path / name / "step_000002")
-        lines[name] = science(train(space, cache, tmp_path / name, "trainer.steps=4", f"trainer.ranks={count}"))
-    ends = {name: tmp_path / name / "step_000004" for name in ranks}
-    states = {name: json.loads((end / "state.json").read_text()) for name, end in ends.items()}
+def state(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "state.json").read_text()))
 
-    assert lines["resumed"] == lines["whole"][2:]
-    assert tensors(ends["whole"]) and tensors(ends["whole"]) == tensors(ends["resumed"])
-    assert states["whole"]["controller"] == states["resumed"]["controller"]
-    assert states["whole"]["training"] == states["resumed"]["training"] == states["on_one_rank"]["training"]
 
-    for one, other in zip(lines["on_one_rank"], lines["whole"][2:], strict=True):
+def test_another_number_of_ranks_resumes_a_run_and_differs_by_rounding(
+    space: Rays, cache: Path, tmp_path: Path, whole: Whole
+) -> None:
+    shutil.copytree(whole.folder / "step_000003", tmp_path / "step_000003")
+    lines = train(space, cache, tmp_path, *whole.overrides, *EACH, "trainer.ranks=1")
+    end = tmp_path / f"step_{STEPS:06d}"
+    assert state(end)["training"] == state(whole.end)["training"]
+    for one, other in zip(science(lines), science(whole.lines[3:]), strict=True):
         assert one == pytest.approx(other, rel=0.01, abs=1e-6)
-    whole, other = (whole_weights(ends[name] / "actor") for name in ("whole", "on_one_rank"))
-    apart = torch.cat([(whole[name] - tensor).abs().flatten() for name, tensor in other.items()])
+    first, second = (whole_weights(folder / "actor") for folder in (whole.end, end))
+    apart = torch.cat([(first[name] - tensor).abs().flatten() for name, tensor in second.items()])
     assert int((apart > 1e-5).sum()) <= len(apart) / 10_000
 
 
-def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
-    own = ["task.warm_start.steps=3", "trainer=verl_ray", f"multirun={multirun}"]
-    return space.run(sys.executable, str(ROOT / "launch.py"), "-m", *own, *overrides)
+def launched(space: Rays, multirun: Path, *overrides: str, **environment: str) -> subprocess.Popen[str]:
+    own = [*overrides, "cluster=ray", "cluster.cpus=1", f"multirun={multirun}"]
+    return space.run(sys.executable, str(ROOT / "launch.py"), "-m", *own, **environment)
 
 
 def only_state(multirun: Path) -> dict[str, Any]:
@@ -148,14 +198,21 @@ def running(multirun: Path) -> bool:
     return max(steps, default=0) >= 2 and bool(list(multirun.glob("runs/*/checkpoints/step_*")))
 
 
-def test_a_stopped_process_is_named_and_the_next_attempt_goes_on(space: Rays, tmp_path: Path) -> None:
+def test_a_stopped_process_is_named_and_the_next_attempt_ends_with_the_same_bits(
+    space: Rays, tmp_path: Path, whole: Whole
+) -> None:
     """Also where the run is a task of another Ray. Nothing of Ray is left, and the run's model can be exported."""
-    small = ["verl.data.train_batch_size=8", "trainer.ranks=2", "trainer.steps=6", "trainer.checkpoint_every=1"]
-    started = launched(space, tmp_path, "method=c0_grpo", "cluster=ray", "cluster.cpus=1", *small)
-    until(lambda: running(tmp_path), START_S)
+    hold = tmp_path / "hold"
+    hold.touch()
+    small = ["model.resources.memory_gb=1", f"trainer.ranks={RANKS}"]
+    started = launched(space, tmp_path, *whole.overrides, *EACH, *small, HOLD_REWARDS=str(hold))
+    until(lambda: running(tmp_path) or started.poll() is not None, START_S)
+    assert started.poll() is None, started.communicate()[0]
     assert len(space.processes("gcs_server")) == 2  # of the run, and of the cluster
+    assert not space.processes("LoadBalancer")  # verl's, which nobody would ask
     trains = until(lambda: space.processes("WorkerDict"))[-1]
     trains.send_signal(signal.SIGSTOP)
+    hold.unlink()
     until(lambda: only_state(tmp_path)["attempt"] == 2)
     (errors,) = tmp_path.glob("runs/*/attempts/1/stderr.log")
     assert f"(pid {trains.pid}) is stopped for 30 s" in errors.read_text().splitlines()[-1]
@@ -165,21 +222,17 @@ def test_a_stopped_process_is_named_and_the_next_attempt_goes_on(space: Rays, tm
     assert not space.processes("ray::", "raylet", "gcs_server", "verl_ray")
 
     (run,) = (tmp_path / "runs").iterdir()
+    end = run / "checkpoints" / f"step_{STEPS:06d}"
+    lines = logged(run)
+    assert {line["attempt"] for line in lines} == {1, 2}
+    without = [{key: value for key, value in line.items() if key not in ("attempt", "time")} for line in lines]
+    assert science(without) == science(whole.lines)
+    assert tensors(end) and tensors(end) == tensors(whole.end)
+    assert state(end)["controller"] == state(whole.end)["controller"]
+    assert state(end)["training"] == state(whole.end)["training"]
+
     export = ["-m", "launcher", "export", run.name, str(tmp_path / "model"), f"--multirun={tmp_path}"]
     over(space.run(sys.executable, *export))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    weights = whole_weights(run / "checkpoints" / "step_000006" / "actor")
+    weights = whole_weights(end / "actor")
     assert all(torch.equal(weights[name], parameter) for name, parameter in model.named_parameters())
-
-
-def test_a_failing_response_and_killed_processes_are_named(space: Rays, cache: Path, tmp_path: Path) -> None:
-    """verl would train on the others, and a padding row."""
-    said = over(
-        space.run(
-            sys.executable, "-m", "tests.cluster.failing_reward", str(cache), FAILED_ONCE=str(tmp_path / "failed")
-        )
-    )
-    raised, trainer, loop = (line for line in said.splitlines() if line.startswith("RAISED"))
-    assert "255 of 256 responses arrived in step 1; the first response that failed: row " in raised
-    assert "ArithmeticError: a reward that fails" in raised
-    assert "Lost: a process that trains died" in trainer and "Lost: an agent loop died" in loop

@@ -1,32 +1,20 @@
-"""Steps of methods, compared: `python -m tests.cluster.verl_ray_steps RESULT CACHE STEPS SIDES METHOD ...`.
-
-SIDES are separated by commas: `in_process`, or the ranks of a run under Ray. A METHOD is the overrides of a run,
-separated by spaces. It needs the environment of process.environment before Python starts. RESULT gets, by METHOD and by
-each side but the first, what the steps and the parameters after them differ in from those of the first.
-"""
+"""What the steps of a run saw, kept and compared: under Ray, and in one process."""
 
 from __future__ import annotations
 
-import json
-import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-import transfer_queue as tq
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from tests.configuration import configuration
 from trainer_ext.backends.in_process import trainer as in_process
-from trainer_ext.backends.verl_ray.session import Session
-from trainer_ext.backends.verl_ray.shards import whole_weights
-from trainer_ext.backends.verl_ray.trainer import _place
 
 Seen = dict[str, Any]
+Weights = dict[str, Tensor]
 
 
 def padded(rows: list[Tensor]) -> Tensor:
@@ -45,7 +33,41 @@ def seen(scored: Any, updates: Any, metrics: Mapping[str, float], tokens: list[T
     }
 
 
-def without_ray(overrides: list[str], cache: Path, steps: int) -> tuple[list[Seen], dict[str, Tensor]]:
+def recorded(session: Any, folder: Path) -> None:
+    """Make the steps of this class of sessions leave what they see as `STEP.pt` in a folder."""
+    import transfer_queue as tq
+
+    from trainer_ext.backends.verl_ray.trainer import _place
+
+    folder.mkdir()
+    step_of, clear_of = session.step, session._clear
+    tokens: list[list[Tensor]] = []
+
+    def clear(self: Any, batch: Any) -> None:
+        keys = sorted(batch.keys, key=_place)
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["responses"])
+        tokens.append(list(data["responses"].unbind()))
+        clear_of(self, batch)
+
+    def step(self: Any, number: int) -> Any:
+        answer = step_of(self, number)
+        torch.save(seen(*self.trainer.newest, answer[0], tokens[-1]), folder / f"{number}.pt")
+        return answer
+
+    session._clear, session.step = clear, step
+
+
+def read(folder: Path, steps: int) -> list[Seen]:
+    """What `recorded` has left of the first steps."""
+    return [torch.load(folder / f"{step}.pt") for step in range(1, steps + 1)]
+
+
+def without_ray(overrides: Sequence[str], cache: Path, steps: int) -> tuple[list[Seen], Weights]:
+    """What the first steps of a run in this process see, and the policy's parameters after them.
+
+    overrides: of the run under Ray.
+    """
+    own = [one for one in overrides if not one.startswith(("trainer=", "trainer.ranks="))]
     caught: list[Any] = []
     update = in_process.update
 
@@ -55,7 +77,7 @@ def without_ray(overrides: list[str], cache: Path, steps: int) -> tuple[list[See
 
     found = []
     with patch.object(in_process, "update", catch):
-        trainer = in_process.InProcess(configuration("trainer=in_process", *overrides), cache)
+        trainer = in_process.InProcess(configuration("trainer=in_process", *own), cache)
         draw = trainer._rollout.draw
         drawn: list[Any] = []
         trainer._rollout.draw = lambda step: drawn.append(draw(step)) or drawn[-1]
@@ -67,34 +89,12 @@ def without_ray(overrides: list[str], cache: Path, steps: int) -> tuple[list[See
     return found, {name: value.clone() for name, value in trainer.actor.weights().items()}
 
 
-def with_ray(overrides: list[str], cache: Path, steps: int, ranks: int) -> tuple[list[Seen], dict[str, Tensor]]:
-    config = configuration("trainer=verl_ray", f"trainer.ranks={ranks}", *overrides)
-    plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
-    with tempfile.TemporaryDirectory(prefix="vr-") as folder, tempfile.TemporaryDirectory() as saved:
-        session = Session(plain, str(cache), folder)
-        clear, tokens = session._clear, []
-
-        def caught(batch: Any) -> None:
-            keys = sorted(batch.keys, key=_place)
-            data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["responses"])
-            tokens.append(list(data["responses"].unbind()))
-            clear(batch)
-
-        session._clear = caught
-        found = []
-        for step in range(1, steps + 1):
-            metrics, *_ = session.step(step)
-            found.append(seen(*session.trainer.newest, metrics, tokens[-1]))
-        session.save(saved, {})
-        session.close()
-        return found, whole_weights(Path(saved) / "actor")
-
-
 def furthest(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).abs().max()) if a.shape == b.shape else float("inf")
 
 
-def compared(one: tuple[list[Seen], dict[str, Tensor]], two: tuple[list[Seen], dict[str, Tensor]]) -> dict[str, Any]:
+def compared(one: tuple[list[Seen], Weights], two: tuple[list[Seen], Weights]) -> dict[str, Any]:
+    """What the steps, and the parameters after them, differ in."""
     steps = []
     for a, b in zip(one[0], two[0], strict=True):
         shared = a["metrics"].keys() & b["metrics"].keys()
@@ -116,23 +116,3 @@ def compared(one: tuple[list[Seen], dict[str, Tensor]], two: tuple[list[Seen], d
     beyond = int((apart > 1e-5).sum())
     parameters = {"count": len(apart), "beyond": beyond, "mean": float(apart.mean()), "max": float(apart.max())}
     return {"steps": steps, "parameters": parameters}
-
-
-def main() -> None:
-    result, cache, steps, sides, *methods = sys.argv[1:]
-    torch.set_num_threads(1)
-    found: dict[str, dict[str, Any]] = {}
-    for method in methods:
-        given = [f"trainer.steps={steps}", *method.split()], Path(cache), int(steps)
-        runs = {
-            side: without_ray(*given) if side == "in_process" else with_ray(*given, ranks=int(side))
-            for side in sides.split(",")
-        }
-        first, *others = runs
-        found[method] = {side: compared(runs[first], runs[side]) for side in others}
-        Path(result).write_text(json.dumps(found, indent=1))
-        print(f"compared {method}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

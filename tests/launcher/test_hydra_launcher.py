@@ -67,6 +67,16 @@ def test_a_job_gets_its_names_as_they_are_even_where_they_look_like_numbers(tmp_
         assert compose(overrides=job)[KEY] == {"run": digits, "record": str(record), "job": digits}
 
 
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, float]]]:
+    """What the runs have learned in the pool."""
+    multirun = tmp_path_factory.mktemp("pool")
+    ours = launch(multirun)
+    said, _ = ours.communicate(timeout=280)
+    assert ours.returncode == 0, said
+    return learned(multirun)
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "plugin",
@@ -76,16 +86,15 @@ def test_a_job_gets_its_names_as_they_are_even_where_they_look_like_numbers(tmp_
     ],
     ids=["joblib", "submitit_local"],
 )
-def test_a_plugin_runs_the_same_runs_to_the_same_numbers(plugin: list[str], tmp_path: Path) -> None:
-    ours, theirs = launch(tmp_path / "pool"), None
-    said, _ = ours.communicate(timeout=280)
-    assert ours.returncode == 0, said
+def test_a_plugin_runs_the_same_runs_to_the_same_numbers(
+    plugin: list[str], tmp_path: Path, pool: dict[str, list[dict[str, float]]]
+) -> None:
     theirs = launch(tmp_path / "plugin", *plugin)
     said, _ = theirs.communicate(timeout=280)
     assert theirs.returncode == 0 and "2 done" in said, said
     command = json.loads((tmp_path / "plugin/adhoc/plan.json").read_text())["command"]
     assert command.endswith(" ".join(plugin))  # `retry` says it again
-    assert learned(tmp_path / "plugin") == learned(tmp_path / "pool")
+    assert learned(tmp_path / "plugin") == pool
     again = launch(tmp_path / "plugin", *plugin)
     said, _ = again.communicate(timeout=280)
     assert again.returncode == 0 and "started" not in said, said

@@ -1,7 +1,8 @@
 """Every experiment at full scale takes real steps on a twin of each of its models: all methods, all targets.
 
 The plan is the shipped one, with lengths and batches of a few tokens and prompts. Of factors over values the first and
-the last cell are run.
+the last cell are run. Many of these runs are the same to the trainer, such as those of one method on two sizes of a
+family: it takes the steps of one of them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ SMALL = {
 TARGET = {"target_steps": 1, "target_prompts": 2, "target_samples": 2, "target_threshold": -1.0}
 #: Of the 16 problems a tenth has none to validate with.
 TRAINER = {"steps": STEPS, "checkpoint_every": STEPS, "eval_prompts": 2, "split": {"validation": 0.2, "test": 0.2}}
+#: Of the configuration, what `train` does not read. The twin stands in for the model's size.
+NOT_READ = ("id", "base")
+NOT_READ_OF_MODEL = ("name", "architecture", "resources", "seconds_per_step")
+#: The configurations whose steps were all right in this process, as `read_by_trainer` writes them.
+_trained: set[str] = set()
 
 
 def family(model: str) -> str | None:
@@ -72,6 +78,12 @@ def chosen(plan: Plan, model: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def read_by_trainer(config: dict[str, Any], tree: dict[str, Any]) -> str:
+    own = {key: value for key, value in config.items() if key not in NOT_READ}
+    own["model"] = {key: value for key, value in config["model"].items() if key not in NOT_READ_OF_MODEL}
+    return json.dumps({**own, "verl": tree}, sort_keys=True)
+
+
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_folder(tmp_path_factory, "twins")
@@ -94,6 +106,9 @@ def test_an_experiment_takes_steps_on_twins_of_its_models(experiment, model, sha
         config["trainer"] |= {**TRAINER, "eval_every": min(1, config["trainer"]["eval_every"])}
         (base,) = plan.bases.values()
         tree = verl_tree.merged(verl_tree.merged(base.tree, config["verl"]), SMALL)
+        key = read_by_trainer(config, tree)
+        if key in _trained:
+            continue
         run = MemoryRun(tmp_path / name.replace(" ", "-"), shared / "cache")
         train({**config, "verl": OmegaConf.create(tree)}, run)
         assert len(run.lines) == STEPS, name
@@ -102,5 +117,6 @@ def test_an_experiment_takes_steps_on_twins_of_its_models(experiment, model, sha
             assert any(updated), name
         else:
             assert all(updated) or config["method"]["loss"] == "none", name
+        _trained.add(key)
     with capsys.disabled():
         print(json.dumps({"experiment": experiment, "model": model, "runs": list(runs)}))

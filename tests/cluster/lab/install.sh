@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# SLURM from Debian's packages, as root. Nothing is started: start.sh does that.
+# SLURM from Debian's packages, as root. Nothing is started: start.sh does that. With --list, only their names are printed.
 set -euo pipefail
+packages="slurm-wlm slurm-client slurmdbd munge mariadb-server iproute2 util-linux"
+[ "${1:-}" != --list ] || { echo "$packages"; exit 0; }
 # One at a time: of several names, `command -v` is content with any.
 missing=$(for name in slurmctld slurmd slurmdbd munged mariadbd ip unshare; do command -v "$name" >/dev/null || echo "$name"; done)
 [ -n "$missing" ] || exit 0
@@ -13,4 +15,5 @@ if [ ! -e /usr/sbin/policy-rc.d ]; then mv /usr/sbin/policy-rc.d.rlsweep /usr/sb
 trap '[ -z "$kept" ] || rm -f /usr/sbin/policy-rc.d' EXIT
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends slurm-wlm slurm-client slurmdbd munge mariadb-server iproute2 util-linux >/dev/null
+# shellcheck disable=SC2086
+apt-get install -y -qq --no-install-recommends $packages >/dev/null

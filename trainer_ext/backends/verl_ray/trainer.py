@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.trainer.ppo.v1 import PPOTrainerSync, trainer_base
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import Metric
@@ -32,6 +32,8 @@ from trainer_ext.rewards import Score
 
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
+
+trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other class
 
 
 class Trainer(PPOTrainerSync):

@@ -13,7 +13,7 @@ from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
-from verl.workers.rollout.llm_server import LLMServerClient
+from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 from trainer_ext.backends.verl_ray import shards
 from trainer_ext.backends.verl_ray.rollout import report, server_name
@@ -61,6 +61,16 @@ class CpuPools(ResourcePoolManager):
             self.resource_pool_dict[name] = RayResourcePool(
                 process_on_nodes=processes, use_gpu=False, max_colocate_count=1, name_prefix=name
             )
+
+
+class Servers(LLMServerManager):
+    """verl's manager of rollout servers, without its balancer: RowClient decides itself which server answers.
+
+    The balancer is a process of its own, which imports verl.
+    """
+
+    async def _init_global_load_balancer(self) -> None:
+        self.global_load_balancer = None
 
 
 class RowClient(LLMServerClient):
