@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.outcomes import Outcome
+from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
@@ -534,6 +534,187 @@ def torn_benchmarks(experiments: int, n: int) -> Iterator[Rate]:
         )
 
 
+# ---------------------------------------------------------------- the standard of evidence
+
+
+def standard(luck: Callable[..., Array]) -> Callable[..., Array]:
+    """Luck of mean 0 and variance 1."""
+    many = luck(np.random.default_rng(7), 400_000)
+    centre, scale = float(many.mean()), float(many.std())
+    return lambda random, *shape: (luck(random, *shape) - centre) / scale
+
+
+def collapses(chance: float) -> Callable[..., Array]:
+    """Luck of runs that collapse now and then, ten spreads below the others."""
+    return lambda random, *shape: 0.3 * normal(random, *shape) - 3 * (random.random(shape) < chance)
+
+
+LIKE_REAL: Mapping[str, Callable[..., Array]] = {
+    name: standard(luck)
+    for name, luck in {
+        "normal": normal, "left-skewed": lambda random, *shape: -np.exp(0.8 * normal(random, *shape)),
+        "log-normal": skewed, "t with 3 degrees": heavy, "collapses in 10%": collapses(0.1),
+        "collapses in 20%": collapses(0.2),
+    }.items()
+}  # fmt: skip
+#: Equal means of two methods that differ otherwise: luck and spread of each, and whether a test of means is valid.
+UNLIKE = (
+    ("spreads of 1:3", ("normal", 1.0), ("normal", 3.0), True),
+    ("left-skewed against normal", ("left-skewed", 1.0), ("normal", 1.0), False),
+    ("left-skewed, spreads of 1:3", ("left-skewed", 1.0), ("left-skewed", 3.0), False),
+    ("collapses against none", ("collapses in 10%", 1.0), ("normal", 0.3), False),
+)
+
+
+def deciding_tests(experiments: int, n: int) -> Iterator[Rate]:
+    """How often each test that may decide finds a difference of equal means, and its interval holds the truth.
+
+    Where the luck of both methods is the same, it must not err more often than alpha says. Where only one of them is
+    skewed or collapses, no test of means of so few seeds is right, and the counts are printed without a bound.
+    """
+    same = [(luck, (luck, 1.0), (luck, 1.0), True) for luck in LIKE_REAL]
+    for name, left_luck, right_luck, valid in (*same, *UNLIKE):
+        random = np.random.default_rng([n, len(name), 19])
+        tests = ("paired_t", "signflip", "welch", "relabel")
+        hits, held = dict.fromkeys(tests, 0), dict.fromkeys(tests, 0)
+        for _ in range(experiments):
+            a, b = (spread * LIKE_REAL[luck](random, n) for luck, spread in (left_luck, right_luck))
+            for test in tests:
+                contrast = Contrast(test, a, b)
+                hits[test] += contrast.side(ALPHA) != 0
+                held[test] += not _outside(contrast.interval(ALPHA), 0.0)
+        for test in tests:
+            # Relabelling asks whether anything changes, so it may find a spread; the designs' issue saw .073.
+            most = None if not valid else 0.075 if test == "relabel" and name == "spreads of 1:3" else ALPHA
+            about = f"{test}, equal means, {name}, n = {n}"
+            yield Rate(f"difference by {about}", hits[test], experiments, most=most)
+            assert hits[test] == experiments - held[test], about  # interval and verdict never disagree
+
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "greater": {"kind": "greater", "group": "B", "metric": UP, "against": "A"},
+    "less, mirrored": {"kind": "less", "group": "A", "metric": UP, "against": "B"},
+    "ratio at least 1": {"kind": "ratio", "group": "B", "metric": UP, "against": "A", "at_least": 1.0},
+    "greater, with a margin": {"kind": "greater", "group": "B", "metric": UP, "against": "A", "margin": 1e-9},
+}
+
+
+def wordings(experiments: int, n: int, test: str) -> Iterator[Rate]:
+    """How often one claim has two verdicts, or its verdict another sign than the interval in the table; with a real
+    difference in half of the experiments. Before: a t interval decided `ratio`, and sign flips `greater`."""
+    random = np.random.default_rng([n, len(test), 3])
+    asked = {name: {"claim": "It is so.", **claim} for name, claim in WAYS.items()}
+    pairing = "none" if test in ("welch", "relabel") else "seed"
+    options = settings(
+        {"primary": {"metric": UP}, "pairing": pairing, "test": test, "hypotheses": asked},
+        groups=("A", "B", "C"), baseline="A",
+    )  # fmt: skip
+    before = after = apart = 0
+    for place in range(experiments):
+        scores = {group: 5 + 0.3 * normal(random, n, 1) for group in ("A", "B", "C")}
+        scores["B"] += 0.4 * (place % 2)
+        found = study(sweep_of({UP: scores}), options)
+        verdicts_ = {judge(hypothesis, found).verdict for hypothesis in options.hypotheses}
+        comparison = found.primary.comparison("B")
+        assert comparison is not None
+        low, high = comparison.interval or (-math.inf, math.inf)
+        shown = Outcome.SUPPORTED if low > 0 else Outcome.CONTRADICTED if high < 0 else Outcome.INCONCLUSIVE
+        after += len(verdicts_) > 1
+        apart += verdicts_ != {shown}
+        a, b = scores["B"][:, 0], scores["A"][:, 0]
+        p = compare.family(np.column_stack([a - b, scores["C"][:, 0] - b])).p[0]
+        t = t_test.t_interval(functions.log(a) - functions.log(b))
+        before += (p is not None and p <= ALPHA) != (t is not None and not t[0] <= 0 <= t[1])
+    about = f"{test}, n = {n}"
+    yield Rate(f"greater and ratio disagree, max-T and t interval of logs, n = {n}", before, experiments)
+    yield Rate(f"wordings of a claim disagree, {about}", after, experiments, most=0.0)
+    yield Rate(f"verdict and interval disagree, {about}", apart, experiments, most=0.0)
+
+
+def noisy_maxima(experiments: int, n: int) -> Iterator[Rate]:
+    """Best values of curves with equal means, of which one is evaluated with twice the noise."""
+    random = np.random.default_rng([n, 31])
+    options = settings({"primary": {"metric": UP, "summary": "best"}}, groups=("A", "B"), baseline="A")
+    before = after = 0
+    for _ in range(experiments):
+        curves = {"A": normal(random, n, STEPS.size), "B": 2 * normal(random, n, STEPS.size)}
+        best = [curves[group].max(axis=1) for group in ("B", "A")]
+        p = compare.paired(*best).p_t
+        before += p is not None and p <= ALPHA and best[0].mean() > best[1].mean()
+        runs = tuple(
+            replace(run, curves=Curves(STEPS, {UP: curves[run.group][run.seed]}))
+            for run in sweep_of({UP: {group: np.zeros((n, 1)) for group in curves}}).runs
+        )
+        whole = replace(sweep_of({UP: {group: np.zeros((n, 1)) for group in curves}}), runs=runs)
+        after += study(whole, options).primary.comparisons[0].outcome is Outcome.HIGHER
+    yield Rate(f"better best value by noise alone, t test of best values, n = {n}", before, experiments)
+    yield Rate(f"better best value by noise alone, n = {n}", after, experiments, most=0.0)
+
+
+def winners(experiments: int, n: int) -> Iterator[Rate]:
+    """Of four equal methods and a baseline, the interval of the largest difference: before, a t interval at alpha."""
+    random = np.random.default_rng([n, 37])
+    groups = ("A", *RIVALS[:4])
+    options = settings({"primary": {"metric": UP, "direction": "higher"}}, groups=groups, baseline="A")
+    before = after = 0
+    for _ in range(experiments):
+        scores = {group: normal(random, n, 1) for group in groups}
+        found = study(sweep_of({UP: scores}), options).primary.comparisons
+        leader = max(found, key=lambda comparison: comparison.difference)
+        t = t_test.t_interval(t_test.difference(leader.a, leader.b))
+        before += t is not None and t[0] > 0
+        after += leader.interval is not None and leader.interval[0] > 0
+    yield Rate(f"interval of the largest of 4 differences above zero, t interval, n = {n}", before, experiments)
+    yield Rate(f"interval of the largest of 4 differences above zero, n = {n}", after, experiments, most=ALPHA / 2)
+
+
+def equivalences(experiments: int, n: int) -> Iterator[Rate]:
+    """A method that collapses in 10% of runs and so loses twice the margin. No test of n seeds sees what none of them
+    shows: the verdict `equivalent` states this assumption. Before: two one-sided t tests, from two seeds on."""
+    random = np.random.default_rng([n, 43])
+    asked = {"H": {"claim": "It is so.", "kind": "greater", "group": "B", "metric": UP, "margin": 0.15}}
+    options = settings({"primary": {"metric": UP}, "hypotheses": asked}, groups=("A", "B"), baseline="A")
+    before = after = unsaid = 0
+    for _ in range(experiments):
+        a = 5 + 0.05 * normal(random, n, 1)
+        b = 5 + 0.05 * normal(random, n, 1) - 3 * (random.random((n, 1)) < 0.1)
+        before += bool(compare.equivalence(b[:, 0], a[:, 0], 0.15).equivalent)
+        found = judge(options.hypotheses[0], study(sweep_of({UP: {"A": a, "B": b}}), options))
+        equivalent = found.verdict is Outcome.EQUIVALENT
+        after += equivalent
+        unsaid += equivalent and Reason.UNSEEN_COLLAPSE not in {ground.reason for ground in found.grounds}
+    about = f"a method that collapses in 10% of runs, n = {n}"
+    yield Rate(f"equivalent by two t tests: {about}", before, experiments)
+    yield Rate(f"equivalent, which assumes no rare collapse: {about}", after, experiments)
+    yield Rate(f"equivalent without this assumption beside it: {about}", unsaid, experiments, most=0.0)
+
+
+def unpaired_power(experiments: int) -> Iterator[Rate]:
+    """Three seeds of each method, two standard deviations apart, whose luck seeds do not share: what pairing costs."""
+    random = np.random.default_rng(47)
+    found = dict.fromkeys(("paired_t", "welch"), 0)
+    for _ in range(experiments):
+        a, b = 2 + normal(random, 3), normal(random, 3)
+        for test in found:
+            found[test] += Contrast(test, a, b).side(ALPHA) > 0
+    for test, count in found.items():
+        yield Rate(f"power at 2 standard deviations without shared luck, {test}, n = 3", count, experiments)
+
+
+def standards(experiments: int) -> Iterator[Rate]:
+    """The cases of the one rule that decides differences."""
+    for n in (3, 4, 5, 10):
+        yield from deciding_tests(experiments // 2, n)
+    for n, test in ((3, "paired_t"), (6, "signflip"), (5, "welch"), (5, "relabel")):
+        yield from wordings(experiments // 8, n, test)
+    for n in (5, 10):
+        yield from noisy_maxima(experiments // 8, n)
+        yield from winners(experiments // 4, n)
+    for n in (5, 6, 10):
+        yield from equivalences(experiments // 4, n)
+    yield from unpaired_power(experiments)
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -554,6 +735,7 @@ def rates(experiments: int) -> Iterator[Rate]:
             yield from exclusions(experiments // 8, n, gone, name, luck)
     yield from unbalanced_rates(experiments)
     yield from torn_benchmarks(experiments // 2, 5)
+    yield from standards(experiments)
 
 
 def main(arguments: list[str] | None = None) -> int:

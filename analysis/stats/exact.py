@@ -201,6 +201,11 @@ def patterns_at(alpha: float, n: int) -> int:
     return _whole(alpha * 2.0 ** (n - 1)) if n <= EXACT_UP_TO else max(0, _whole(alpha * (DRAWS + 1)) - 1)
 
 
+def splits_at(alpha: float, n: int, m: int) -> int:
+    """The largest count of splits on one side whose p by `relabel` is at most alpha, where all are counted."""
+    return _whole(alpha / 2 * splits(n, m))
+
+
 def _whole(count: float) -> int:
     """The largest whole number up to a count, of which the last bits are rounding."""
     return math.floor(count * (1 + 1e-12))
@@ -229,7 +234,7 @@ def _between(turns: Array, few: int, unit: float) -> tuple[float, float] | None:
 def _split_means(values: Array, n: int, seed: int) -> Array:
     """The mean of the first part minus that of the second under each labelling of values (n + m,) as n and m."""
     m = values.size - n
-    chosen = _choices(n + m, n) if splits(n, m) <= MOST_SPLITS else _drawn_choices(n + m, n, seed)
+    chosen = choices(n + m, n) if splits(n, m) <= MOST_SPLITS else _drawn_choices(n + m, n, seed)
     sums = np.zeros(chosen.shape[1])
     for row, value in zip(chosen, values, strict=True):  # in one order, whatever the processor
         sums += np.where(row, value, 0.0)
@@ -237,7 +242,7 @@ def _split_means(values: Array, n: int, seed: int) -> Array:
 
 
 @lru_cache(maxsize=8)
-def _choices(size: int, n: int) -> NDArray[np.bool_]:
+def choices(size: int, n: int) -> NDArray[np.bool_]:
     """Every choice of n among `size`, a column each."""
     places = np.fromiter(chain.from_iterable(combinations(range(size), n)), dtype=np.intp).reshape(-1, n)
     chosen = np.zeros((size, len(places)), dtype=np.bool_)

@@ -10,16 +10,17 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
-from analysis.stats import functions
+from analysis.stats import exact, functions
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import PAIRED, seeds_needed
 
 POWER = 0.8
 MOST_SEEDS = 1000
 _EXPERIMENTS = 400  # that are simulated for an exact test: the power of one effect has a standard error of 2 points
-_SIMULATED_UP_TO = 10  # seeds; with more, the exact tests find what the t tests find
+_SIMULATED_UP_TO = 8  # seeds; with more, the exact tests find what the t tests find
 
 
 @lru_cache(maxsize=4096)
@@ -27,7 +28,7 @@ def detectable(test: str, n: int, alpha: float = 0.05, power: float = POWER, m: 
     """The true effect that a two-sided test finds with `power`, with n pairs, or with n and m values (default: as
     many); None if no effect is large enough for so few.
 
-    Of the t tests from the noncentral t distribution; of the others, with at most 10 seeds of each method, from 400
+    Of the t tests from the noncentral t distribution; of the others, with at most 8 seeds of each method, from 400
     simulated experiments (seeded), and with more as the t test of the same design.
     """
     m = n if m is None else m
@@ -70,17 +71,53 @@ def effect_of(contrast: Contrast) -> float | None:
     return abs(contrast.difference) / contrast.spread
 
 
-@lru_cache(maxsize=64)
 def _ends(test: str, n: int, m: int, alpha: float) -> tuple[float, ...]:
-    """The lower ends of the intervals of simulated experiments without a difference: one that is added moves them."""
-    random = np.random.default_rng([n, m, len(test)])
-    ends = []
-    for _ in range(_EXPERIMENTS):
-        a = random.standard_normal(n)
-        b = np.zeros(n) if test in PAIRED else random.standard_normal(m)
-        interval = Contrast(test, a, b).interval(alpha)
+    """The lower ends of the intervals of simulated experiments without a difference: one that is added moves them.
+
+    A test that counts has few levels, so they are kept by the number of patterns or splits that may be as extreme.
+    """
+    if test == "relabel":
+        return _relabelled(n, m, exact.splits_at(alpha, n, m))
+    return _flipped(n, exact.patterns_at(alpha, n)) if test == "signflip" else _ranked(n, exact.patterns_at(alpha, n))
+
+
+@lru_cache(maxsize=256)
+def _flipped(n: int, few: int) -> tuple[float, ...]:
+    patterns = (np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1
+    means = np.einsum("ei,si->es", _luck(n), patterns / patterns.sum(axis=1, keepdims=True))
+    return _smallest(means, few)
+
+
+@lru_cache(maxsize=256)
+def _relabelled(n: int, m: int, few: int) -> tuple[float, ...]:
+    chosen = exact.choices(n + m, n).T
+    weights = np.where(chosen, 1 / n, -1 / m)
+    means = np.einsum("ei,si->es", _luck(n + m), weights)
+    shifts = weights[:, :n].sum(axis=1)  # of the split, if the first n values are shifted by 1
+    observed = int(np.argmax(shifts))
+    turns = (means[:, observed, None] - means) / np.where(shifts < 1 - 1e-9, 1 - shifts, np.nan)
+    return _smallest(np.delete(turns, observed, axis=1), few)
+
+
+@lru_cache(maxsize=256)
+def _ranked(n: int, few: int) -> tuple[float, ...]:
+    level, ends = few / 2.0 ** (n - 1), []
+    for row in _luck(n):
+        interval = Contrast("wilcoxon", row, np.zeros(n)).interval(level) if few else None
         ends.append(-math.inf if interval is None else interval[0])
     return tuple(ends)
+
+
+@lru_cache(maxsize=32)
+def _luck(values: int) -> NDArray[np.float64]:
+    return np.random.default_rng(values).standard_normal((_EXPERIMENTS, values))
+
+
+def _smallest(turns: NDArray[np.float64], few: int) -> tuple[float, ...]:
+    """Of each row, the value that `few` are not above; minus infinity if there is none."""
+    if not 0 < few <= turns.shape[1]:
+        return (-math.inf,) * len(turns)
+    return tuple(np.partition(turns, few - 1, axis=1)[:, few - 1].tolist())
 
 
 def _design(test: str, n: int, m: int) -> tuple[float, float]:

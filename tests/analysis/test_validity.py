@@ -11,7 +11,23 @@ import pytest
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.spec.settings import settings
-from benchmarks.validity import CLAIMS, DOWN, RIVALS, UP, Rate, intervals, joints, single, sweep_of, verdicts
+from benchmarks.validity import (
+    CLAIMS,
+    DOWN,
+    RIVALS,
+    UP,
+    Rate,
+    deciding_tests,
+    equivalences,
+    intervals,
+    joints,
+    noisy_maxima,
+    single,
+    sweep_of,
+    verdicts,
+    winners,
+    wordings,
+)
 
 
 def kept(rates: Iterator[Rate]) -> list[Rate]:
@@ -57,6 +73,25 @@ def test_a_verdict_rests_on_what_the_study_has_compared_as_on_its_own_comparison
     found = study(sweep_of(scores), options)
     for hypothesis in options.hypotheses:
         assert judge(hypothesis, found) == judge(hypothesis, replace(found, blocks=())), hypothesis.id
+
+
+def test_the_tests_that_decide_hold_their_level_on_luck_like_real() -> None:
+    kept(deciding_tests(60, 4))
+
+
+@pytest.mark.parametrize(("n", "test"), [(3, "paired_t"), (6, "signflip"), (5, "relabel")])
+def test_one_claim_has_one_verdict_which_is_that_of_the_interval(n: int, test: str) -> None:
+    kept(wordings(30, n, test))
+
+
+def test_what_no_test_can_see_is_said_beside_the_verdict() -> None:
+    found = kept(equivalences(60, 6))
+    assert found[1].hits > 0  # the verdict is given, with its assumption
+
+
+def test_a_maximum_is_never_better_and_the_largest_difference_seldom() -> None:
+    assert kept(noisy_maxima(60, 10))[0].hits > 30  # of what a t test would say
+    kept(winners(80, 5))
 
 
 def test_a_rate_out_of_bounds_is_not_kept() -> None:
