@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -11,15 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
+from analysis.sections.grid import cell_results
 from analysis.spec.settings import settings as settings_of
 from analysis.spec.validation import BadPlan
 from analysis.stats import compare, exact, multiplicity, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
 from benchmarks.validity import UP, sweep_of
+from launcher.run.folder import run_folder
+from tests.analysis.conftest import Lines, MakeSweep
 
 TESTS = (*PAIRED, *UNPAIRED)
 ALPHAS = (0.05, 0.05 / 3, 0.2)
@@ -168,6 +174,27 @@ def test_relabelling_seeds_changes_nothing_in_an_unpaired_design(test: str) -> N
         shown.append((comparison.p, comparison.interval, comparison.outcome))
     assert shown[0][0] == pytest.approx(shown[1][0]) and shown[0][1] == pytest.approx(shown[1][1])
     assert shown[0][2] is shown[1][2]
+
+
+def test_samples_are_compared_at_the_levels_that_both_have_with_all_their_seeds(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        value = cell["lr"] + 0.1 * seed + (group == "B")
+        return [{"step": step, "attempt": 1, UP: value} for step in range(1, 21)]
+
+    cells = {"A": [{"lr": 1.0}, {"lr": 2.0}], "B": [{"lr": 1.0}, {"lr": 2.0}, {"lr": 9.0}]}
+    asked = {"primary": {"metric": UP}, "pairing": "none", "window": 1}
+    folder = make_sweep(("A", "B"), range(4), 20, asked, cells, lines=lines)
+    shutil.rmtree(run_folder(folder.parent, "B-3-0"))  # of lr = 1, which the other seeds of B have
+    sweep = read_sweep(folder)
+    found = study(sweep, settings_of(asked, groups=sweep.groups, baseline=sweep.baseline))
+    (comparison,) = found.primary.comparisons
+    assert comparison.seeds == comparison.seeds_of_b == (0, 1, 2, 3)
+    assert comparison.b == pytest.approx([1.5, 1.6, 1.7, 1.8])
+    assert comparison.contrast.a.mean() == pytest.approx(((2 + 2.1 + 2.2) / 3 + 3.15) / 2)  # each level counts the same
+    assert any("only B has lr = 9.0" in note for note in comparison.notes)
+    assert comparison.outcome is Outcome.HIGHER
+    results = {(one.group, one.cell): one for one in cell_results(found)}
+    assert results["B", (("lr", 1.0),)].pairs == 3 and results["B", (("lr", 1.0),)].interval is not None
 
 
 def test_pairs_gain_as_much_as_seeds_go_together() -> None:
