@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 
 from analysis.data.sweep import Cell
+from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
 
@@ -61,6 +62,7 @@ class Reason(StrEnum):
     INTERVAL_ACROSS = auto()  # level
     SEEDS_OUTSIDE = auto()  # seeds
     NORMAL_SEEDS = auto()
+    SEEDS_APART = auto()  # groups, seeds: of the smaller cluster, split
     TIMES_CUT = auto()  # n: the estimate is a bound
     SMALLER_THAN_MARGIN = auto()  # value: the margin, level
     UNSEEN_COLLAPSE = auto()  # n, value: the share of runs that may collapse unseen, level: with this chance
@@ -85,7 +87,7 @@ class Ground:
     """A reason with its numbers; the comments on Reason name the fields of each.
 
     groups, members (ids of hypotheses), seeds: those that it is about. cells: those of each group. n: how many. needed:
-    how many seeds would do. level: alpha at which it was asked.
+    how many seeds would do. level: alpha at which it was asked. split: the two clusters of a group's seeds.
     """
 
     reason: Reason
@@ -101,6 +103,7 @@ class Ground:
     outcome: Outcome | None = None
     detail: str = ""
     cells: tuple[tuple[Cell, ...], ...] = ()
+    split: Split | None = None
 
 
 @dataclass(frozen=True)

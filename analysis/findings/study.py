@@ -18,11 +18,12 @@ from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.threshold import Target
-from analysis.stats import bounded, compare, multiplicity, t_test
+from analysis.stats import bounded, compare, multiplicity, shape, t_test
 from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
+from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
 AXES = {"steps": "steps", "samples": "responses", "seconds": "seconds"}  # what times are counted in
@@ -90,6 +91,16 @@ class Estimate:
     reached: tuple[int, int] | None
     gaps: tuple[Gap, ...]
     recorded: bool = True
+
+    @property
+    def split(self) -> Split | None:
+        """The two clusters of the values, if they are no single one; None for times, of which some may be the budget:
+        `reached` says how many."""
+        return None if self.reached is not None else shape.split(self.values)
+
+    def seeds_at(self, places: Sequence[int]) -> tuple[int, ...]:
+        """The seeds of the values at these places."""
+        return tuple(self.seeds[place] for place in places)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def _range(h: Hypothesis, study: Study) -> Verdict:
             values = np.asarray(estimate.values)
             to_bounds = [Contrast("paired_t", values, np.full(values.size, bound)) for bound in _bounds(h)]
             grounds += _would_decide(to_bounds, study.settings.alpha)
-        grounds.append(Ground(Reason.NORMAL_SEEDS))
+        grounds += [Ground(Reason.NORMAL_SEEDS), *_apart(measured, h.group)]
     n = len(estimate.seeds)
     return Verdict(h, verdict, tuple(grounds), n, estimate.mean, estimate.interval, (measured.measure,))
 
@@ -129,6 +129,7 @@ def _ratio(h: Hypothesis, study: Study) -> Verdict:
                 scaled = [replace(ratio.contrast, b=ratio.contrast.b * bound) for bound in _bounds(h)]
                 grounds += _would_decide(scaled, ratio.level)
         grounds += [ratio.ground] if ratio.ground else []
+        grounds += _apart(measured, h.group, *h.against)
     measures = (measured.measure,)
     return Verdict(
         h, verdict, tuple(grounds), ratio.n, ratio.value, ratio.interval, measures, h.against, ratio.bound
@@ -160,6 +161,8 @@ def _than(h: Hypothesis, study: Study) -> Verdict:
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.ground is None
     if verdict is Outcome.INCONCLUSIVE and undecided:
         grounds += _would_decide([comparison.contrast], comparison.level)
+    if verdict is not Outcome.NOT_EVALUABLE:
+        grounds += _apart(measured, h.group, *h.against)
     return Verdict(
         h, verdict, tuple(grounds), comparison.n, comparison.result.mean_difference, interval, (measured.measure,),
         h.against, comparisons=(comparison,),
@@ -317,7 +320,7 @@ def _variation(h: Hypothesis, study: Study) -> Verdict:
         verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.BOTH_SIGNS) if mixed else no_interval(n)]
     else:
         verdict, grounds = _within(interval, h, study)
-        grounds.append(Ground(Reason.NORMAL_SEEDS))
+        grounds += [Ground(Reason.NORMAL_SEEDS), *_apart(measured, h.group)]
         if verdict is Outcome.INCONCLUSIVE:
             seeds = dispersion.seeds_to_bound(cv, h.high or 0.0, study.settings.alpha)
             grounds += _needing(math.inf if seeds is None else seeds)
@@ -462,6 +465,16 @@ def _no_test(comparison: Comparison) -> Ground | None:
     if comparison.p is not None and comparison.n > 1:
         return None
     return no_interval(comparison.n, (comparison.group, comparison.baseline))
+
+
+def _apart(measured: Block, *groups: str) -> list[Ground]:
+    """Which of these groups have seeds that fall into two clusters; no verdict depends on it."""
+    estimates = [measured.estimate(group) for group in groups]
+    return [
+        Ground(Reason.SEEDS_APART, (e.group,), seeds=e.seeds_at(split.smaller), split=split)
+        for e in estimates
+        if (split := e.split) is not None
+    ]
 
 
 def _groups(comparisons: Sequence[Comparison]) -> tuple[str, ...]:

@@ -88,6 +88,13 @@ def to_json(report: Report) -> bytes:
     def gaps(of: Estimate | Comparison) -> dict[str, object]:
         return {"gaps": [wording.gap(gap) for gap in of.gaps]}
 
+    def clusters(of: Estimate) -> dict[str, object]:
+        split = of.split
+        if split is None:
+            return {"clusters": None}
+        near = (split.larger, split.larger_near), (split.smaller, split.smaller_near)
+        return {"clusters": [{"seeds": of.seeds_at(places), "near": value} for places, value in near]}
+
     def comparison(block: Block) -> dict[str, object]:
         measure = block.measure
         words = [wording.outcome(pair, measure, compared.sweep, compared.settings.alpha) for pair in block.comparisons]
@@ -100,7 +107,7 @@ def to_json(report: Report) -> bytes:
             "stop": block.stop,
             "primary": block is compared.primary,
             "family": plain(block.family),
-            "groups": [plain(e) | gaps(e) for e in block.estimates],
+            "groups": [plain(e) | gaps(e) | clusters(e) for e in block.estimates],
             "pairs": [plain(p) | gaps(p) | {"verdict": w} for p, w in zip(block.comparisons, words, strict=True)],
             "runs": {run_id: plain(value) for run_id, value in sorted(block.values.items())},
         }

@@ -23,6 +23,7 @@ Its modules:
     factorial         main effects and interactions of a grid
     scaling           how a difference changes with the model's size
     dispersion        how much the seeds of a method scatter
+    shape             whether the seeds of a method fall into two clusters
     strengths         strengths of several methods from comparisons of two
     agreement         how far raters agree beyond chance
     functions         log, exp and distribution functions with the same digits on every processor
@@ -52,6 +53,7 @@ _NAMES = {
     "strengths": ("Strengths", "bradley_terry"),
     "agreement": ("cohens_kappa", "fleiss_kappa"),
     "dispersion": ("against", "variation", "seeds_to_bound"),
+    "shape": ("Split", "split"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)

@@ -134,6 +134,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
                 notes[f"{block.measure.title}: {text}."] = None
+    notes.update(dict.fromkeys(wording.seeds_apart(blocks, study.sweep)))
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."

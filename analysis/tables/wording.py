@@ -8,16 +8,17 @@ from analysis.data.run_values import Extent
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings.added_seeds import added
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
-from analysis.findings.study import Comparison, Measure, Study
+from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase
-from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.numbers import format_apart, format_estimate, format_level, format_number, format_p
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import Settings
 from analysis.spec.window import Points, Window
 from analysis.stats import power, t_test
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide
+from analysis.stats.shape import Split
 
 _MOST_SEEDS_NAMED = 10
 _MOST_CELLS_NAMED = 6
@@ -48,6 +49,7 @@ _GROUNDS = {
     Reason.INTERVAL_ACROSS: "only a part of the {level} interval is {claimed}",
     Reason.SEEDS_OUTSIDE: "but not seed {seeds}",
     Reason.NORMAL_SEEDS: "normal seeds are assumed",
+    Reason.SEEDS_APART: "the seeds of {groups} fall apart: {clusters}",
     Reason.SMALLER_THAN_MARGIN: "the whole {level} interval is within {value:g} of zero",
     Reason.UNSEEN_COLLAPSE: "this assumes that no other run behaves otherwise: what happens in {share} of runs is in "
     "none of {n} with a chance of {alpha:g}",
@@ -148,6 +150,27 @@ def overturned(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep, a
         for group, given, worst in changed
         if worst is not None
     ]
+
+
+def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
+    """A sentence for each group whose seeds fall into two clusters on some of these measures, and what this means."""
+    found: dict[str, list[str]] = {}
+    for block in blocks:
+        for estimate in block.estimates:
+            if (split := estimate.split) is not None:
+                text = _clusters(split, estimate.seeds_at(split.smaller))
+                found.setdefault(estimate.group, []).append(f"{text} in the {block.measure.title}")
+    return [
+        f"The seeds of {sweep.label(group)} fall apart: {'; '.join(texts)}. Means and intervals assume one cluster, "
+        "and describe neither."
+        for group, texts in found.items()
+    ]
+
+
+def _clusters(split: Split, seeds: Sequence[int]) -> str:
+    """4 near 0.81 and 1 near 0.10 (seed 3). seeds: of the smaller cluster."""
+    larger, smaller = format_apart(split.larger_near, split.smaller_near)
+    return f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller} ({_seeds(seeds)})"
 
 
 def remark(comparison: Comparison) -> str | None:
@@ -338,6 +361,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
         seeds=", ".join(map(str, ground.seeds)),
         value=ground.value, alpha=ground.level, level=format_level(ground.level), share=f"{ground.value or 0:.0%}",
         outcome=ground.outcome, detail=ground.detail, having="; ".join(having), claimed=_claimed(h) if h else "",
+        clusters=_clusters(ground.split, ground.seeds) if ground.split else "",
         past="below" if least else "above", best="lowest" if least else "highest",
     )  # fmt: skip
 

@@ -153,6 +153,7 @@ def test_one_run_that_collapsed_is_not_lost_in_the_mean(make_sweep: MakeSweep) -
         Reason.INTERVAL_INSIDE,
         Reason.SEEDS_OUTSIDE,
         Reason.NORMAL_SEEDS,
+        Reason.SEEDS_APART,
     ]
     assert ground_of(found, Reason.SEEDS_OUTSIDE).seeds == (7,)
     assert found.estimate == pytest.approx(np.mean([0.6 + 0.01 * s if s != 7 else 0.05 for s in range(10)]))

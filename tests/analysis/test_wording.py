@@ -17,6 +17,7 @@ from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
+from analysis.stats.shape import Split
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
@@ -84,7 +85,10 @@ def test_every_reason_has_words(tmp_path: Path) -> None:
     sweep = read_sweep(sweeps_in(tmp_path)("A", (0,), 1, asked, lines=lines))
     (hypothesis,) = settings(asked).hypotheses
     for reason in Reason:
-        full = Ground(reason, ("A", "A"), 2, 3, 0, (1,), 0.5, (0.1, 0.9), 0.05, ("H",), Outcome.SUPPORTED, "x")
+        full = Ground(
+            reason, ("A", "A"), 2, 3, 0, (1,), 0.5, (0.1, 0.9), 0.05, ("H",), Outcome.SUPPORTED, "x",
+            split=Split((0, 2, 3), (1,), 0.8, 0.1),
+        )  # fmt: skip
         text = wording.grounds([full], sweep, hypothesis, 0.05)
         assert text and "{" not in text, reason
 

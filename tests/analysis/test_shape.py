@@ -1,0 +1,182 @@
+"""Seeds that fall into two clusters: the rule, and where a report says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.__main__ import main as command
+from analysis.findings.outcomes import Outcome, Reason
+from analysis.findings.study import Study, study
+from analysis.findings.verdicts import judge
+from analysis.numbers import format_apart
+from analysis.spec.settings import settings
+from analysis.stats.shape import LIMITS, separation, split
+from analysis.tables import wording
+from analysis.tables.comparison import main
+from benchmarks import shape as limits
+from benchmarks.validity import FLAGGED, UP, splits, sweep_of
+from tests.analysis.conftest import MakeSweep, ground_of, reasons
+
+APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
+TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
+
+
+def asked(values: Sequence[float], **hypotheses: Mapping[str, Any]) -> Study:
+    """A with TOGETHER and B with these values, as the final values of runs."""
+    scores = {UP: {"A": np.array(TOGETHER)[:, None], "B": np.array(values)[:, None]}}
+    claims = {name: {"claim": "It is so.", "metric": UP, "group": "B", **more} for name, more in hypotheses.items()}
+    section: dict[str, Any] = {"primary": {"metric": UP, "direction": "higher"}, "time_to": [{"at": 0.5}], "window": 1}
+    section["hypotheses"] = claims
+    return study(sweep_of(scores), settings(section, groups=("A", "B"), baseline="A"))
+
+
+# ---------------------------------------------------------------- the rule
+
+
+def test_a_seed_far_from_the_others_is_a_cluster_of_its_own() -> None:
+    found = split(APART)
+    assert found is not None
+    assert (found.larger, found.smaller) == ((0, 1, 2, 4, 5), (3,))
+    assert (found.larger_near, found.smaller_near) == (0.81, 0.10)
+    assert split(TOGETHER) is None
+
+
+def test_the_separation_is_the_largest_gap_over_the_standard_deviation_within_the_clusters() -> None:
+    separations, below = separation(np.array([[0.0, 1.0, 5.0, 6.0, 7.0]]))
+    assert separations[0] == pytest.approx(4 / np.sqrt((0.5 + 2.0) / 3)) and below[0] == 2
+
+
+def test_of_two_equally_large_clusters_the_lower_is_the_smaller() -> None:
+    found = split([1.0, 9.0, 1.001, 9.001])
+    assert found is not None and (found.larger, found.smaller) == ((1, 3), (0, 2))
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.3, 0.1 + 0.2), (-0.1 - 0.2, 0.3)])
+def test_of_gaps_that_are_equal_up_to_rounding_the_lowest_counts(low: float, high: float) -> None:
+    found = split([0.0] * 28 + [high, low])
+    assert found is not None and found.smaller == (29,)
+
+
+@pytest.mark.parametrize(
+    "values", [[], [1.0], [0.0, 0.0, 9.0], [0.3, 0.1 + 0.2, 0.3, 0.3, 0.3], [1.0, 2.0, 3.0, 4.0, 5.0]]
+)
+def test_too_few_values_equal_values_and_evenly_spaced_ones_are_one_cluster(values: list[float]) -> None:
+    assert split(values) is None
+
+
+def test_a_larger_cluster_without_spread_and_extreme_values_are_judged_without_a_warning() -> None:
+    for values in ([1.0, 1.0, 1.0, 0.2], [1e308, 1e308, -1e308, 1e308], [3e-320, 3e-320, 0.0, 3e-320]):
+        found = split(values)
+        assert found is not None and len(found.smaller) == 1
+
+
+@given(st.lists(st.integers(-50, 50), min_size=4, max_size=12), st.integers(1, 9), st.integers(-9, 9), st.randoms())
+def test_unit_origin_and_order_do_not_matter(values: list[int], unit: int, origin: int, random: Any) -> None:
+    order = list(range(len(values)))
+    random.shuffle(order)
+    moved = split([0.1 * unit * values[place] + origin / 3 for place in order])
+    found = split(values)
+    assert (found is None) == (moved is None)
+    if found is not None and moved is not None:
+        assert sorted(order[place] for place in moved.smaller) == list(found.smaller)
+
+
+def test_the_limits_are_those_of_normal_samples() -> None:
+    for n in (4, 10, 30):
+        rough = limits.limit(n, 200_000)  # with its own error of 3 standard errors, which moves it up
+        assert 0.98 * LIMITS[n] < rough < 1.1 * LIMITS[n]
+    assert tuple(LIMITS) == limits.SIZES
+    assert list(LIMITS.values()) == sorted(LIMITS.values(), reverse=True)  # so that a lower number is the stricter
+
+
+@pytest.mark.parametrize("n", FLAGGED)
+def test_normal_seeds_are_rarely_flagged_and_collapses_and_skew_are(n: int) -> None:
+    assert [rate for rate in splits(1500, n) if not rate.kept] == []
+
+
+# ---------------------------------------------------------------- where it is said
+
+
+def test_the_note_of_the_main_table_names_the_clusters_and_the_seed() -> None:
+    (note,) = [text for text in main(asked(APART)).notes if "fall apart" in text]
+    where = [f"5 near 0.81 and 1 near 0.10 (seed 3) in the {what} of a/up" for what in (
+        "final value", "area under the curve", "best value"
+    )]  # fmt: skip
+    assert note == (
+        f"The seeds of B fall apart: {'; '.join(where)}. Means and intervals assume one cluster, and describe neither."
+    )
+    assert not [text for text in main(asked(TOGETHER)).notes if "fall apart" in text]
+
+
+def test_times_are_not_judged_because_some_may_be_the_budget() -> None:
+    block = next(block for block in asked(APART).blocks if block.measure.summary == "time_to")
+    assert split(block.estimate("B").values) is not None and block.estimate("B").split is None
+
+
+CLAIMS: dict[str, dict[str, Any]] = {
+    "range": {"kind": "range", "low": 0.0},
+    "variation": {"kind": "variation", "at_most": 0.05},
+    "ratio": {"kind": "ratio", "against": "A", "at_least": 0.5},
+    "greater": {"kind": "greater", "against": "A", "margin": 2.0},
+    "less": {"kind": "less", "against": "A"},
+    "of_the_other": {"kind": "ratio", "group": "A", "against": "B", "at_least": 0.5},
+}
+
+
+@pytest.mark.parametrize("kind", CLAIMS)
+def test_a_verdict_on_a_mean_has_it_as_a_ground_and_is_no_other_for_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = asked(APART, **{kind: CLAIMS[kind]})
+    (hypothesis,) = found.settings.hypotheses
+    verdict = judge(hypothesis, found)
+    ground = ground_of(verdict, Reason.SEEDS_APART)
+    assert (ground.groups, ground.seeds) == (("B",), (3,))
+    decided = wording.decided(verdict, found.sweep, found.settings)
+    assert "the seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3)" in decided
+    monkeypatch.setattr("analysis.stats.shape.split", lambda values: None)
+    other = judge(hypothesis, found)
+    assert Reason.SEEDS_APART not in reasons(other)
+    assert (other.verdict, other.estimate, other.interval) == (verdict.verdict, verdict.estimate, verdict.interval)
+
+
+def test_the_assumption_of_an_equivalence_and_the_clusters_are_both_said() -> None:
+    found = asked(APART, greater=CLAIMS["greater"])
+    verdict = judge(found.settings.hypotheses[0], found)
+    assert verdict.verdict is Outcome.EQUIVALENT
+    assert reasons(verdict)[-2:] == [Reason.UNSEEN_COLLAPSE, Reason.SEEDS_APART]
+
+
+def test_report_json_has_the_clusters(make_sweep: MakeSweep) -> None:
+    values = dict(zip(range(6), APART, strict=True))
+
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+        height = values[seed] if group == "B" else TOGETHER[seed]
+        return [{"step": step, "attempt": 1, UP: height} for step in range(1, 21)]
+
+    folder = make_sweep(("A", "B"), range(6), 20, {"primary": {"metric": UP, "direction": "higher"}}, lines=lines)
+    assert command(["report", str(folder)]) == 0
+    document = json.loads((folder / "report" / "report.json").read_text())
+    groups = {group["group"]: group for group in document["comparisons"][0]["groups"]}
+    assert groups["A"]["clusters"] is None
+    assert groups["B"]["clusters"] == [{"seeds": [0, 1, 2, 4, 5], "near": 0.81}, {"seeds": [3], "near": 0.10}]
+    assert any("fall apart" in note for note in document["notes"]["main"])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shown"),
+    [
+        (0.8123, 0.1, ("0.81", "0.10")), (1000.001, 1000.002, ("1000.00100", "1000.00200")), (0, 5, ("0", "5.0")),
+        (12.3, 0.0004, ("12.3", "0.0004")), (-1e308, 1e308, ("-1.0e+308", "1.0e+308")),
+        (2e5, 1e5, ("200000", "100000")),
+    ],
+)  # fmt: skip
+def test_two_numbers_are_shown_to_two_digits_of_half_their_distance(a: float, b: float, shown: tuple[str, str]) -> None:
+    assert format_apart(a, b) == shown
