@@ -85,9 +85,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What an earlier sweep says of a question, in the unit of the measure. spreads: empty if it has none."""
+    """What an earlier sweep says of a question, in the unit of the measure.
+
+    recorded: whether a run has the metric. spreads: empty if no spread is known.
+    """
 
     measure: Measure
+    recorded: bool
     spreads: tuple[Spread, ...]
     seen: tuple[Seen, ...]
 
@@ -189,7 +193,8 @@ def earlier(question: Question, asked: Settings, sweep: Sweep) -> Earlier:
         for group, other, bound, contrast in contrasts
         if contrast.spread
     ]
-    return Earlier(measure, tuple(spreads), tuple(seen))
+    recorded = any(question.metric in run.curves.values for run in sweep.runs)
+    return Earlier(measure, recorded, tuple(spreads), tuple(seen))
 
 
 def _against(question: Question, sweep: Sweep) -> dict[str, str]:

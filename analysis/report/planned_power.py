@@ -114,7 +114,7 @@ def text(of: PlannedPower) -> str:
         if question.found is not None:
             designs.setdefault(question.found, []).append(question)
     for found, decided in designs.items():
-        lines += ["", *_finds(found)]
+        lines += ["", *_finds(found, asked.family == "holm")]
         if found.comparisons > 1 and asked.family in _FAMILY_NOTES:
             lines.append(_FAMILY_NOTES[asked.family])
         lines.append("It decides:")
@@ -133,9 +133,10 @@ def text(of: PlannedPower) -> str:
     return "\n".join([*lines, ""])
 
 
-def _finds(found: Findable) -> Iterator[str]:
+def _finds(found: Findable, holm: bool) -> Iterator[str]:
     level = f"at the level {found.level:.3g}"
-    level += f" of the first of {found.comparisons} comparisons" if found.comparisons > 1 else ""
+    if found.comparisons > 1:
+        level += f" of {'the first' if holm else 'one'} of {found.comparisons} comparisons"
     by = f"{capital(test_name(found.test))}, with {counted(found.seeds, 'seed')}, {level},"
     if found.effect is None:
         yield f"{by} finds no true difference with {POWER:.0%} power,"
@@ -157,24 +158,31 @@ def _compared(question: Question) -> str:
 
 def _earlier_lines(found: Findable, earlier: Earlier, sweep: Sweep) -> Iterator[str]:
     largest, unit = earlier.largest, f" {earlier.measure.unit}" if earlier.measure.unit else ""
+    if not earlier.recorded:
+        yield f"  {sweep.folder}: no run has recorded {earlier.measure.metric}."
+        return
     if largest is None:
         what = "two groups with two common seeds" if found.paired else "a group with two runs"
-        yield f"  {sweep.folder} has no spread of this measure: it needs {what}, and values that differ."
+        yield f"  {sweep.folder}: no spread is known: it needs {what}, and values that differ."
         return
     counts = sorted({spread.seeds for spread in earlier.spreads})
     seeds = counted(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     named = largest.group if largest.against is None else f"{largest.group} against {largest.against}"
     of = "paired differences" if found.paired else "runs"
     yield f"  {sweep.folder}: the standard deviation of {of}, over {seeds}, is"
-    most = f"{format_number(largest.sd, 3)}{unit} at the largest ({named})"
-    yield f"  {format_number(earlier.median, 3)}{unit} at the median of {len(earlier.spreads)} and {most}."
+    shown = [(earlier.median, f" at the median of {len(earlier.spreads)}"), (largest.sd, f" at the largest ({named})")]
+    if len(earlier.spreads) == 1:
+        shown = [(largest.sd, f" ({named})")]
+    yield f"  {' and '.join(f'{format_number(sd, 3)}{unit}{where}' for sd, where in shown)}."
     if found.effect is not None:
-        median, most = (format_number(_times(found.effect, sd), 2) for sd in (earlier.median, largest.sd))
-        yield f"  So the test finds {median}{unit} at the median spread and {most}{unit} at the largest."
+        finds = [f"{format_number(_times(found.effect, sd), 2)}{unit}" for sd, _ in shown]
+        at = " at the median and {} at the largest spread" if len(finds) == 2 else ""
+        yield f"  So the test finds {finds[0]}{at.format(finds[-1])}."
     if earlier.seen:
         rows = [("", _seen_row(one, unit), {}) for one in earlier.seen]
         columns = ("seen there", "seeds", "difference", "in sd", f"power with {found.seeds}", f"seeds for {POWER:.0%}")
-        yield from (f"  {line}" for line in to_text(table("seen", "", columns, rows)).splitlines())
+        _, *lines = to_text(table("seen", "", columns, rows)).splitlines()
+        yield from (f"    {line}" for line in lines)
 
 
 def _seen_row(seen: Seen, unit: str) -> tuple[str, ...]:
