@@ -4,7 +4,7 @@ groups. The spread of an earlier sweep turns standard deviations into the metric
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -179,15 +179,18 @@ def earlier(question: Question, asked: Settings, sweep: Sweep) -> Earlier:
     else:
         measure = Measure(question.metric, question.summary, asked.direction_of(question.metric))
     block = versus(sweep, asked, common, measure, against)
-    contrasts = [
-        (*names, bound, _scaled(comparison.contrast, bound, question.inverse))
-        for comparison in block.comparisons
-        for names in [(comparison.group, comparison.baseline)[:: -1 if question.inverse else 1]]
-        for bound in question.bounds or (None,)
-    ]
+    contrasts: list[tuple[str, str, float | None, Contrast]] = []
+    for comparison in block.comparisons:
+        group, other, contrast = comparison.group, comparison.baseline, comparison.contrast
+        if question.inverse:
+            group, other, contrast = other, group, replace(contrast, a=contrast.b, b=contrast.a)
+        if question.bounds:
+            contrasts += [(group, other, bound, replace(contrast, b=contrast.b * bound)) for bound in question.bounds]
+        else:
+            contrasts.append((group, other, None, contrast))
     spreads = [Spread(group, other, one.n, one.spread) for group, other, _, one in contrasts if one.spread]
     if not question.found.paired and not question.bounds:
-        spreads = _of_runs(block)
+        spreads = _of_runs(block, {*against, *against.values()} or {*sweep.groups})
     seen = [
         _seen(question.found, group, other, bound, contrast)
         for group, other, bound, contrast in contrasts
@@ -204,16 +207,9 @@ def _against(question: Question, sweep: Sweep) -> dict[str, str]:
     return dict.fromkeys(others, first)
 
 
-def _scaled(contrast: Contrast, bound: float | None, inverse: bool) -> Contrast:
-    """The contrast that a claim of a ratio is about: of the group and `bound` times the other."""
-    if inverse:
-        contrast = replace(contrast, a=contrast.b, b=contrast.a)
-    return contrast if bound is None else replace(contrast, b=contrast.b * bound)
-
-
-def _of_runs(block: Block) -> list[Spread]:
-    kept = [(estimate.group, np.array(estimate.values)) for estimate in block.estimates if len(estimate.values) > 1]
-    return [Spread(group, None, values.size, float(values.std(ddof=1))) for group, values in kept if np.ptp(values) > 0]
+def _of_runs(block: Block, groups: Collection[str]) -> list[Spread]:
+    values = {one.group: np.array(one.values) for one in block.estimates if one.group in groups and len(one.values) > 1}
+    return [Spread(name, None, own.size, float(own.std(ddof=1))) for name, own in values.items() if np.ptp(own) > 0]
 
 
 def _seen(found: Findable, group: str, against: str, bound: float | None, contrast: Contrast) -> Seen:

@@ -17,7 +17,7 @@ from analysis.spec.precheck import Findable
 from analysis.spec.settings import Settings
 from analysis.stats.power import MOST_SEEDS, POWER
 from analysis.tables.formats import to_text
-from analysis.tables.table import table
+from analysis.tables.table import Entry, table
 from analysis.tables.wording import counted, test_name
 
 #: Where a family does not ask its first comparison at a level that is known before the runs.
@@ -179,7 +179,7 @@ def _earlier_lines(found: Findable, earlier: Earlier, sweep: Sweep) -> Iterator[
         at = " at the median and {} at the largest spread" if len(finds) == 2 else ""
         yield f"  So the test finds {finds[0]}{at.format(finds[-1])}."
     if earlier.seen:
-        rows = [("", _seen_row(one, unit), {}) for one in earlier.seen]
+        rows: list[Entry] = [("", _seen_row(one, unit), {}) for one in earlier.seen]
         columns = ("seen there", "seeds", "difference", "in sd", f"power with {found.seeds}", f"seeds for {POWER:.0%}")
         _, *lines = to_text(table("seen", "", columns, rows)).splitlines()
         yield from (f"    {line}" for line in lines)
@@ -200,7 +200,7 @@ def _seen_row(seen: Seen, unit: str) -> tuple[str, ...]:
 def _power_table(found: Findable, rows: Sequence[Row]) -> str:
     title = f"Power of {test_name(found.test)} at the level {found.level:.3g}, by the number of seeds"
     columns = ("seeds", f"finds with {POWER:.0%}", *(f"at {effect:g} sd" for effect in planned_power.EFFECTS))
-    entries = [
+    entries: list[Entry] = [
         (
             "",
             (

@@ -119,6 +119,10 @@ def test_a_sweep_without_pairs_gives_the_unit_by_the_spread_of_runs(earlier: Any
     pooled = math.sqrt((sd["B"] ** 2 + sd["A"] ** 2) / 2)
     assert known.seen[0].effect == pytest.approx((np.mean(VALUES["B"]) - np.mean(VALUES["A"])) / pooled)
     assert "the standard deviation of runs, over 4 seeds" in text(of)
+    claimed = planned(
+        "new", asked(pairing="none", hypotheses={"h": CLAIMS["more"]}), SEEDS, "A", read_sweep(earlier)
+    ).earlier["h"]
+    assert [one.group for one in claimed.spreads] == ["A", "B"]
 
 
 def test_a_claim_uses_its_two_groups_and_its_factor(earlier: Any) -> None:
