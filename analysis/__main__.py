@@ -3,15 +3,18 @@ python -m analysis report --compare A B [--output FOLDER] [--json]: the same for
 python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs,
 TensorBoard's event files and the files of verl's logger as an experiment.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
+python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
 
-Exit code 0: the report is written, whatever it says, or the runs are imported; 2: there is no plan to report on, it
-asks for something unknown, the arguments contradict each other, or runs cannot be imported as asked.
+Exit code 0: the report is written, whatever it says, the runs are imported, or the power is printed; 2: there is no
+plan to report on, it asks for something unknown, the arguments contradict each other, or runs cannot be imported as
+asked.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -34,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands.add_parser("import", help="runs of W&B (offline), TensorBoard and verl as an experiment")
     )
     commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
+    commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
+    if arguments[:1] == ["power"]:
+        return _power(arguments[1:])
     if arguments[:1] == ["judge"]:
         from analysis.judging.commands import main as judge
 
@@ -151,6 +157,45 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         named = ", ".join(done.strangers)
         print(f"* {named}: no seed in common with the baseline. Import with --unpaired to compare them")
     print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
+    return 0
+
+
+def _power(words: Sequence[str]) -> int:
+    """The power of an experiment that need not have been launched: it is composed as `python -m launcher plan` does."""
+    parser = argparse.ArgumentParser(prog="python -m analysis power", description="What the planned seeds can find.")
+    add = parser.add_argument
+    add("overrides", nargs="+", metavar="KEY=VALUE", help="as for launch.py: experiment=NAME ...")
+    add("--from", dest="earlier", type=Path, metavar="SWEEP", help="an earlier experiment, such as multirun/quickstart")
+    add("--json", action="store_true", help="print one JSON object instead of the text")
+    given = parser.parse_intermixed_args(words)
+
+    from analysis.data.sweep import read_sweep
+    from analysis.report import planned_power
+    from analysis.spec.settings import settings
+    from analysis.spec.validation import BadPlan
+    from launcher.errors import InvalidPlan, print_problems
+    from launcher.planning import planner
+    from launcher.project import ROOT
+
+    try:
+        sweep = None if given.earlier is None else read_sweep(given.earlier)
+        planned = {}
+        for experiment in planner.make(ROOT, given.overrides).experiments:
+            asked = settings(experiment.analysis, groups=experiment.groups, baseline=experiment.baseline)
+            planned[experiment.name] = planned_power.planned(
+                experiment.name, asked, experiment.seeds_of(), experiment.baseline, sweep
+            )
+    except InvalidPlan as invalid:
+        print_problems(invalid)
+        return 2
+    except BadPlan as error:
+        print(error, file=sys.stderr)
+        return 2
+    if given.json:
+        whole = {name: planned_power.document(of) for name, of in planned.items()}
+        print(json.dumps({"experiments": whole}, indent=1))
+    else:
+        print("\n".join(planned_power.text(of) for of in planned.values()), end="")
     return 0
 
 

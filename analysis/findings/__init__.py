@@ -10,6 +10,7 @@ Its modules:
     responses          what the policies answered to the same prompts
     sweep_comparison   two experiments compared with each other
     added_seeds        seeds that were added after others had results
+    planned_power      what the seeds of an experiment can find, before its launch
     preregistration    which hypotheses were declared before there were results
     parquet            every summary of every metric, as Parquet
 """

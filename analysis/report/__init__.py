@@ -11,6 +11,7 @@ Its modules:
     missing             which runs are missing, and why
     response_examples   the responses on the page, and their CSV
     sweep_comparison    the report on two experiments
+    planned_power       what the seeds of an experiment can find, before its launch
 """
 
 from __future__ import annotations

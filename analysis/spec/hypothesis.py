@@ -60,6 +60,11 @@ class Hypothesis:
     of: tuple[str, ...] = ()
     margin: float | None = None
 
+    @property
+    def compared(self) -> str:
+        """The summary whose values are compared: an efficiency is a ratio of times."""
+        return "time_to" if self.target is not None else self.summary
+
 
 # ---------------------------------------------------------------- types of values
 

@@ -1,5 +1,5 @@
 """Whether the seeds of a plan can decide its primary question and its hypotheses, asked before anything runs. Apart
-from `findable`, it loads no SciPy."""
+from `findable` and `findable_hypotheses`, it loads no SciPy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 # Two seeds are as far from their median as each other. Of three, one is the median: stats.dispersion's t is at most 2,
 # and this is its two-sided p with two degrees of freedom.
 _SPREAD_OF_THREE = 1 - 2 / math.sqrt(6)
+#: The kinds of hypotheses that the test of the comparisons decides.
+TWO_GROUPS = ("greater", "less", "ratio")
 #: The tests that need the fewest seeds, for they have no smallest p; they assume normal differences.
 FEWEST_SEEDS = {"seed": {"test": "paired_t", "family": "holm"}, "none": {"test": "welch", "family": "holm"}}
 
@@ -72,10 +74,11 @@ def _least(asked: Settings, summary: str, comparisons: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Findable:
-    """What the test of the primary measure finds with 80% power, with the fewest seeds that a comparison has.
+    """What the test that decides a question finds with 80% power, with the fewest seeds that a comparison has.
 
     effect: a true difference, in standard deviations of the differences, or of one method's runs if not `paired`; None
-    if no difference is large enough. level: at which the first of so many comparisons is asked.
+    if no difference is large enough. level: at which the first of so many comparisons is asked. needed: the seeds
+    without which the test decides nothing.
     """
 
     test: str
@@ -84,23 +87,38 @@ class Findable:
     effect: float | None
     level: float
     comparisons: int
+    needed: int
 
 
 def findable(asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str | None) -> Findable | None:
     """What the primary comparisons can find; None without any. seeds: of each group of the plan. It loads SciPy."""
-    from analysis.stats import power
-
     others = [own for group, own in seeds.items() if group != baseline]
     if baseline is None or not others:
         return None
     n = min(_seeds(asked, own, seeds[baseline]) for own in others)
-    times, test = multiplied(asked.family, len(others)), asked.test_of(asked.summary)
-    effect = power.detectable(test, n, asked.alpha / times)
-    return Findable(test, asked.pairing == "seed", n, effect, asked.alpha / times, len(others))
+    return _findable(asked, asked.summary, n, len(others))
+
+
+def findable_hypotheses(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> dict[str, Findable]:
+    """What each hypothesis of TWO_GROUPS can find, by its id. seeds: of each group of the plan. It loads SciPy."""
+    return {
+        one.id: _findable(asked, one.compared, _seeds(asked, seeds[one.group], seeds[one.against[0]]), len(seeds) - 1)
+        for one in asked.hypotheses
+        if one.kind in TWO_GROUPS
+    }
+
+
+def _findable(asked: Settings, summary: str, n: int, comparisons: int) -> Findable:
+    from analysis.stats import power
+
+    times, needed = _least(asked, summary, comparisons)
+    test, level = asked.test_of(summary), asked.alpha / times
+    effect = power.detectable(test, n, level)
+    return Findable(test, asked.pairing == "seed", n, effect, level, comparisons, needed)
 
 
 def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:
-    """The hypotheses `greater`, `less` and `ratio` whose smallest adjusted p is above alpha, `spread` with too few
+    """The hypotheses of TWO_GROUPS whose smallest adjusted p is above alpha, `spread` with too few
     seeds for its t test, and all whose groups have fewer than two seeds to compare; not those made of other hypotheses.
 
     seeds: of each group of the plan.
@@ -112,8 +130,8 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
         groups = [seeds[group] for group in (hypothesis.group, *hypothesis.against)]
         shared = min(_seeds(asked, own, groups[0]) for own in groups)
         needed = 2
-        if hypothesis.kind in ("greater", "less", "ratio"):
-            needed = _least(asked, hypothesis.summary, len(seeds) - 1)[1]
+        if hypothesis.kind in TWO_GROUPS:
+            needed = _least(asked, hypothesis.compared, len(seeds) - 1)[1]
         elif hypothesis.kind == "spread":
             needed = 3 if asked.alpha > _SPREAD_OF_THREE else 4
         if shared < needed:
