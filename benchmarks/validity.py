@@ -101,12 +101,14 @@ LUCK: Mapping[str, Callable[..., Array]] = {"normal": normal, "skewed": skewed}
 # ---------------------------------------------------------------- false positives
 
 
-def sweep_of(scores: Mapping[str, Mapping[str, Array]], cells: int = 1) -> Sweep:
-    """A sweep in memory: scores[metric][group], (seeds, cells), at every step of the run of that seed and cell."""
+def sweep_of(scores: Mapping[str, Mapping[str, Array]]) -> Sweep:
+    """A sweep in memory: scores[metric][group], (seeds, cells), at every step of the run of that seed and cell. A group
+    with one cell has no factor."""
     groups = list(next(iter(scores.values())))
     seeds = len(next(iter(scores.values()))[groups[0]])
     runs = []
     for group in groups:
+        cells = next(iter(scores.values()))[group].shape[1]
         for seed in range(seeds):
             for cell in range(cells):
                 values = {m: np.full(STEPS.size, by_group[group][seed, cell]) for m, by_group in scores.items()}
@@ -152,7 +154,7 @@ def verdicts(experiments: int, n: int, luck: str, test: str, family: str, cells:
                 group: LUCK[luck](random, n, 1) + (LUCK[luck](random, n, cells) if cells > 1 else 0) for group in groups
             }
             scores[metric] = {group: 5 + 0.3 * (shared + own[group]) for group in groups}
-        found = study(sweep_of(scores, cells), options)
+        found = study(sweep_of(scores), options)
         for hypothesis in options.hypotheses:
             hits[hypothesis.id] += judge(hypothesis, found).verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED)
         hits["family of 5"] += any(c.adjusted is not None and c.adjusted <= ALPHA for c in found.primary.comparisons)
@@ -534,6 +536,43 @@ def torn_benchmarks(experiments: int, n: int) -> Iterator[Rate]:
         )
 
 
+# ---------------------------------------------------------------- each method at its best level
+
+
+def best_levels(experiments: int, n: int, name: str, luck: Callable[..., Array], spread: float) -> Iterator[Rate]:
+    """A method with 8 levels against one with a single level, at its best level: chosen on the seeds that it is judged
+    on, for each seed on all others, or on the first half of the seeds, as `analysis.select` does.
+
+    The true means of the levels are from 0 down to -spread; at the level that is chosen, the methods truly differ by
+    its mean. Without a spread, the two are equal.
+    """
+    random = np.random.default_rng([n, len(name), int(10 * spread), 61])
+    section = {"primary": {"metric": UP, "direction": "higher"}, "select": {"cell": "best"}}
+    options = settings(section, groups=("A", "B"), baseline="A")
+    means = np.linspace(0, -spread, TASKS)
+    before = {"the same seeds": 0, "all other seeds": 0}
+    hits = dict.fromkeys(("better", "better or worse", "interval"), 0)
+    for _ in range(experiments):
+        a, b = luck(random, n, 1), luck(random, n, TASKS) + means
+        same = b[:, b.mean(axis=0).argmax()]
+        others = b[np.arange(n), (b.sum(axis=0) - b).argmax(axis=1)]
+        for how, values in zip(before, (same, others), strict=True):
+            p = compare.paired(values, a[:, 0]).p_t
+            before[how] += p is not None and p <= ALPHA and values.mean() > a.mean()
+        block = study(sweep_of({UP: {"A": a, "B": b}}), options).primary
+        (comparison,) = block.comparisons
+        hits["better"] += comparison.outcome is Outcome.HIGHER
+        hits["better or worse"] += comparison.outcome in (Outcome.HIGHER, Outcome.LOWER)
+        ((_, level),) = block.choices["B"].level or ()
+        hits["interval"] += not _outside(comparison.interval, float(means[level]))
+    about = f"n = {n}, {name}, levels {'equal' if not spread else f'down to -{spread:g}'}"
+    for how, count in before.items():
+        yield Rate(f"better at the best of {TASKS} levels, chosen on {how}, {about}", count, experiments)
+    for said in ("better", "better or worse") if not spread else ("better",):
+        yield Rate(f"{said}, the best level chosen on half of the seeds, {about}", hits[said], experiments, most=ALPHA)
+    yield Rate(f"difference at the chosen level, {about}", hits["interval"], experiments, least=COVERED)
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -552,6 +591,10 @@ def rates(experiments: int) -> Iterator[Rate]:
     for n, gone in ((8, 1), (10, 2), (10, 3)):
         for name, luck in (("normal", normal), ("left-skewed", left)):
             yield from exclusions(experiments // 8, n, gone, name, luck)
+    for n in (5, 10):
+        for name, luck in (("normal", normal), ("left-skewed", left), ("t with 3 degrees", heavy)):
+            yield from best_levels(experiments, n, name, luck, 0)
+            yield from best_levels(experiments, n, name, luck, 1)
     yield from unbalanced_rates(experiments)
     yield from torn_benchmarks(experiments // 2, 5)
 

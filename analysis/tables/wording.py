@@ -358,13 +358,14 @@ def added_seeds(sweep: Sweep) -> tuple[str, ...]:
     if not late:
         return ()
     return (
-        f"{capital(_seeds(late))} {'was' if len(late) == 1 else 'were'} added when {_seeds(known)} had results. If "
-        "what was seen then decided it, p values are too small and intervals too narrow: choose the number of seeds "
-        "before the first run.",
+        f"{capital(seeds_in_words(late))} {'was' if len(late) == 1 else 'were'} added when {seeds_in_words(known)} had "
+        "results. If what was seen then decided it, p values are too small and intervals too narrow: choose the number "
+        "of seeds before the first run.",
     )
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Seeds by their numbers, of many the first ones."""
     named, more = seeds[:_MOST_SEEDS_NAMED], len(seeds) - _MOST_SEEDS_NAMED
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, named))}{f' and {more} more' if more > 0 else ''}"
 
