@@ -362,7 +362,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             f"In brackets: for a mean, its {level} {kind} over seeds; for a difference, what the test that decides "
             "does not reject."
         )
-    lines += [*selection_lines(study, block), *averaged(study)]
+    lines += [*selection_lines(study, [block]), *averaged(study)]
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n}
     for (n, m), contrast in sorted(sizes.items()):
         members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]

@@ -97,7 +97,7 @@ def comparison(found: SweepComparison) -> Table:
         wording.standard(found.study),
         "Everything is measured on the steps that all compared runs have in common, by the settings of A.",
         *_left_out(found),
-        *dict.fromkeys(line for block in found.study.blocks for line in selection_lines(found.study, block)),
+        *selection_lines(found.study, found.study.blocks),
     )
     columns = ("measure", "method", "seeds", "A", "B", *COLUMNS[found.study.settings.pairing])
     return table("comparison", "B against A", columns, entries, notes)
@@ -145,7 +145,7 @@ def _says(found: SweepComparison) -> list[str]:
             f"{ends[1]:g}. The values are not those of each sweep's own report."
         )
     lines += _left_out(found) if lines else []
-    over = [*selection_lines(found.study, block), *averaged(found.study)]
+    over = [*selection_lines(found.study, [block]), *averaged(found.study)]
     return [*lines, *over, *collapse_lines(found.study)] if lines else []
 
 

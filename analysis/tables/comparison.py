@@ -124,7 +124,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
         if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
-        notes.update(dict.fromkeys([*selection_lines(study, block), *uneven_lines(study, block)]))
+        notes.update(dict.fromkeys(uneven_lines(study, block)))
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
             row, record = _row(study, block, estimate, comparison), _record(study, block, estimate, comparison)
@@ -134,6 +134,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
                 notes[f"{block.measure.title}: {text}."] = None
+    notes |= dict.fromkeys(selection_lines(study, blocks))
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."

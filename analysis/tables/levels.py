@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from analysis.data import cells
 from analysis.data.selection import Choice, Unchosen
@@ -93,15 +93,17 @@ def uneven_lines(study: Study, block: Block) -> list[str]:
     ]
 
 
-def selection_lines(study: Study, block: Block) -> list[str]:
-    """A line on the levels at which the methods are judged on a measure, and on the seeds that chose them; none if no
-    method has several levels of a selected factor."""
-    if not block.choices:
-        return []
+def selection_lines(study: Study, blocks: Sequence[Block]) -> list[str]:
+    """The levels at which the methods are judged on some measures, and the seeds that chose them: a line for all
+    measures with the same choices; none if no method has several levels of a selected factor."""
+    titles: dict[str, list[str]] = {}
+    for block in blocks:
+        parts = [f"{study.sweep.label(group)} {_chosen(choice)}" for group, choice in block.choices.items()]
+        if parts:
+            titles.setdefault("; ".join(parts), []).append(block.measure.title)
     names = ", ".join(study.settings.select)
-    parts = [f"{study.sweep.label(group)} {_chosen(choice)}" for group, choice in block.choices.items()]
-    rule = f"each method is judged at its best level of {names}, and the seeds that chose it do not judge it"
-    return [f"{capital(block.measure.title)}: {rule}: {'; '.join(parts)}."]
+    rule = f"Each method is judged at its best level of {names}, and the seeds that choose it do not judge it"
+    return [f"{rule}. {capital(', '.join(of))}: {text}." for text, of in titles.items()]
 
 
 def _chosen(choice: Choice) -> str:
