@@ -268,9 +268,9 @@ def versus(
     """Summarise every group on one measure, and compare each group of `against` with the one it names there.
 
     left_out[group]: seeds that its comparison leaves out, with the reason. filled[run id]: values in place of those of
-    the runs.
+    the runs, which do not choose levels.
     """
-    values = {
+    recorded = {
         run.id: value_of(
             common,
             run.id,
@@ -281,8 +281,8 @@ def versus(
         )
         for run in sweep.runs
     }
-    values |= filled or {}
-    selected = selected_runs(sweep, settings, measure, values)
+    values = {**recorded, **(filled or {})}
+    selected = selected_runs(sweep, settings, measure, recorded, values)
     kept = {group: own.kept for group, own in selected.items()}
     estimates = [
         _estimate(group, sweep.of(group), own, values, measure, common, settings.alpha)
@@ -341,16 +341,27 @@ def versus(
 
 
 def selected_runs(
-    sweep: Sweep, settings: Settings, measure: Measure, values: Mapping[str, Value]
+    sweep: Sweep,
+    settings: Settings,
+    measure: Measure,
+    recorded: Mapping[str, Value],
+    values: Mapping[str, Value] | None = None,
 ) -> dict[str, Selected]:
-    """What counts of each group on a measure: its runs at its best level of the selected factors. values[run id]."""
+    """What counts of each group on a measure: its runs at its best level of the selected factors.
+
+    recorded[run id] chooses the level. values[run id]: what is judged, if it is not `recorded`.
+    """
     runs = {group: sweep.of(group) for group in sweep.groups}
     planned = {group: {run.seed for run in of} for group, of in runs.items()}
     choosing = selection.choosing(planned, settings.pairing == "seed")
     sign = None if measure.better is None else measure.sign
     return {
         group: selection.best(
-            {(run.seed, run.cell): values[run.id].value for run in of}, settings.select, choosing[group], sign
+            {(run.seed, run.cell): (values or recorded)[run.id].value for run in of},
+            settings.select,
+            choosing[group],
+            sign,
+            {(run.seed, run.cell): recorded[run.id].value for run in of},
         )
         for group, of in runs.items()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
 from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.findings.verdicts import judge
+from analysis.findings.worst_case import worst_cases
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.tables.comparison import main
 from benchmarks import validity
+from launcher.run.folder import run_folder
 from tests.analysis.conftest import Lines, MakeSweep, block_of, sweeps_in
 
 SCORE, LOSS = "eval/score", "eval/loss"
@@ -183,6 +186,18 @@ def test_two_sweeps_are_compared_at_the_levels_that_each_has_chosen(make_sweep: 
         compare_sweeps(a, b, settings({**ASKED, "select": {"lrs": "best"}}))
     found = compare_sweeps(a, b, settings(ASKED))
     assert {choice.level for choice in found.study.primary.choices.values()} == {(("lr", LUCKY),)}
+
+
+def test_worst_cases_keep_the_chosen_level_and_count_the_runs_that_judge(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
+    for gone in ("b-1-0", "b-4-1", "b-4-2"):  # of a seed that chooses, of another level, of one that judges
+        shutil.rmtree(run_folder(folder.parent, gone))
+    found = studied(folder)
+    case = worst_cases(found, found.primary)["b"]
+    assert case.excluded == 1
+    ends = [value("b", seed, {"lr": LUCKY}) - value("a", seed, {}) for seed in (3, 5)]
+    lowest, highest = (end - value("a", 4, {}) for end in (case.lowest, case.highest))
+    assert case.bounds == pytest.approx((np.mean([*ends, lowest]), np.mean([*ends, highest])))
 
 
 @pytest.mark.parametrize(
