@@ -4,10 +4,10 @@ Makes experiments in which nothing differs and counts how often each verdict say
 with known truths and counts how often each interval holds them. 3, 5 and 10 seeds, normal and skewed luck, that seeds
 share over methods; grids whose seeds act differently in every cell; families of 5. Further pools: curves with AR(1)
 noise, left-skewed and heavy-tailed luck, times that are cut at a budget, tasks of different difficulty, methods whose
-lowest runs failed, methods at their best level. Where an earlier method promised the same, its rate is printed, too ("before"). Seeded: the same
-counts each time. Bands of skewed luck may hold 86%, which is what the mean of few such seeds allows. Exits 1 when a
-false-positive rate is above nominal, or a coverage below 93% of nominal 95%, by more than the counting's own error
-explains (3 standard errors).
+lowest runs failed, methods at their best level. Where an earlier method promised the same, its rate is printed, too
+("before"). Seeded: the same counts each time. Bands of skewed luck may hold 86%, which is what the mean of few such
+seeds allows. Exits 1 when a false-positive rate is above nominal, or a coverage below 93% of nominal 95%, by more than
+the counting's own error explains (3 standard errors).
 """
 
 from __future__ import annotations
