@@ -21,6 +21,7 @@ from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
 from analysis.report.headline import answer
+from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.tables.comparison import main
@@ -218,6 +219,14 @@ def test_a_choice_that_is_not_possible_is_refused_with_the_fix(
 
 
 # ---------------------------------------------------------------- what the choice costs
+
+
+@pytest.mark.parametrize("pairing", ["seed", "none"])
+def test_the_plan_counts_the_seeds_that_judge(pairing: str) -> None:
+    seeds = {"a": range(11), "b": range(11)}
+    for select, n in (({}, 11), ({"lr": "best"}, 6)):
+        found = findable(settings({**ASKED, "pairing": pairing, "select": select}), seeds, "a")
+        assert found is not None and found.seeds == n
 
 
 @pytest.mark.parametrize("n", [5, 10])
