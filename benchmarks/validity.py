@@ -4,10 +4,10 @@ Makes experiments in which nothing differs and counts how often each verdict say
 with known truths and counts how often each interval holds them. 3, 5 and 10 seeds, normal and skewed luck, that seeds
 share over methods; grids whose seeds act differently in every cell; families of 5. Further pools: curves with AR(1)
 noise, left-skewed and heavy-tailed luck, times that are cut at a budget, tasks of different difficulty, methods whose
-lowest runs failed; and how often seeds are said to fall into two clusters. Where an earlier method promised the same,
-its rate is printed, too ("before"). Seeded: the same counts each time. Bands of skewed luck may hold 86%, which is what
-the mean of few such seeds allows. Exits 1 when a false-positive rate is above nominal, or a coverage below 93% of
-nominal 95%, by more than the counting's own error explains (3 standard errors).
+lowest runs failed, methods at their best level; and how often seeds are said to fall into two clusters. Where an
+earlier method promised the same, its rate is printed, too ("before"). Seeded: the same counts each time. Bands of
+skewed luck may hold 86%, which is what the mean of few such seeds allows. Exits 1 when a false-positive rate is above
+nominal, or a coverage below 93% of nominal 95%, by more than the counting's own error explains (3 standard errors).
 """
 
 from __future__ import annotations
@@ -102,12 +102,14 @@ LUCK: Mapping[str, Callable[..., Array]] = {"normal": normal, "skewed": skewed}
 # ---------------------------------------------------------------- false positives
 
 
-def sweep_of(scores: Mapping[str, Mapping[str, Array]], cells: int = 1) -> Sweep:
-    """A sweep in memory: scores[metric][group], (seeds, cells), at every step of the run of that seed and cell."""
+def sweep_of(scores: Mapping[str, Mapping[str, Array]]) -> Sweep:
+    """A sweep in memory: scores[metric][group], (seeds, cells), at every step of the run of that seed and cell. A group
+    with one cell has no factor."""
     groups = list(next(iter(scores.values())))
     seeds = len(next(iter(scores.values()))[groups[0]])
     runs = []
     for group in groups:
+        cells = next(iter(scores.values()))[group].shape[1]
         for seed in range(seeds):
             for cell in range(cells):
                 values = {m: np.full(STEPS.size, by_group[group][seed, cell]) for m, by_group in scores.items()}
@@ -153,7 +155,7 @@ def verdicts(experiments: int, n: int, luck: str, test: str, family: str, cells:
                 group: LUCK[luck](random, n, 1) + (LUCK[luck](random, n, cells) if cells > 1 else 0) for group in groups
             }
             scores[metric] = {group: 5 + 0.3 * (shared + own[group]) for group in groups}
-        found = study(sweep_of(scores, cells), options)
+        found = study(sweep_of(scores), options)
         for hypothesis in options.hypotheses:
             hits[hypothesis.id] += judge(hypothesis, found).verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED)
         hits["family of 5"] += any(c.adjusted is not None and c.adjusted <= ALPHA for c in found.primary.comparisons)
@@ -742,6 +744,47 @@ def splits(experiments: int, n: int) -> Iterator[Rate]:
     yield Rate(f"seeds fall apart, log-normal, n = {n}", apart, experiments, least=skew)
 
 
+# ---------------------------------------------------------------- each method at its best level
+
+
+def best_levels(experiments: int, n: int, name: str, luck: Callable[..., Array], spread: float) -> Iterator[Rate]:
+    """A method with 8 levels against one with a single level, at its best level: chosen on the seeds that it is judged
+    on, for each seed on all others, or on the first half of the seeds, as `analysis.select` does.
+
+    The true means of the levels are from 0 down to -spread; at the level that is chosen, the methods truly differ by
+    its mean. Without a spread, the two are equal.
+    """
+    random = np.random.default_rng([n, len(name), int(10 * spread), 61])
+    section = {"primary": {"metric": UP, "direction": "higher"}, "select": {"cell": "best"}}
+    options = settings(section, groups=("A", "B"), baseline="A")
+    means = np.linspace(0, -spread, TASKS)
+    before = dict.fromkeys(itertools.product(("better", "better or worse"), ("the same seeds", "all other seeds")), 0)
+    hits = dict.fromkeys(("better", "better or worse", "interval"), 0)
+    for _ in range(experiments):
+        a, b = luck(random, n, 1), luck(random, n, TASKS) + means
+        same = b[:, b.mean(axis=0).argmax()]
+        others = b[np.arange(n), (b.sum(axis=0) - b).argmax(axis=1)]
+        for how, values in (("the same seeds", same), ("all other seeds", others)):
+            p = compare.paired(values, a[:, 0]).p_t
+            decided = p is not None and p <= ALPHA
+            before["better", how] += decided and values.mean() > a.mean()
+            before["better or worse", how] += decided
+        block = study(sweep_of({UP: {"A": a, "B": b}}), options).primary
+        (comparison,) = block.comparisons
+        hits["better"] += comparison.outcome is Outcome.HIGHER
+        hits["better or worse"] += comparison.outcome in (Outcome.HIGHER, Outcome.LOWER)
+        ((_, level),) = block.choices["B"].level or ()
+        hits["interval"] += not _outside(comparison.interval, float(means[level]))
+    about = f"n = {n}, {name}, levels {'equal' if not spread else f'down to -{spread:g}'}"
+    said_of = ("better", "better or worse") if not spread else ("better",)  # at other levels, worse is true
+    for (said, how), count in before.items():
+        if said in said_of:
+            yield Rate(f"{said}, the best of {TASKS} levels chosen on {how}, {about}", count, experiments)
+    for said in said_of:
+        yield Rate(f"{said}, the best level chosen on half of the seeds, {about}", hits[said], experiments, most=ALPHA)
+    yield Rate(f"difference at the chosen level, {about}", hits["interval"], experiments, least=COVERED)
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -762,6 +805,10 @@ def rates(experiments: int) -> Iterator[Rate]:
     for n, gone in ((8, 1), (10, 2), (10, 3)):
         for name, luck in (("normal", normal), ("left-skewed", left)):
             yield from exclusions(experiments // 8, n, gone, name, luck)
+    for n in (5, 10):
+        for name, luck in (("normal", normal), ("left-skewed", left), ("t with 3 degrees", heavy)):
+            yield from best_levels(experiments // 4, n, name, luck, 0)
+            yield from best_levels(experiments // 4, n, name, luck, 1)
     yield from unbalanced_rates(experiments)
     yield from torn_benchmarks(experiments // 2, 5)
     yield from standards(experiments)

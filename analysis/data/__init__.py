@@ -9,6 +9,7 @@ Its modules:
     derived      metrics that are computed from recorded ones
     cells        from runs to one number for each seed and cell
     normalized   scores normalised by declared reference scores
+    selection    each method at its best level of a factor, chosen on other seeds
     run_values   the summaries of every run
     mixed_code   whether the runs were made by the same code
     cache        parsed logs as Arrow files, so that the next report reads them faster

@@ -321,6 +321,9 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
         texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
     if study.settings.normalize and any(metric.key == study.settings.metric for metric in about):
         texts.append(f"{capital(study.settings.metric)} is normalised by the declared reference scores.")
+    if study.settings.select:
+        names = ", ".join(study.settings.select)
+        texts.append(f"Curves average all levels of {names}, also where the tables have each method at its best level.")
     if many:
         texts.append(TOGETHER)
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)

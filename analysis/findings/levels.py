@@ -10,7 +10,7 @@ import numpy as np
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run, Sweep
 from analysis.findings.collapse import collapse
-from analysis.findings.study import Block, Study
+from analysis.findings.study import Block, Study, selected_runs
 
 _SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
 _MOST = 0.5
@@ -70,7 +70,7 @@ def dominant(study: Study) -> tuple[Dominant, ...]:
     block = study.primary
     if study.settings.normalize:
         return ()
-    kept = {group: cells.keep_runs(study.sweep.of(group), block.values) for group in study.sweep.groups}
+    kept = _kept(study, block)
     found = []
     for comparison in block.comparisons:
         names = comparison.group, comparison.baseline
@@ -86,7 +86,7 @@ def dominant(study: Study) -> tuple[Dominant, ...]:
 def uneven(study: Study, block: Block) -> dict[str, tuple[int, tuple[Cell, ...]]]:
     """For each group that lacks levels of the factors that all groups have and another group has a result of: how many
     it has, and those that it lacks. So the values of groups are means over different levels."""
-    kept = {group: cells.keep_runs(study.sweep.of(group), block.values) for group in study.sweep.groups}
+    kept = _kept(study, block)
     usable = {group: one for group, one in kept.items() if one.seeds}
     shared = set.intersection(*(cells.labels_of(one) for one in usable.values())) if usable else set()
     levels = {
@@ -96,6 +96,19 @@ def uneven(study: Study, block: Block) -> dict[str, tuple[int, tuple[Cell, ...]]
     every = dict.fromkeys(level for own in levels.values() for level in own)
     lacking = {group: tuple(level for level in every if level not in own) for group, own in levels.items()}
     return {group: (len(levels[group]), gone) for group, gone in lacking.items() if gone}
+
+
+def _kept(study: Study, block: Block) -> dict[str, cells.Kept]:
+    """What the values of each group on a measure are made of."""
+    selected = selected_runs(study.sweep, study.settings, block.measure, block.values)
+    return {group: own.kept for group, own in selected.items()}
+
+
+def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
+    """The labels of the factors over whose levels the values of a group on a measure are means."""
+    choice = block.choices.get(group)
+    chosen = choice.factors if choice is not None and choice.level is not None else ()
+    return tuple(label for label in varied(study.sweep, group) if label not in chosen)
 
 
 def varied(sweep: Sweep, group: str) -> tuple[str, ...]:

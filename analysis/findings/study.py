@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data import cells, derived
+from analysis.data import cells, derived, selection
 from analysis.data.normalized import normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
+from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
@@ -173,7 +174,7 @@ class Comparison:
 @dataclass(frozen=True)
 class Block:
     """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
-    axis."""
+    axis. choices: of the groups that have several levels of a selected factor."""
 
     measure: Measure
     start: float
@@ -183,6 +184,7 @@ class Block:
     estimates: tuple[Estimate, ...]
     comparisons: tuple[Comparison, ...]
     family: FamilyResult | None
+    choices: Mapping[str, Choice] = field(default_factory=dict)
 
     def estimate(self, group: str) -> Estimate:
         """What the group reaches on its own."""
@@ -214,6 +216,7 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
     claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
     (sweep,) = normalized(settings, sweep)
+    selection.check_factors(settings.select, [run.cell for run in sweep.runs], str(sweep.folder / "plan.json"))
     sweep, metrics = derived.added(sweep, claimed), metrics + claimed
     ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
     measures = []
@@ -276,9 +279,9 @@ def versus(
     """Summarise every group on one measure, and compare each group of `against` with the one it names there.
 
     left_out[group]: seeds that its comparison leaves out, with the reason. filled[run id]: values in place of those of
-    the runs.
+    the runs, which do not choose levels.
     """
-    values = {
+    recorded = {
         run.id: value_of(
             common,
             run.id,
@@ -289,13 +292,13 @@ def versus(
         )
         for run in sweep.runs
     }
-    values |= filled or {}
-    kept: dict[str, cells.Kept] = {}
-    estimates = []
-    for group in sweep.groups:
-        runs = sweep.of(group)
-        kept[group] = cells.keep_runs(runs, values)
-        estimates.append(_estimate(group, runs, kept[group], values, measure, common, settings.alpha))
+    values = {**recorded, **(filled or {})}
+    selected = selected_runs(sweep, settings, measure, recorded, values)
+    kept = {group: own.kept for group, own in selected.items()}
+    estimates = [
+        _estimate(group, sweep.of(group), own, values, measure, common, settings.alpha)
+        for group, own in selected.items()
+    ]
     by_seed = settings.pairing == "seed"
     pairs = {
         group: (cells.pair if by_seed else cells.samples)(
@@ -311,7 +314,7 @@ def versus(
     comparisons = []
     for column, ((group, baseline), contrast) in enumerate(zip(against.items(), contrasts, strict=True)):
         pair = pairs[group]
-        reached = _reached(sweep, values, pair, (group, baseline)) if measure.summary == "time_to" else None
+        reached = _reached(sweep, values, pair, selected, (group, baseline)) if measure.summary == "time_to" else None
         nowhere = reached is not None and not any(k for k, _ in reached)
         result = _described(contrast, measure, settings, is_judged and not nowhere)
         if nowhere:
@@ -342,9 +345,37 @@ def versus(
             Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, result, p, q, level, interval, outcome,
                        ground, gaps, pair.notes, reached)
         )  # fmt: skip
+    choices = {group: own.choice for group, own in selected.items() if own.choice is not None}
     return Block(
-        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family
+        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family, choices
     )
+
+
+def selected_runs(
+    sweep: Sweep,
+    settings: Settings,
+    measure: Measure,
+    recorded: Mapping[str, Value],
+    values: Mapping[str, Value] | None = None,
+) -> dict[str, Selected]:
+    """What counts of each group on a measure: its runs at its best level of the selected factors.
+
+    recorded[run id] chooses the level. values[run id]: what is judged, if it is not `recorded`.
+    """
+    runs = {group: sweep.of(group) for group in sweep.groups}
+    planned = {group: {run.seed for run in of} for group, of in runs.items()}
+    choosing = selection.choosing(planned, settings.pairing == "seed")
+    sign = None if measure.better is None else measure.sign
+    return {
+        group: selection.best(
+            {(run.seed, run.cell): (values or recorded)[run.id].value for run in of},
+            settings.select,
+            choosing[group],
+            sign,
+            {(run.seed, run.cell): recorded[run.id].value for run in of},
+        )
+        for group, of in runs.items()
+    }
 
 
 def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[Gap, ...]:
@@ -360,13 +391,14 @@ def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[Gap, ...]:
 
 def _estimate(
     group: str,
-    runs: Sequence[Run],
-    kept: cells.Kept,
+    planned_runs: Sequence[Run],
+    selected: Selected,
     values: Mapping[str, Value],
     measure: Measure,
     common: CommonRange,
     alpha: float,
 ) -> Estimate:
+    kept, runs = selected.kept, [run for run in planned_runs if (run.seed, run.cell) in selected.places]
     planned = len({run.seed for run in runs})
     if group in common.absent:
         return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
@@ -375,7 +407,8 @@ def _estimate(
     interval = t_test.t_interval(list(means.values()), alpha) if means else None
     reached = None
     if measure.summary == "time_to":
-        used = [values[run.id] for run in runs if run.cell in kept.seeds.get(run.seed, ())]
+        at = selected.used
+        used = [values[run.id] for run in runs if (run.seed, run.cell) in at]
         reached = sum(bool(v.reached) for v in used), len(used)
         if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
             interval = bounded.mean_interval(list(means.values()), 0.0, common.budget, alpha)
@@ -404,12 +437,16 @@ def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
 
 
 def _reached(
-    sweep: Sweep, values: Mapping[str, Value], pairs: cells.Pairs, names: tuple[str, str]
+    sweep: Sweep,
+    values: Mapping[str, Value],
+    pairs: cells.Pairs,
+    selected: Mapping[str, Selected],
+    names: tuple[str, str],
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """How many of the compared runs of two groups reached the threshold, and how many there are."""
     reached, reached_by_other = (
-        [bool(values[run.id].reached) for run in sweep.runs
-         if run.group == name and (run.seed, run.cell) in used]
+        [bool(values[run.id].reached) for run in sweep.of(name)
+         if (run.seed, selected[name].places.get((run.seed, run.cell))) in used]
         for name, used in zip(names, pairs.runs, strict=True)
     )  # fmt: skip
     return (sum(reached), len(reached)), (sum(reached_by_other), len(reached_by_other))

@@ -14,6 +14,7 @@ import yaml
 
 from analysis.data.metric_log import Curves
 from analysis.data.normalized import normalized
+from analysis.data.selection import check_factors
 from analysis.data.sweep import Cell, Run, Sweep, leaves
 from analysis.findings.common_cells import CommonCells, Configs, LeftOut, common_cells
 from analysis.findings.outcomes import Ground, Outcome, Reason, no_common_cell
@@ -81,6 +82,7 @@ def compare_sweeps(a: Sweep, b: Sweep, settings: Settings) -> SweepComparison:
     """Compare two sweeps by the settings of the first, cell by cell: only cells that both have. Seeds with the same run
     in both are not pairs: their difference is zero by construction."""
     a, b = normalized(settings, a, b)
+    check_factors(settings.select, [run.cell for run in (*a.runs, *b.runs)], str(a.folder / "plan.json"))
     paired = tuple(group for group in a.groups if group in b.groups)
     configs = _configs(a), _configs(b)
     known = _known(a, b)

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.data.run_values import Value
 from analysis.findings.outcomes import Outcome
-from analysis.findings.study import Block, Comparison, Study, versus
+from analysis.findings.study import Block, Comparison, Study, selected_runs, versus
 from analysis.stats.curve_summaries import LARGEST
 
 _DECIDED = (Outcome.HIGHER, Outcome.LOWER, Outcome.EQUAL)
@@ -54,11 +54,17 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     """By group, each comparison of a block that has a difference and lacks planned runs. Empty if the values of runs
     have no range, as for a time that no run has.
 
-    Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned.
+    Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned. Of a
+    group at its best level of a factor, only the runs that judge it count; the level remains the chosen one.
     """
     sweep, ends = study.sweep, _range(study, block)
+    selected = selected_runs(sweep, study.settings, block.measure, block.values)
     gone = {
-        estimate.group: {run.id for run in sweep.of(estimate.group) if block.values[run.id].value is None}
+        estimate.group: {
+            run.id
+            for run in sweep.of(estimate.group)
+            if block.values[run.id].value is None and (run.seed, run.cell) in selected[estimate.group].places
+        }
         for estimate in block.estimates
         if estimate.recorded
     }

@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 
 from analysis.data.normalized import factor_of
+from analysis.data.selection import check_factors
 from analysis.importing import event_files, verl_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
@@ -101,8 +102,10 @@ def import_runs(asked: Asked) -> Done:
         plan = _plan(asked, named, groups, section)
         needed = settings(section, str(asked.analysis or "--metric"), plan["groups"], plan["baseline"])
         _check_recorded(asked, needed.keys(), runs)
+        levels = [tuple(run.factors.items()) for run in named]
         if needed.normalize:
-            factor_of(needed.normalize, [tuple(run.factors.items()) for run in named], str(asked.analysis))
+            factor_of(needed.normalize, levels, str(asked.analysis))
+        check_factors(needed.select, levels, str(asked.analysis))
         for named_run, entry in zip(named, plan["runs"], strict=True):
             _check_place(run_folder(multirun, entry["id"]), asked.into.name, named_run)
         for number, (named_run, entry) in enumerate(zip(named, plan["runs"], strict=True)):

@@ -12,7 +12,7 @@ import numpy as np
 from analysis.data.mixed_code import mixed_code
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
-from analysis.findings.levels import varied
+from analysis.findings.levels import averaged_over
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study
 from analysis.findings.worst_case import worst_cases
@@ -25,7 +25,7 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
 from analysis.tables.comparison import better
-from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines
+from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines, selection_lines
 from analysis.tables.wording import counted
 
 _FILES = 5  # named in the line on mixed code
@@ -194,7 +194,9 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
 def _and_levels(study: Study, comparison: Comparison) -> str:
     """What the means of a comparison are over, beside seeds."""
     factors = dict.fromkeys(
-        label for group in (comparison.group, comparison.baseline) for label in varied(study.sweep, group)
+        label
+        for group in (comparison.group, comparison.baseline)
+        for label in averaged_over(study, study.primary, group)
     )
     return f" and over the levels of {', '.join(factors)}" if factors else ""
 
@@ -310,7 +312,7 @@ def averaged(study: Study) -> list[str]:
     """A sentence on groups that are averaged within each seed, and over what; empty if there are none."""
     over: dict[tuple[str, ...], list[str]] = {}
     for group in study.sweep.groups:
-        if factors := varied(study.sweep, group):
+        if factors := averaged_over(study, study.primary, group):
             over.setdefault(factors, []).append(study.sweep.label(group))
     named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items())
     return [f"Averaged within each seed first: {named}."] if named else []
@@ -360,7 +362,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             f"In brackets: for a mean, its {level} {kind} over seeds; for a difference, what the test that decides "
             "does not reject."
         )
-    lines += averaged(study)
+    lines += [*selection_lines(study, [block]), *averaged(study)]
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n}
     for (n, m), contrast in sorted(sizes.items()):
         members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]

@@ -27,7 +27,7 @@ from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import settings
 from analysis.tables import wording
 from analysis.tables.comparison import COLUMNS, better, comparison_cells, figures
-from analysis.tables.levels import collapse_lines
+from analysis.tables.levels import collapse_lines, selection_lines
 from analysis.tables.table import Entry, Table, share, table
 
 FORMAT = 1
@@ -97,6 +97,7 @@ def comparison(found: SweepComparison) -> Table:
         wording.standard(found.study),
         "Everything is measured on the steps that all compared runs have in common, by the settings of A.",
         *_left_out(found),
+        *selection_lines(found.study, found.study.blocks),
     )
     columns = ("measure", "method", "seeds", "A", "B", *COLUMNS[found.study.settings.pairing])
     return table("comparison", "B against A", columns, entries, notes)
@@ -143,7 +144,9 @@ def _says(found: SweepComparison) -> list[str]:
             f"Measured on the steps that all runs have: those of A go to step {ends[0]:g}, those of B to step "
             f"{ends[1]:g}. The values are not those of each sweep's own report."
         )
-    return [*lines, *_left_out(found), *averaged(found.study), *collapse_lines(found.study)] if lines else []
+    lines += _left_out(found) if lines else []
+    over = [*selection_lines(found.study, [block]), *averaged(found.study)]
+    return [*lines, *over, *collapse_lines(found.study)] if lines else []
 
 
 def _by_cell(differences: Mapping[Cell, float], sign: float) -> str:

@@ -62,8 +62,10 @@ def undecidable_primary(
 
 
 def _seeds(asked: Settings, own: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many seeds a comparison rests on: those in common, or those of the group that has fewer."""
-    return len({*own} & {*theirs}) if asked.pairing == "seed" else min(len({*own}), len({*theirs}))
+    """How many seeds a comparison rests on: those in common, or those of the group that has fewer. With
+    `analysis.select`, those that judge: both groups are taken to have several levels."""
+    n = len({*own} & {*theirs}) if asked.pairing == "seed" else min(len({*own}), len({*theirs}))
+    return n - n // 2 if asked.select else n
 
 
 def _least(asked: Settings, summary: str, comparisons: int) -> tuple[int, int]:

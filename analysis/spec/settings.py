@@ -89,7 +89,8 @@ class Settings(Section):
 
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
     window: a length in steps, or a number of points, of what smooths a curve. normalize: for each level of the factor
-    `task`, the scores of the primary metric that become 0 and 1.
+    `task`, the scores of the primary metric that become 0 and 1. select: the factors of which each group is judged at
+    its best level, which other seeds choose.
     """
 
     primary: Primary = Primary()
@@ -111,6 +112,7 @@ class Settings(Section):
     incomplete: Literal["exclude", "carry"] = "exclude"
     window: Window = 20
     normalize: dict[str, References] = Field({}, description="a mapping such as {Pong: [-20.7, 14.6]}")
+    select: dict[str, Literal["best"]] = Field({}, description="a mapping such as {lr: best}")
     seed: int = Field(0, ge=0)
 
     @field_validator("metrics")
@@ -160,7 +162,7 @@ class Settings(Section):
         """The settings as a report keeps them: what was asked for, with every default."""
         primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
         lists = ("metrics", "figures", "time_to", "hypotheses")
-        rest = ("alpha", "pairing", "test", "family", "incomplete", "axis", "window", "normalize", "seed")
+        rest = ("alpha", "pairing", "test", "family", "incomplete", "axis", "window", "normalize", "select", "seed")
         return {**primary, **{name: getattr(self, name) for name in (*lists, *rest)}}
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
-from analysis.findings.levels import varied
+from analysis.findings.levels import averaged_over
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
@@ -18,7 +18,7 @@ from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
-from analysis.tables.levels import level_lines, scale_lines, uneven_lines
+from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 
 #: The columns of a comparison, by analysis.pairing.
@@ -134,7 +134,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
                 notes[f"{block.measure.title}: {text}."] = None
-    notes.update(dict.fromkeys(wording.seeds_apart(blocks, study.sweep)))
+    notes |= dict.fromkeys([*wording.seeds_apart(blocks, study.sweep), *selection_lines(study, blocks)])
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
@@ -233,7 +233,7 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
         "label": study.sweep.label(estimate.group),
         "seeds": len(estimate.seeds),
         "seeds_planned": estimate.planned,
-        "averaged_over": ", ".join(varied(study.sweep, estimate.group)),
+        "averaged_over": ", ".join(averaged_over(study, block, estimate.group)),
         "reached": reached,
         "runs": of,
         "mean": estimate.mean,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from analysis.data import cells
+from analysis.data.selection import Choice, Unchosen
 from analysis.findings.collapse import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.levels import AtCell, at_cells, dominant, uneven
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe
 from analysis.tables.table import share
-from analysis.tables.wording import counted, factors
+from analysis.tables.wording import counted, factors, seeds_in_words
 
 _MOST_LEVELS = 6  # of one factor that are listed one by one; of more, and of several factors, the best and the worst
 _MOST_NAMED = 6  # places of collapsed runs that are named
@@ -90,6 +91,35 @@ def uneven_lines(study: Study, block: Block) -> list[str]:
         f"{capital(block.measure.title)}: the values are means over different levels, so compare them by the "
         f"differences, which are over common levels: {'; '.join(named)}."
     ]
+
+
+def selection_lines(study: Study, blocks: Sequence[Block]) -> list[str]:
+    """The levels at which the methods are judged on some measures, and the seeds that chose them: a line for all
+    measures with the same choices; none if no method has several levels of a selected factor."""
+    titles: dict[str, list[str]] = {}
+    for block in blocks:
+        parts = [f"{study.sweep.label(group)} {_chosen(choice)}" for group, choice in block.choices.items()]
+        if parts:
+            titles.setdefault("; ".join(parts), []).append(block.measure.title)
+    names = ", ".join(study.settings.select)
+    rule = f"Each method is judged at its best level of {names}, and the seeds that choose it do not judge it"
+    return [f"{rule}. {capital(', '.join(of))}: {text}." for text, of in titles.items()]
+
+
+def _chosen(choice: Choice) -> str:
+    """The level of a method, or why it is averaged over its levels."""
+    seeds, over = seeds_in_words(choice.seeds), f"is averaged over the levels of {', '.join(choice.factors)}"
+    if choice.reason is Unchosen.NO_DIRECTION:
+        return f"{over}, because neither direction is better"
+    if choice.reason is Unchosen.ONE_SEED:
+        return f"{over}, because one seed cannot both choose and judge"
+    if choice.level is None:
+        return f"{over}, because {seeds} would choose and no level has all of their results"
+    text = f"at {factors(choice.level)}, the best of {counted(choice.levels, 'level')} in {seeds}"
+    if choice.lacking:
+        gone = cells.named(choice.lacking, choice.lacking)
+        text += f" (not chosen, because results of these seeds are missing there: {gone})"
+    return text
 
 
 def collapse_lines(study: Study) -> list[str]:

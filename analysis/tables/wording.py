@@ -170,7 +170,7 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
 def _clusters(split: Split, seeds: Sequence[int]) -> str:
     """4 near 0.81 and 1 near 0.10 (seed 3). seeds: of the smaller cluster."""
     larger, smaller = format_apart(split.larger_near, split.smaller_near)
-    return f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller} ({_seeds(seeds)})"
+    return f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller} ({seeds_in_words(seeds)})"
 
 
 def remark(comparison: Comparison) -> str | None:
@@ -382,13 +382,14 @@ def added_seeds(sweep: Sweep) -> tuple[str, ...]:
     if not late:
         return ()
     return (
-        f"{capital(_seeds(late))} {'was' if len(late) == 1 else 'were'} added when {_seeds(known)} had results. If "
-        "what was seen then decided it, p values are too small and intervals too narrow: choose the number of seeds "
-        "before the first run.",
+        f"{capital(seeds_in_words(late))} {'was' if len(late) == 1 else 'were'} added when {seeds_in_words(known)} had "
+        "results. If what was seen then decided it, p values are too small and intervals too narrow: choose the number "
+        "of seeds before the first run.",
     )
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Seeds by their numbers, of many the first ones."""
     named, more = seeds[:_MOST_SEEDS_NAMED], len(seeds) - _MOST_SEEDS_NAMED
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, named))}{f' and {more} more' if more > 0 else ''}"
 

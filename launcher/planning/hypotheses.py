@@ -44,6 +44,11 @@ def _asked(experiment: Experiment, otherwise: dict[str, str]) -> Settings:
     return settings(section, groups=experiment.groups, baseline=experiment.baseline)
 
 
+def _seeds(asked: Settings, n: int) -> str:
+    """So many seeds; with `analysis.select`, those that judge, because the others choose levels."""
+    return f"{counted(n, 'seed')}{' that judge (analysis.select)' if asked.select else ''}"
+
+
 def warnings(experiment: Experiment) -> list[str]:
     """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, and one if either
     is about a summary that is not judged; each with what would make them decidable."""
@@ -63,7 +68,7 @@ def findable(experiment: Experiment) -> str | None:
     of = "the differences between seeds" if found.paired else "one method's runs"
     first = f", as the first of {found.comparisons} comparisons" if found.comparisons > 1 else ""
     return (
-        f"{experiment.name}: with {counted(found.seeds, 'seed')}, {found.test} finds with 80% power a true difference "
+        f"{experiment.name}: with {_seeds(asked, found.seeds)}, {found.test} finds with 80% power a true difference "
         f"of {found.effect:.2g} standard deviations of {of}{first} ({asked.summary} of {asked.metric})"
     )
 
@@ -86,7 +91,7 @@ def _primary_warning(experiment: Experiment) -> str | None:
     whole = len(lost.groups) == lost.comparisons
     about = "" if whole else f" for {', '.join(lost.groups)}"
     text = (
-        f"{experiment.name}: {counted(lost.seeds, 'seed')} cannot decide the primary question ({asked.summary} of "
+        f"{experiment.name}: {_seeds(asked, lost.seeds)} cannot decide the primary question ({asked.summary} of "
         f"{asked.metric}){about}: {lost.needed} are needed"
     )
     fewest, said = _fewest(experiment)
@@ -106,7 +111,7 @@ def _warning(experiment: Experiment) -> str | None:
         return None
     names = ", ".join(one.id for one in lost)
     fewest, most = min(one.seeds for one in lost), max(one.needed for one in lost)
-    text = f"{experiment.name}: {counted(fewest, 'seed')} cannot decide {names}: {most} are needed"
+    text = f"{experiment.name}: {_seeds(_asked(experiment, {}), fewest)} cannot decide {names}: {most} are needed"
     settings, said = _fewest(experiment)
     left = _undecidable(experiment, settings)
     if len(left) < len(lost):

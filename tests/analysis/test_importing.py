@@ -153,12 +153,16 @@ def test_names_in_other_scripts_keep_their_letters(tmp_path: Path, without_pdfs:
     assert 'data-group="Метод_v2"' in (into / "report" / "index.html").read_text(encoding="utf-8")
 
 
-def test_references_that_no_run_has_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_references_and_factors_that_no_run_has_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     events(tmp_path / "logs" / "x", {1: 0.5}, config("ppo", 0, env="Pong"))
     section = tmp_path / "analysis.yaml"
     naming = Naming(group="method.name", seed="seed", factors=("method.env",))
-    for ends, says in (({"Pnog": [0, 1]}, "analysis.normalize.Pnog"), ({"Pong": [0, 1]}, None)):
-        section.write_text(json.dumps({"primary": {"metric": "reward"}, "normalize": ends}))
+    for asks, says in (
+        ({"normalize": {"Pnog": [0, 1]}}, "analysis.normalize.Pnog"),
+        ({"select": {"method.lr": "best"}}, r"analysis.yaml: analysis.select.method.lr: .*factors are method.env"),
+        ({"normalize": {"Pong": [0, 1]}, "select": {"method.env": "best"}}, None),
+    ):
+        section.write_text(json.dumps({"primary": {"metric": "reward"}, **asks}))
         wanted = asked(tmp_path / "logs", tmp_path / "multirun" / "theirs", naming, metrics=(), analysis=section)
         if says is None:
             assert import_runs(wanted).groups == {"ppo": 1}
