@@ -692,6 +692,32 @@ def equivalences(experiments: int, n: int) -> Iterator[Rate]:
     yield Rate(f"equivalent without this assumption beside it: {about}", unsaid, experiments, most=0.0)
 
 
+def means_of_skewed_seeds(experiments: int, n: int) -> Iterator[Rate]:
+    """A range whose end is the true mean of a method with skewed luck, and a variation that is the true one: no
+    interval of so few skewed seeds is right, and the verdict states that it assumes normal seeds."""
+    for luck in ("normal", "left-skewed", "t with 3 degrees"):
+        random = np.random.default_rng([n, len(luck), 53])
+        claims = {
+            "range": {"kind": "range", "group": "A", "metric": UP, "high": 5.0},
+            "variation": {"kind": "variation", "group": "A", "metric": UP, "at_most": 0.06},
+        }
+        asked = {name: {"claim": "It is so.", **claim} for name, claim in claims.items()}
+        options = settings({"primary": {"metric": UP}, "hypotheses": asked}, groups=("A",))
+        decided, unsaid = dict.fromkeys(claims, 0), 0
+        for _ in range(experiments):
+            found = study(sweep_of({UP: {"A": 5 + 0.3 * LIKE_REAL[luck](random, n, 1)}}), options)
+            for verdict in (judge(hypothesis, found) for hypothesis in options.hypotheses):
+                sure = verdict.verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED)
+                decided[verdict.hypothesis.id] += sure
+                unsaid += sure and Reason.NORMAL_SEEDS not in {ground.reason for ground in verdict.grounds}
+        for name, count in decided.items():
+            most = ALPHA if luck == "normal" else None
+            yield Rate(f"{name} at the truth decided, {luck} luck, n = {n}", count, experiments, most=most)
+        yield Rate(
+            f"decided without the assumption of normal seeds beside it, {luck}, n = {n}", unsaid, experiments, most=0.0
+        )
+
+
 def unpaired_power(experiments: int) -> Iterator[Rate]:
     """Three seeds of each method, two standard deviations apart, whose luck seeds do not share: what pairing costs."""
     random = np.random.default_rng(47)
@@ -715,6 +741,7 @@ def standards(experiments: int) -> Iterator[Rate]:
         yield from winners(experiments // 4, n)
     for n in (5, 6, 10):
         yield from equivalences(experiments // 4, n)
+        yield from means_of_skewed_seeds(experiments // 4, n)
     yield from unpaired_power(experiments)
 
 
