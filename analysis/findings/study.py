@@ -337,9 +337,7 @@ def versus(
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:
             times = 1 if family is None else multiplied(family.method, len(against))
-            outcome, ground = _outcome(contrast, result, q, times, settings.alpha)
-            if ground is not None and ground.reason is Reason.NO_TEST and by_seed and contrast.p() is None:
-                ground = no_interval(contrast.n, (group, baseline))
+            outcome, ground = _outcome(contrast, result, q, times, settings.alpha, (group, baseline))
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
         comparisons.append(
             Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, result, p, q, level, interval, outcome,
@@ -470,14 +468,21 @@ def _described(
 
 
 def _outcome(
-    contrast: Contrast, result: PairedResult | UnpairedResult, p: float | None, times: int, alpha: float
+    contrast: Contrast,
+    result: PairedResult | UnpairedResult,
+    p: float | None,
+    times: int,
+    alpha: float,
+    groups: tuple[str, str],
 ) -> tuple[Outcome, Ground | None]:
-    """What an adjusted p says of a difference; `times`: as resolution.multiplied has it."""
+    """What an adjusted p says of a difference of two groups; `times`: as resolution.multiplied has it."""
     if contrast.n == 0:
         return Outcome.NOT_EVALUABLE, Ground(Reason.NO_PAIR)
     if isinstance(result, PairedResult) and result.ties == result.n:
         return Outcome.EQUAL, None
     if p is None or contrast.difference is None:
+        if contrast.paired and contrast.p() is None:
+            return Outcome.NOT_EVALUABLE, no_interval(contrast.n, groups)
         return Outcome.NOT_EVALUABLE, Ground(Reason.NO_TEST, detail=result.reason or "")
     if p <= alpha:
         return (Outcome.HIGHER if contrast.difference > 0 else Outcome.LOWER), None

@@ -157,7 +157,7 @@ def paired(
     if ties > 0 and largest > 0:
         reasons.append(f"{ties} of {n} differences are zero: the exact tests rest on the other {n - ties}")
     if floor(n - ties) > alpha and largest > 0:
-        reasons.append(cannot_decide(n, needed, ties))
+        reasons.append(f"the sign-flip test {cannot_decide(n, needed, ties)}")
     if n > EXACT_UP_TO:
         reasons.append(f"sign-flip p from {DRAWS} drawn patterns (seed {seed})")
     if n - ties > exact.MOST_RANKED:
