@@ -66,7 +66,7 @@ def findable(experiment: Experiment) -> str | None:
     if found is None or found.effect is None:
         return None
     of = "the differences between seeds" if found.paired else "one method's runs"
-    first = f", as the first of {found.comparisons} comparisons" if found.comparisons > 1 else ""
+    first = f", as the first of {found.comparisons} comparisons" if found.level < asked.alpha else ""
     return (
         f"{experiment.name}: with {_seeds(asked, found.seeds)}, {found.test} finds with 80% power a true difference "
         f"of {found.effect:.2g} standard deviations of {of}{first} ({asked.summary} of {asked.metric})"
