@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
-from trainer_ext import artifacts, backends, evaluation, scores
+from trainer_ext import artifacts, backends, evaluation, horizon, scores
 from trainer_ext.evaluation import Answer, Best
 from trainer_ext.health import Health, not_finite
 from trainer_ext.tasks import TEST
@@ -118,7 +118,7 @@ def _train(
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )
-        if step % _snapshot_every(settings["hist_every"], settings["steps"]) == 0:
+        if step % horizon.histogram_interval(settings["hist_every"], settings["steps"]) == 0:
             for name, (edges, counts) in trainer.histograms().items():
                 run.histogram(step, name, edges, counts)
         if answers:
@@ -142,8 +142,3 @@ def _train(
         "warnings": health.warnings,
         **({"best": asdict(best)} if best else {}),
     }
-
-
-def _snapshot_every(share: float, steps: int) -> int:
-    """Steps between histograms for a share of the run's length: with at most an eighth, a run has eight or more."""
-    return max(1, int(share * steps))

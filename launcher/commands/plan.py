@@ -9,6 +9,7 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher.commands import completion
@@ -17,7 +18,7 @@ from launcher.errors import Usage, print_problems
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog
-from launcher.run.folder import read_config, run_folder
+from launcher.run.folder import find_state, read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
 from launcher.status import tables
 from launcher.status.standing import UNFINISHED
@@ -41,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
-    from launcher.planning import planner
+    from launcher.planning import continuation, planner
     from launcher.planning.cost import History
     from launcher.planning.plan import CodeChoice
 
@@ -63,6 +64,8 @@ def run(given: argparse.Namespace) -> int:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name])
         _print_total(whole)
+        for line in continuation.sentences(planned):
+            print(line)
         for line in _changes(planned, states, changed):
             print(line)
     return EXIT_FINE
@@ -75,12 +78,25 @@ class _Cost:
         self._history = history
         self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
         self.slots = _slots(planned)
+        #: By run, the steps that it takes over from another one.
+        self.taken_over = {run_id: step for run_id in self._left if (step := _step_taken_over(planned, run_id))}
 
     def of(self, ids: Sequence[str]) -> Estimate:
         """The cost of those of the runs that are not done."""
         from launcher.planning.cost import estimate
 
-        return estimate([self._left[run_id] for run_id in ids if run_id in self._left], self._history, self.slots)
+        runs = [self._left[run_id] for run_id in ids if run_id in self._left]
+        return estimate(runs, self._history, self.slots, self.taken_over)
+
+    def saved(self) -> tuple[int, float]:
+        """The steps, and the device-hours, that no run computes again."""
+        from launcher.planning.cost import device_hours
+
+        hours = 0.0
+        for run_id, step in self.taken_over.items():
+            run = self._left[run_id]
+            hours += device_hours(run, step * self._history.rate(run).seconds)
+        return sum(self.taken_over.values()), hours
 
     def sources(self) -> dict[str, tuple[int, int]]:
         """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
@@ -90,6 +106,14 @@ class _Cost:
             runs, most = sources.get(rate.source, (0, 0))
             sources[rate.source] = (runs + 1, max(most, rate.runs))
         return sources
+
+
+def _step_taken_over(planned: Plan, run_id: str) -> int | None:
+    """The step of another run from which a run goes on, or None."""
+    if run_id in planned.prefixes:
+        return planned.prefixes[run_id].step
+    state = find_state(run_folder(planned.multirun, run_id))
+    return state.prefix_step if state is not None else None
 
 
 def _slots(planned: Plan) -> int | None:
@@ -110,18 +134,25 @@ def document(
     """The JSON object.
 
     device_hours, wall_seconds (on `slots`; both null if a cluster's queue decides) and storage_bytes (null: unknown)
-    are those of the runs that are not done, estimated from step_times. `undecidable` names the hypotheses for which an
+    are those of the runs that are not done, estimated from step_times. `continued` has the step from which runs go on
+    with the steps of another run, which saves saved_steps and saved_device_hours; `started_again` says why runs do not,
+    although a run of fewer steps is done. `undecidable` names the hypotheses for which an
     experiment has too few seeds, whatever its runs show; `undecidable_primary` says so of its primary question;
     `other_code` names its runs of other code, by difference.
     """
     counts = Counter(states.values())
     total = cost.of(list(planned.runs))
+    saved_steps, saved_hours = cost.saved()
     return {
         "total": len(planned.runs),
         "new": counts[NEW],
         "done": counts[RunState.DONE],
         "states": dict(sorted(counts.items())),
         "device_hours": total.device_hours,
+        "saved_steps": saved_steps,
+        "saved_device_hours": saved_hours,
+        "continued": cost.taken_over,
+        "started_again": {run_id: asdict(why) for run_id, why in planned.restarts.items()},
         "wall_seconds": total.wall_seconds,
         "slots": cost.slots,
         "storage_bytes": total.storage,
@@ -237,6 +268,9 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = "storage unknown" if storage is None else f"{byte_size(storage)} of storage"
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
+    if document["saved_steps"]:
+        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
+        print(f"taken over from other runs: {saved}")
     sources = [
         f"{time['source']} for {counted(time['runs'], 'run')}"
         + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")

@@ -204,7 +204,8 @@ class Reconciler:
             self._running.add(run_id)
             title = self._describe(run_id)
             newest = latest_checkpoint(folder)
-            self._display.started(run_id, f"{title}, from step {newest[0]}" if newest else title)
+            begin = newest[0] if newest else state.prefix_step
+            self._display.started(run_id, f"{title}, from step {begin}" if begin else title)
 
     def _wait_for(self, run_id: str, owner: Claim | None, ended: Ended | None = None) -> None:
         self._waiting[run_id] = ended

@@ -16,7 +16,7 @@ from launcher.errors import InvalidPlan, Problem
 from launcher.execution import code_changes, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
-from launcher.planning import freeze, hypotheses
+from launcher.planning import continuation, freeze, hypotheses
 from launcher.planning.plan import Plan
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, launch_record, lifecycle
@@ -142,6 +142,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     try:
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
+        for line in continuation.sentences(plan):
+            print(line, flush=True)
         freeze.freeze(plan)
         index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
 

@@ -112,18 +112,29 @@ class History:
         self._rates[f"{kind} {_method(config)}"].append(seconds / steps)
 
 
-def estimate(runs: Iterable[PlannedRun], history: History, slots: int | None) -> Estimate:
-    """What these runs cost from their first step on. slots: runs at a time, None where a queue decides."""
+def estimate(
+    runs: Iterable[PlannedRun], history: History, slots: int | None, taken_over: Mapping[str, int] | None = None
+) -> Estimate:
+    """What these runs cost. slots: runs at a time, None where a queue decides.
+
+    taken_over: by run, the steps that it takes over from another run; every other run is counted from its first step.
+    """
     seconds, hours, sizes = [], 0.0, []
     for run in runs:
-        seconds.append(history.rate(run).seconds * run.config["trainer"]["steps"])
-        asked = shape(run.config)
-        hours += seconds[-1] * asked.nodes * max(asked.devices, 1) / _HOUR_S
+        steps = run.config["trainer"]["steps"] - (taken_over or {}).get(run.id, 0)
+        seconds.append(history.rate(run).seconds * steps)
+        hours += device_hours(run, seconds[-1])
         sizes.append(history.size(run))
     known = [size for size in sizes if size is not None]
     storage = sum(known) * len(sizes) / len(known) if known else None
     wall = None if slots is None else makespan(seconds, slots)
     return Estimate(hours, wall, storage if sizes else 0.0)
+
+
+def device_hours(run: PlannedRun, seconds: float) -> float:
+    """The hours of a device (without one, of a processor) that the run uses in these seconds."""
+    asked = shape(run.config)
+    return seconds * asked.nodes * max(asked.devices, 1) / _HOUR_S
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

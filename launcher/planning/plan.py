@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NotRequired
@@ -22,6 +22,30 @@ class PlannedRun:
     hash: str
     base: str
     config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The run whose first `step` steps another run takes over: its id. `fork`: with another method from there on."""
+
+    run: str
+    step: int
+    fork: bool = False
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Why a run starts again although a run of fewer steps, `run`, is done: what `Problem` says of a key.
+
+    key, value: None where it is about the run itself.
+    """
+
+    run: str
+    steps: int
+    key: str | None
+    value: Any
+    rule: str
+    fix: str
 
 
 class Entry(BaseModel, frozen=True):
@@ -89,7 +113,8 @@ class CodeChoice(StrEnum):
 @dataclass(frozen=True)
 class Plan:
     """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
-    that hold for the whole launch.
+    that hold for the whole launch. prefixes: what runs that do not exist yet continue, by id; restarts: why others do
+    not.
     """
 
     experiments: tuple[Experiment, ...]
@@ -99,3 +124,5 @@ class Plan:
     tracking: Mapping[str, Any]
     multirun: Path
     code_choice: CodeChoice = CodeChoice.REFUSE
+    prefixes: Mapping[str, Prefix] = field(default_factory=dict)
+    restarts: Mapping[str, Restart] = field(default_factory=dict)

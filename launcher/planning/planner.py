@@ -21,7 +21,7 @@ from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
-from launcher.planning import design, experiment_spec, method_parts, schema
+from launcher.planning import continuation, design, experiment_spec, method_parts, schema
 from launcher.planning.clusters import CLUSTERS
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
@@ -81,7 +81,7 @@ class _Planner:
             self._problems.add(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one")
         self._refuse_secrets(experiments, sections)
         self._problems.raise_any()
-        return Plan(
+        planned = Plan(
             tuple(experiments),
             self._runs,
             self._context.used_bases,
@@ -89,6 +89,7 @@ class _Planner:
             multirun=self._root / multirun,
             code_choice=self._arguments.code_choice,
         )
+        return continuation.continued(planned)
 
     def _check_hydras(self) -> None:
         """Add a problem for each override of Hydra's own section that Hydra refuses when it starts."""

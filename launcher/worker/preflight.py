@@ -221,6 +221,16 @@ def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Obje
     return [Objection(one.key, one.value, one.rule, one.fix) for one in misfits]
 
 
+def check_continuation(
+    config: Mapping[str, Any], verl: Mapping[str, Any], shorter: Mapping[str, Any]
+) -> list[Objection]:
+    """Why a run does not continue a shorter one. verl: the whole tree; shorter: the other's section `trainer`."""
+    from trainer_ext import horizon
+
+    found = horizon.obstacles({**config, "verl": verl}, shorter)
+    return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
+
+
 def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
     """The metrics of the section's further scores of responses."""
     from trainer_ext import scores
