@@ -110,6 +110,7 @@ def _contents(report: Report, tables: Mapping[str, Table], relations: bool) -> l
         ("responses", "Responses" if report.responses else ""),
         ("metrics", tables["metrics"].title),
         ("cost", tables["cost"].title),
+        ("checklist", tables["checklist"].title),
         ("health", "Health"),
         ("runs", tables["runs"].title),
         ("again", "Make it again"),

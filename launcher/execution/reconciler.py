@@ -70,7 +70,7 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
 
 
 class Reconciler:
-    """One launch of a list of runs. `describe` gives a run's title by its id.
+    """One launch of a list of runs. `describe` gives a run's title by its id, `devices` what its state says of them.
 
     `circuit_breaker`: after so many failures in a row with one message, no further run is submitted.
     """
@@ -83,6 +83,7 @@ class Reconciler:
         describe: Callable[[str], str],
         launch: Launch,
         circuit_breaker: int | None = None,
+        devices: Callable[[str], int] = lambda _: 0,
     ) -> None:
         self._multirun = multirun
         self._scheduler = scheduler
@@ -90,6 +91,7 @@ class Reconciler:
         self._describe = describe
         self._launch = launch
         self._circuit_breaker = circuit_breaker
+        self._devices = devices
         self._witness = claim.Witness()
         self._queue: deque[str] = deque()
         self._running: set[str] = set()
@@ -191,8 +193,10 @@ class Reconciler:
             state = read_state(folder)
             owner = self._witness.owner(folder)
             if owner is None and state.state in RESUMABLE:
+                state = transitions.with_lost_attempt(folder, state)
                 cancelled = transitions.pending_cancellation(folder, state)
-                write_state(folder, cancelled or transitions.submitted(state, self._launch.token))
+                devices = self._devices(run_id)
+                write_state(folder, cancelled or transitions.submitted(state, self._launch.token, devices))
                 claim.discard(folder)
                 state = cancelled or state
         if state.state not in RESUMABLE:

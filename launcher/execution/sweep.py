@@ -18,6 +18,7 @@ from launcher.execution.code_changes import Decision
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import continuation, freeze, hypotheses
 from launcher.planning.plan import Plan
+from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.folder import attempt_folder, find_state, read_summary, run_folder
@@ -139,6 +140,9 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     def describe(run_id: str) -> str:
         return catalog.title(entries[run_id].model_dump())
 
+    def devices(run_id: str) -> int:
+        return shape(plan.runs[run_id].config).units
+
     try:
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
@@ -156,7 +160,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             interruptible(display.say) as interruption,
         ):
             limit = plan.cluster.get("breaker")
-            reconciler = Reconciler(plan.multirun, started.scheduler, display, describe, launched, limit)
+            reconciler = Reconciler(plan.multirun, started.scheduler, display, describe, launched, limit, devices)
             if started.detached is None:
                 outcome = reconciler.run(run_ids, interruption)
             else:

@@ -248,7 +248,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     section, trainer = config["task"], config["trainer"]
     if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
         return None
-    module, count = tasks.get(section["name"]), _counter(config["model"])
+    module, count = tasks.get(section["name"]), _counter(config["model"], chat_template(config))
     try:
         divided = _prompts_of(module, section).divided(trainer["split"])
     except sizes.Misfit as error:
@@ -287,13 +287,20 @@ def _no_template(section: Mapping[str, Any], model: Mapping[str, Any], error: Ex
     return Objection("model.path", model.get("path"), rule, fix)
 
 
-def _counter(model: Mapping[str, Any]) -> Callable[[Row], int] | None:
+def chat_template(config: Mapping[str, Any]) -> str | None:
+    """The chat template that a run gives its model; None: the tokenizer's own."""
+    model = (config["verl"].get("actor_rollout_ref") or {}).get("model") or {}
+    template: str | None = model.get("custom_chat_template")
+    return template
+
+
+def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], int] | None:
     """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises chat.Unusable."""
     if model.get("kind") == "embedded":  # one token for each character
         return lambda row: sum(len(message["content"]) for message in row.messages)
     from trainer_ext import chat
 
-    count = chat.counter(Path(os.path.expanduser(str(model.get("path")))))
+    count = chat.counter(Path(os.path.expanduser(str(model.get("path")))), template)
     return None if count is None else lambda row: count(row.messages)
 
 

@@ -170,7 +170,10 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
         state = read_state(folder)
         if state.state not in RESUMABLE or (launch_id is not None and _is_closed(folder, launch_id)):
             return None
-        cancelled = transitions.pending_cancellation(folder, state) if witness.owner(folder) is None else None
+        cancelled = None
+        if witness.owner(folder) is None:
+            state = transitions.with_lost_attempt(folder, state)
+            cancelled = transitions.pending_cancellation(folder, state)
         if cancelled is not None:
             write_state(folder, cancelled)
             claim.discard(folder)

@@ -15,6 +15,7 @@ import torch
 
 from analysis.__main__ import main as analysis
 from analysis.data.sweep import read_sweep
+from analysis.numbers import format_number
 from tests.cluster.rays import Rays
 from tests.trainer_ext.twins import write_problems, write_twin
 from trainer_ext import tasks
@@ -175,5 +176,5 @@ def test_three_steps_whose_metrics_are_right_and_can_be_imported(
     assert imported.curves.steps.tolist() == [1, 2, 3]
     assert imported.curves.values[key].tolist() == [data[key] for data in lines.values()]
     assert analysis(["report", str(into)]) == 0
-    assert f"rlsweep_grpo {lines[STEPS][key]:.4g} (1 seed)" in capsys.readouterr().out
+    assert f"rlsweep_grpo {format_number(lines[STEPS][key])} (1 seed)" in capsys.readouterr().out
     assert (into / "report" / "index.html").exists()

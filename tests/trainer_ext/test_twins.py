@@ -32,7 +32,7 @@ WITHOUT_PLAN = ("grpo_variants", "bnto_main", "qstar_main", "qstar_target", "qst
 SMALL = {
     "data": {"train_batch_size": 2, "max_prompt_length": 120, "max_response_length": 16},
     "actor_rollout_ref": {
-        "rollout": {"n": 4},
+        "rollout": {"n": 4, "max_num_seqs": 256},
         "actor": {"ppo_mini_batch_size": 1, "ppo_micro_batch_size_per_gpu": 2, "optim": {"lr": 1e-3}},
     },
 }
@@ -93,7 +93,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_experiment_takes_steps_on_twins_of_its_models(experiment, model, shared, tmp_path, capsys):
     data = build_once(shared / "data", lambda folder: write_problems(folder / "train.jsonl")) / "train.jsonl"
     twin = build_once(shared / str(family(model)), lambda folder: write_twin(str(family(model)), data, folder))
-    chosen_model = [f"model={model}", "model.resources.device_memory_gb=null"]  # whatever its device has
+    held = ("device_memory_gb=null", "devices=1", "nodes=1")  # a twin fits on whatever there is
+    chosen_model = [f"model={model}", *(f"model.resources.{one}" for one in held)]
     plan = make(f"experiment={experiment}", "seed=0")
     if model not in {run.config["model"]["name"] for run in plan.runs.values()}:
         plan = make(f"experiment={experiment}", "seed=0", *chosen_model)

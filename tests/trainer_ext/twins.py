@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
 from transformers import PreTrainedTokenizerFast as Fast
 
 from trainer_ext.backends.in_process.prompts import tokens_of
@@ -46,7 +46,7 @@ def write_problems(path: Path) -> Path:
 
 
 def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> Path:
-    """A model of the family (gpt2, llama, qwen2) and its tokenizer, as transformers saves them.
+    """A model of the family (gpt2, gpt_neox, llama, qwen2) and its tokenizer, as transformers saves them.
 
     A few updates have taught it the form of an answer, so that some responses have a reward and others have none.
     data: a file of `write_problems`.
@@ -63,7 +63,7 @@ def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> P
 
 def tokenizer_of(family: str) -> Fast:
     """A tokenizer of the family's kind."""
-    return {"gpt2": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
+    return {"gpt2": _gpt2, "gpt_neox": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
 
 
 def _teach(module: Any, tokenizer: Fast, data: Path) -> None:
@@ -92,6 +92,8 @@ def _config(family: str, tokenizer: Fast, positions: int) -> PreTrainedConfig:
     }
     if family == "gpt2":  # with dropout, as the model has
         return GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=positions, **ends)
+    if family == "gpt_neox":
+        return GPTNeoXConfig(max_position_embeddings=positions, **_SMALL, **ends)
     if family == "llama":
         return LlamaConfig(num_key_value_heads=4, max_position_embeddings=positions, **_SMALL, **ends)
     return Qwen2Config(
@@ -116,7 +118,7 @@ def _bytes(special: list[str]) -> Tokenizer:
 
 
 def _gpt2() -> Fast:
-    """No token for padding, no chat template; one token begins and ends a text."""
+    """No token for padding, no chat template; one token begins and ends a text. GPT-NeoX's are of this kind, too."""
     end = "<|endoftext|>"
     return Fast(tokenizer_object=_bytes([end]), bos_token=end, eos_token=end, unk_token=end)
 

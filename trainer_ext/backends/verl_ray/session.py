@@ -14,11 +14,11 @@ import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM
-from verl.utils import hf_tokenizer
 from verl.utils.skip import SkipManager
 
 from trainer_ext import metrics, tasks
 from trainer_ext.backends.in_process import initial_model, target_model
+from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
@@ -49,8 +49,7 @@ class Session:
         model = initial_model.start(config, Path(cache))
         target = target_model.start(config, Path(cache), model)
         data = tasks.prepare(task, self._settings["split"], Path(cache))
-        trusted = bool(verl.actor_rollout_ref.model.trust_remote_code)
-        tokenizer = hf_tokenizer(str(model), trust_remote_code=trusted)
+        tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
         self._prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
         self._asked: list[tuple[str, Prompt]] = []
         if self._settings["eval_every"]:

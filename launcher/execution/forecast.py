@@ -1,0 +1,72 @@
+"""What a plan still costs, on the slots that a launch would have, and what its runs took until now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from launcher.planning.cost import Estimate, History, estimate
+from launcher.planning.plan import Plan
+from launcher.planning.resources import shape
+from launcher.run import compute
+from launcher.run.folder import find_state, run_folder
+from launcher.run.lifecycle import RunState
+from launcher.schedulers.local.pool import slots, visible_devices
+
+
+class Forecast:
+    """The cost of those runs of a plan that are not done. `spent`: the device-hours of its runs until now."""
+
+    def __init__(self, planned: Plan, states: Mapping[str, str]) -> None:
+        """states: the present state of each run, by id."""
+        done = [run_id for run_id, state in states.items() if state == RunState.DONE]
+        self._history = History(planned.multirun, planned.runs, done)
+        self._cluster = planned.cluster
+        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
+        self.slots = slots_of(planned)
+        #: By run, the steps that it takes over from another one.
+        self.taken_over = {run_id: steps for run_id in self._left if (steps := _taken_over(planned, run_id))}
+        self.spent = sum(compute.spent(planned.multirun, planned.runs, time.time()).values()) / compute.HOUR_S
+
+    def of(self, ids: Sequence[str]) -> Estimate:
+        """The cost of those of the runs that are not done."""
+        left = [self._left[run_id] for run_id in ids if run_id in self._left]
+        return estimate(left, self._history, self.slots, self._cluster, self.taken_over)
+
+    def saved(self) -> tuple[int, float]:
+        """The steps, and the device-hours, that no run computes again."""
+        hours = 0.0
+        for run_id, steps in self.taken_over.items():
+            run = self._left[run_id]
+            hours += steps * self._history.rate(run).seconds * shape(run.config).units / compute.HOUR_S
+        return sum(self.taken_over.values()), hours
+
+    def step_seconds(self) -> dict[str, float]:
+        """The expected seconds of a step of each run that is not done, by id."""
+        return {run.id: self._history.rate(run).seconds for run in self._left.values()}
+
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
+        sources: dict[str, tuple[int, int]] = {}
+        for run in self._left.values():
+            rate = self._history.rate(run)
+            runs, most = sources.get(rate.source, (0, 0))
+            sources[rate.source] = (runs + 1, max(most, rate.runs))
+        return sources
+
+
+def _taken_over(planned: Plan, run_id: str) -> int | None:
+    """The steps that a run takes over from another one, or None."""
+    if run_id in planned.prefixes:
+        return planned.prefixes[run_id].step
+    state = find_state(run_folder(planned.multirun, run_id))
+    return state.prefix_step if state is not None else None
+
+
+def slots_of(planned: Plan) -> int | None:
+    """How many runs a launch executes at a time; None if a cluster's queue decides."""
+    if planned.cluster["name"] != "local":
+        most: int | None = planned.cluster["max_running"]
+        return most
+    devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
+    return len(slots(planned.cluster["slots"], devices, visible_devices()))
