@@ -114,6 +114,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     from launcher.worker import provenance
 
     began, clock = time.time(), time.monotonic()
+    continuation.check(plan, run_ids)
     cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
         cluster.check(plan, run_ids)
@@ -129,7 +130,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         started = cluster.start(Order(root, plan, run_ids, train, launched, record))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    entries = {entry.id: entry for experiment in reversed(plan.experiments) for entry in experiment.entries}
+    entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
@@ -160,7 +161,16 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             interruptible(display.say) as interruption,
         ):
             limit = plan.cluster.get("breaker")
-            reconciler = Reconciler(plan.multirun, started.scheduler, display, describe, launched, limit, devices)
+            reconciler = Reconciler(
+                plan.multirun,
+                started.scheduler,
+                display,
+                describe,
+                launched,
+                limit,
+                devices,
+                continuation.within(plan),
+            )
             if started.detached is None:
                 outcome = reconciler.run(run_ids, interruption)
             else:
@@ -177,7 +187,7 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
     if not outcome.ran:
         return
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         ran = [run_id for run_id in outcome.ran if run_id in ids]
         if not ran:
             continue
@@ -215,7 +225,7 @@ def _train_seconds(multirun: Path, state: State) -> float:
 def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str]) -> None:
     """Print which runs are not done, and the commands that continue with them."""
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         unfinished = [state for run_id in not_done if run_id in ids and (state := states[run_id]) is not None]
         if not unfinished:
             continue

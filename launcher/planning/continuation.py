@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from launcher.config import identity, verl_tree
+from launcher.errors import Diagnostics
 from launcher.files import BadRunFolder
 from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix, Restart
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
-from launcher.run.folder import checkpoints, find_state, read_config, run_folder
+from launcher.run.folder import checkpoints, find_state, latest_checkpoint, read_config, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.text import counted
 from launcher.worker import preflight
@@ -61,6 +62,41 @@ def sentences(plan: Plan) -> Iterator[str]:
         yield f"{begin}, because {because}. Fix: {why.fix}"
 
 
+def within(plan: Plan) -> dict[str, str]:
+    """By run, the run of the same plan that it continues, and which must therefore be done first."""
+    return {run_id: prefix.run for run_id, prefix in plan.prefixes.items() if prefix.run in plan.runs}
+
+
+def check(plan: Plan, run_ids: Collection[str]) -> None:
+    """Raise InvalidPlan if one of these runs cannot begin where the plan says that it continues another one."""
+    problems = Diagnostics()
+    wanted, continued = set(run_ids), within(plan)
+    waiting = [run_id for run_id in run_ids if continued.get(run_id) in wanted]
+    if waiting and plan.cluster.get("detach"):
+        runs = counted(len(waiting), "run")
+        rule = f"{runs} can begin when the runs that they continue are done, and no launcher waits for these"
+        problems.add("conf/cluster", "cluster.detach", "true", rule, "write cluster.detach=false")
+    for run_id in run_ids:
+        if run_id in continued and latest_checkpoint(run_folder(plan.multirun, run_id)) is None:
+            _check_prefix(plan, plan.runs[run_id], plan.prefixes[run_id], problems)
+    problems.raise_any()
+
+
+def _check_prefix(plan: Plan, run: PlannedRun, prefix: Prefix, problems: Diagnostics) -> None:
+    """Add a problem if the run that this one continues does not have what it needs."""
+    folder = run_folder(plan.multirun, prefix.run)
+    again = f"`python -m launcher rerun {prefix.run}` archives it and runs it anew"
+    state = find_state(folder)
+    if state is not None and state.state == RunState.DONE and prefix.step not in dict(checkpoints(folder)):
+        rule = f"run {run.id} continues it at step {prefix.step}, but this checkpoint was deleted"
+        problems.add(str(folder), "checkpoints", None, rule, again)
+        return
+    frozen = (folder / "config.yaml").exists()
+    trainer = (read_config(folder) if frozen else plan.runs[prefix.run].config)["trainer"]
+    for one in preflight.check_logs(run.config, trainer):
+        problems.add(str(folder), one.key, brief(one.value), f"run {run.id}, which continues it: {one.rule}", again)
+
+
 def _is_new(plan: Plan, run_id: str) -> bool:
     return not (run_folder(plan.multirun, run_id) / "state.json").exists()
 
@@ -68,7 +104,10 @@ def _is_new(plan: Plan, run_id: str) -> bool:
 def _lengths(plan: Plan) -> list[int]:
     """The numbers of steps of all runs in the multirun folder, the largest first."""
     found: set[int] = set()
-    for run_id in catalog.run_ids(plan.multirun):
+    run_ids: list[str] = []
+    with suppress(NotADirectoryError):  # the launch says so
+        run_ids = catalog.run_ids(plan.multirun)
+    for run_id in run_ids:
         with suppress(OSError, ValueError):
             match = _STEPS.search((run_folder(plan.multirun, run_id) / "config.yaml").read_text(encoding="utf-8"))
             found |= {int(match[1])} if match else set()

@@ -108,6 +108,13 @@ class Group(Section):
         return {key: choice for key, choice in self.overrides.items() if "/" in key}
 
 
+class Fork(Section):
+    """Where all runs of an experiment leave the runs of one group: after step `at` of the run with their seed."""
+
+    at: Annotated[int, Field(ge=1, description="a step, 1 or more")]
+    source: Annotated[str, Field(alias="from", description="the name of a group")]
+
+
 class ExperimentSpec(Section):
     """An experiment as its file and the command line declare it.
 
@@ -130,6 +137,7 @@ class ExperimentSpec(Section):
     seeds: Annotated[Listed[_Seed], Field(min_length=1)] | None = Field(
         None, description="a list of one seed or more, such as [0, 1, 2]"
     )
+    fork: Fork | None = Field(None, description="a mapping of at (a step) and from (a group), or null")
     scales: _Entries[_Scale] = Field(
         {}, description="a mapping of scales to dotted keys and their values, such as {tiny: {trainer.steps: 200}}"
     )
@@ -168,6 +176,15 @@ class ExperimentSpec(Section):
             fix = closest(baseline, groups, otherwise="name a group, or null for none")
             raise refusal(f"must be one of the groups: {', '.join(groups)}", fix)
         return baseline
+
+    @field_validator("fork")
+    @classmethod
+    def _forks_a_group(cls, fork: Fork | None, info: ValidationInfo) -> Fork | None:
+        groups = list(info.data.get("groups", ()))
+        if fork is not None and groups and fork.source not in groups:
+            fix = closest(fork.source, groups, "from: ", otherwise="name a group")
+            raise refusal(f"`from` must be one of the groups: {', '.join(groups)}; it is {fork.source}", fix)
+        return fork
 
     @field_validator("seeds")
     @classmethod

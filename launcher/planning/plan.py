@@ -71,8 +71,18 @@ class FactorLevels(TypedDict):
     levels: list[Any]
 
 
+class PlannedFork(TypedDict):
+    """Where the runs of an experiment leave those of the group `source`: after step `at`."""
+
+    at: int
+    source: str
+
+
 class Experiment(BaseModel, frozen=True):
-    """One experiment's plan: what multirun/<name>/plan.json holds. Old plans may lack the fields with a default."""
+    """One experiment's plan: what multirun/<name>/plan.json holds. Old plans may lack the fields with a default.
+
+    fork, prefixes: where its runs leave others, and these; a file has them only if there is a fork.
+    """
 
     format: Literal[1] = 1
     name: str = Field(alias="experiment")
@@ -84,6 +94,13 @@ class Experiment(BaseModel, frozen=True):
     factors: dict[str, FactorLevels] = {}
     analysis: dict[str, Any]
     entries: tuple[Entry, ...] = Field(alias="runs")
+    fork: PlannedFork | None = None
+    prefixes: tuple[Entry, ...] = ()
+
+    @property
+    def members(self) -> dict[str, Entry]:
+        """Its runs, and the runs that these continue, each with its first entry, by id."""
+        return {entry.id: entry for entry in reversed((*self.entries, *self.prefixes))}
 
     def seeds_of(self) -> dict[str, list[int]]:
         """The seeds of each group, in the order of the plan."""
@@ -91,7 +108,7 @@ class Experiment(BaseModel, frozen=True):
 
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
-        return self.model_dump(by_alias=True)
+        return self.model_dump(by_alias=True, exclude=set() if self.fork else {"fork", "prefixes"})
 
 
 def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[int]]:

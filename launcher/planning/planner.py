@@ -25,7 +25,7 @@ from launcher.planning import continuation, design, experiment_spec, method_part
 from launcher.planning.clusters import CLUSTERS
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
-from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
+from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, Prefix, seeds_of
 from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
@@ -55,6 +55,7 @@ class _Planner:
         self._context = PlanningContext(composer, arguments)
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
+        self._prefixes: dict[str, Prefix] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
         lasting = [word for word in arguments if not is_code_choice(word)]
         self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in lasting)])
@@ -88,6 +89,7 @@ class _Planner:
             **sections,
             multirun=self._root / multirun,
             code_choice=self._arguments.code_choice,
+            prefixes=self._prefixes,
         )
         return continuation.continued(planned)
 
@@ -169,6 +171,7 @@ class _Planner:
         spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
         specs = run_specs(self._context, name, spec)
         self._runs.update(specs.runs)
+        self._prefixes.update(specs.prefixes)
         if not self._problems:
             experiment_spec.check_groups(spec, specs.entries, where, self._arguments, self._problems)
         groups: dict[str, PlannedGroup] = {
@@ -191,6 +194,8 @@ class _Planner:
             factors=factors,
             analysis=self._analysis(tree, composed, name, self._known(seeds, spec, specs)),
             runs=specs.entries,
+            fork={"at": spec.fork.at, "source": spec.fork.source} if spec.fork else None,
+            prefixes=specs.prefix_entries,
         )
 
     def _adhoc_name(self, prefix: str, method: str) -> str:

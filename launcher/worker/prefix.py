@@ -94,10 +94,10 @@ def _state_of(source: Path) -> State | None:
 
 def _take_logs(source: Path, folder: Path, step: int) -> None:
     """Write what a run of this folder's length has logged up to a step; the trainer decides what that is."""
-    from trainer_ext import horizon
+    from trainer_ext import continuing
 
     trainer = read_config(folder)["trainer"]
-    interval = horizon.histogram_interval(trainer["hist_every"], trainer["steps"])
+    interval = continuing.histogram_interval(trainer["hist_every"], trainer["steps"])
     responses: Counter[int] = Counter()
 
     def is_among_first(record: Mapping[str, Any]) -> bool:

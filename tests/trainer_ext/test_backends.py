@@ -18,7 +18,7 @@ from launcher.planning.promises import Promises
 from tests.configuration import SHIPPED
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
-from trainer_ext import backends, horizon, tasks
+from trainer_ext import backends, continuing, tasks
 from trainer_ext.train import Diverged, Preempted, train
 
 pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", sorted({*backends.names()} - {"verl_ray"}))]
@@ -108,7 +108,7 @@ def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method,
     summary = train(config, whole)
     shorter = new_run("shorter")
     train({**config, "trainer": {**config["trainer"], "steps": end - 1}}, shorter)
-    assert not list(horizon.obstacles(config, {**config["trainer"], "steps": end - 1}))
+    assert not list(continuing.obstacles(config, {**config["trainer"], "steps": end - 1}))
     assert science(shorter.lines) == science(whole.lines[:-1])
     assert shorter.histograms == [histogram for histogram in whole.histograms if histogram[0] < end]
     assert saved(step_folder(shorter, end - 1)) == saved(step_folder(whole, end - 1))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_ext import horizon, registry
+from trainer_ext import continuing, registry
 
 #: Mean |logp - logp_ref| from which the KL-gated weight's warm-up counts: before any drift the weight is 0.
 GATE_START = 1e-3
@@ -185,7 +185,7 @@ class DualController:
         state, s = self._state, self.settings
         state.step += 1
         state.beta = _beta_after(state.beta, batch.kl, s)
-        if s.decay == "usage" and state.step <= horizon.spread_steps(self.total_steps):
+        if s.decay == "usage" and state.step <= continuing.spread_steps(self.total_steps):
             state.reward_std_max = max(state.reward_std_max, batch.reward_std)
         self._watch_reward(batch.reward_mean)
         if state.budget_start is None:

@@ -1,8 +1,9 @@
-"""What of a run depends on its total number of steps, `trainer.steps`. For the rest, a shorter run is the beginning of
-a longer one.
+"""What a run that continues another one shares with it.
 
-Pure, and nothing here loads torch: the plan asks before a run exists. Whoever reads trainer.steps in a new place adds
-it here.
+A longer run continues a shorter one if nothing in it depends on the total number of steps, `trainer.steps`: whoever
+reads this key in a new place adds it here. A fork continues a run with another method.
+
+Pure, and nothing here loads torch: the plan asks before a run exists.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _OPTIM = "verl.actor_rollout_ref.actor.optim"
+_OF_OPTIMIZER = tuple(f"{_OPTIM}.{key}" for key in ("optimizer", "optimizer_impl", "override_optimizer_config"))
 _LARGEST_SHARE = 0.125  # of trainer.hist_every
 
 
@@ -67,16 +69,38 @@ def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator
             f"{spread_steps(before)} steps then, {spread_steps(after)} now"
         )
         yield Obstacle("method.decay", "usage", rule, "continue runs of 1000 steps or more, or use decay=plateau")
-    yield from _logs(trainer, shorter)
-
-
-def _logs(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:
-    """What the logs of the two runs do not share."""
-    before, after, every = int(shorter["steps"]), int(trainer["steps"]), int(trainer["eval_every"] or 0)
+    every = int(trainer["eval_every"] or 0)
     if every and before % every:
         rule = f"{before} is not a multiple of it: the last step of the run of {before} steps has an evaluation of its"
         yield Obstacle("trainer.eval_every", every, f"{rule} own", "continue a run that ends with a regular evaluation")
-    if every and int(trainer["eval_responses"]) > int(shorter["eval_responses"]):
+    yield from log_obstacles(trainer, shorter)
+
+
+def fork_obstacles(config: Mapping[str, Any], prefix: Mapping[str, Any]) -> Iterator[Obstacle]:
+    """Why a run cannot be a fork of another one; config, prefix: their configurations, with verl's trees merged."""
+    if config["trainer"]["backend"] != "in_process":
+        rule = "a fork begins from the checkpoint of another run, which this backend does not read"
+        yield Obstacle("trainer.backend", config["trainer"]["backend"], rule, "choose trainer=in_process")
+    fix = "a fork changes the method, its settings, and values of trainer and verl; give this group the same value"
+    for key in ("seed", "model", "task", "data", "trainer.backend", "trainer.split", *_OF_OPTIMIZER):
+        own, its = _lookup(config, key), _lookup(prefix, key)
+        if own != its:
+            yield Obstacle(key, None, "must be that of the run which is continued", fix)
+
+
+def _lookup(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if key == "model":  # how it is called and what it asks of a cluster does not matter
+        return {name: one for name, one in value.items() if name not in ("name", "resources", "seconds_per_step")}
+    return {name: one for name, one in value.items() if name != "reward_timeout_s"} if key == "task" else value
+
+
+def log_obstacles(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:
+    """What a run has to take over of the logs of a shorter one that is not there; both: the section `trainer`."""
+    before, after = int(shorter["steps"]), int(trainer["steps"])
+    if trainer["eval_every"] and int(trainer["eval_responses"]) > int(shorter["eval_responses"]):
         kept = shorter["eval_responses"]
         rule = f"each evaluation of the run of {before} steps has kept {kept} responses to be read"
         yield Obstacle("trainer.eval_responses", trainer["eval_responses"], rule, f"set it to {kept} or less")
