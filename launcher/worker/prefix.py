@@ -102,7 +102,7 @@ def _take_logs(source: Path, folder: Path, step: int) -> None:
 
     def is_among_first(record: Mapping[str, Any]) -> bool:
         responses[record["step"]] += 1
-        return responses[record["step"]] <= trainer["eval_responses"]
+        return responses[record["step"]] <= int(trainer["eval_responses"])
 
     kept: dict[Callable[[Path], Path], Callable[[Mapping[str, Any]], bool]] = {
         metrics_path: lambda _: True,
