@@ -72,9 +72,10 @@ def document(
 ) -> dict[str, Any]:
     """The JSON object.
 
-    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a cluster's queue
-    decides) and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
+    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a cluster's
+    queue decides) and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
     spent_device_hours is what all attempts took until now; `retries` says which failures are retried, and how often.
+    `sequential` says how seeds are added, and what these can cost at most.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
@@ -102,6 +103,7 @@ def document(
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
+                "sequential": _added_seeds(experiment, cost),
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
@@ -123,6 +125,14 @@ def document(
             for entry in experiment.entries
         ],
     }
+
+
+def _added_seeds(experiment: Experiment, cost: Forecast) -> dict[str, Any] | None:
+    """How seeds are added, and what these can cost; None if their number is fixed."""
+    more = cost.of_added_seeds(experiment)
+    if more is None:
+        return None
+    return {**experiment.analysis["sequential"], "most_added_runs": more[0], "most_added_device_hours": more[1]}
 
 
 def _group(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
@@ -150,6 +160,13 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     total = len({entry.id for entry in experiment.entries})
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
+    rule = planned["sequential"]
+    if rule is not None:
+        print(
+            f"  seeds are added until each comparison of the primary measure is decided: {rule['batch']} at a time, "
+            f"at most {rule['max']}; this adds at most {counted(rule['most_added_runs'], 'run')} and "
+            f"{rule['most_added_device_hours']:.2f} device-hours"
+        )
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     columns = {"device-hours": {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from launcher.planning.cost import Estimate, History, estimate
-from launcher.planning.plan import Plan
+from launcher.planning.plan import Experiment, Plan
 from launcher.planning.resources import shape
 from launcher.run import compute
 from launcher.run.lifecycle import RunState
@@ -20,7 +20,7 @@ class Forecast:
         """states: the present state of each run, by id."""
         done = [run_id for run_id, state in states.items() if state == RunState.DONE]
         self._history = History(planned.multirun, planned.runs, done)
-        self._cluster = planned.cluster
+        self._cluster, self._runs = planned.cluster, planned.runs
         self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
         self.slots = slots_of(planned)
         self.spent = sum(compute.spent(planned.multirun, planned.runs, time.time()).values()) / compute.HOUR_S
@@ -29,6 +29,20 @@ class Forecast:
         """The cost of those of the runs that are not done."""
         left = [self._left[run_id] for run_id in ids if run_id in self._left]
         return estimate(left, self._history, self.slots, self._cluster)
+
+    def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
+        """The runs that an experiment can add at most, and their device-hours with every counted retry; None if its
+        seeds are fixed."""
+        rule = experiment.analysis.get("sequential")
+        if rule is None:
+            return None
+        runs, hours = 0, 0.0
+        for group, seeds in experiment.seeds_of().items():
+            more = rule["max"] / len(seeds) - 1 if seeds else 0.0
+            own = {entry.id: self._runs[entry.id] for entry in experiment.entries if entry.group == group}
+            runs += round(more * len(own))
+            hours += more * estimate(own.values(), self._history, None, self._cluster).worst_device_hours
+        return runs, hours
 
     def step_seconds(self) -> dict[str, float]:
         """The expected seconds of a step of each run that is not done, by id."""

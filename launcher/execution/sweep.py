@@ -8,16 +8,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.execution import code_changes, progress
+from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import freeze, hypotheses
 from launcher.planning.plan import Plan
+from launcher.planning.planner import AddedSeeds
 from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, launch_record, lifecycle
@@ -39,17 +40,34 @@ from launcher.worker import worker
 _LISTED = 5
 
 
-def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None) -> int:
+def reconcile(
+    root: Path,
+    plan: Plan,
+    train: str = worker.TRAIN,
+    plugin: Any = None,
+    again: Callable[[AddedSeeds], Plan] | None = None,
+) -> int:
     """Freeze a plan, run what is missing, wait, report; the exit code: 0, 1 with runs not done, 130 after Ctrl-C.
 
-    The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. Raises
+    The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. `again` makes the
+    plan anew with further seeds, for experiments that add them until their comparisons are decided. Raises
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
     _check_writable(plan.multirun)
-    outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
-    if outcome.detached:
-        return EXIT_FINE
+    while True:
+        outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
+        if outcome.detached:
+            for experiment in plan.experiments:
+                if experiment.analysis.get("sequential"):
+                    print(f"{experiment.name}: repeat this command when its runs have ended; it adds seeds as needed")
+            return EXIT_FINE
+        if again is None or outcome.interrupted or outcome.tripped:
+            break
+        added = looks.undecided(root, plan)
+        if not added:
+            break
+        plan = again(added)
     states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     not_done = [run_id for run_id, state in states.items() if state is None or state.state != RunState.DONE]
     _explain(plan, states, not_done)

@@ -37,16 +37,27 @@ class RunSpecs:
     metrics: Mapping[str, Collection[str]]
 
 
-def run_specs(context: PlanningContext, experiment: str | None, spec: ExperimentSpec) -> RunSpecs:
-    """Every run of an experiment. Every breach is added to the context's problems; its runs are left out."""
-    return _Builder(context, experiment, spec).build()
+def run_specs(
+    context: PlanningContext, experiment: str | None, spec: ExperimentSpec, seeds: Mapping[str, Collection[int]]
+) -> RunSpecs:
+    """Every run of an experiment. Every breach is added to the context's problems; its runs are left out.
+
+    seeds: those that each group has now, of `spec.all_seeds`.
+    """
+    return _Builder(context, experiment, spec, seeds).build()
 
 
 class _Builder:
     """Composes and checks the runs of one experiment."""
 
-    def __init__(self, context: PlanningContext, experiment: str | None, spec: ExperimentSpec) -> None:
-        self._context, self._experiment, self._spec = context, experiment, spec
+    def __init__(
+        self,
+        context: PlanningContext,
+        experiment: str | None,
+        spec: ExperimentSpec,
+        seeds: Mapping[str, Collection[int]],
+    ) -> None:
+        self._context, self._experiment, self._spec, self._seeds = context, experiment, spec, seeds
         self._composer, self._problems, self._arguments = context.composer, context.problems, context.arguments
         self._where = context.file_of(experiment)
         self._fixed = {key: one for key, one in self._arguments.values.items() if key.partition(".")[0] in SECTIONS}
@@ -135,11 +146,11 @@ class _Builder:
         fixed = {key: level for key, level in self._fixed.items() if self._reads(cell.group, cell.choices, key)}
         fixed |= {**self._arguments.choices, **dict(cell.factors), "group": cell.group}
         kept = []
-        for seed in self._spec.seeds or ():
+        for seed in self._spec.all_seeds:
             rules = [rule for rule, _ in self._factors.excluded]
             out = {number for number, rule in enumerate(rules) if rule.matches({**fixed, "seed": seed})}
             matched |= out
-            if not out:
+            if not out and seed in self._seeds[cell.group]:
                 kept.append(seed)
         return kept
 
