@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from launcher.planning import added_seeds
 from launcher.planning.cost import Estimate, History, estimate
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.resources import shape
@@ -33,12 +34,12 @@ class Forecast:
     def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
         """The runs that an experiment can add at most, and their device-hours with every counted retry; None if its
         seeds are fixed."""
-        rule = experiment.analysis.get("sequential")
+        rule = added_seeds.rule_of(experiment)
         if rule is None:
             return None
         runs, hours = 0, 0.0
         for group, seeds in experiment.seeds_of().items():
-            more = rule["max"] / len(seeds) - 1 if seeds else 0.0
+            more = rule.max / len(seeds) - 1 if seeds else 0.0
             own = {entry.id: self._runs[entry.id] for entry in experiment.entries if entry.group == group}
             runs += round(more * len(own))
             hours += more * estimate(own.values(), self._history, None, self._cluster).worst_device_hours

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.spec.settings import Sequential
 from launcher.planning import added_seeds
 from launcher.planning.plan import Experiment, Plan
 from launcher.project import python_path
@@ -25,10 +24,9 @@ def undecided(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
     """
     more: dict[str, dict[str, range]] = {}
     for experiment in plan.experiments:
-        given = experiment.analysis.get("sequential")
-        if given is None:
+        rule, now = added_seeds.rule_of(experiment), experiment.seeds_of()
+        if rule is None:
             continue
-        rule, now = Sequential.model_validate(given), experiment.seeds_of()
         added: dict[str, range] = {}
         for standing in _standings(root, plan.multirun / experiment.name):
             group, baseline = str(standing["group"]), str(standing["baseline"])
@@ -37,11 +35,11 @@ def undecided(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
                 added |= dict.fromkeys((group, baseline), added_seeds.next_seeds(rule, now[group]))
         if added:
             more[experiment.name] = added
-            print(_said(experiment, rule, added), flush=True)
+            print(_said(experiment, rule.max, added), flush=True)
     return more
 
 
-def _said(experiment: Experiment, rule: Sequential, added: Mapping[str, range]) -> str:
+def _said(experiment: Experiment, most: int, added: Mapping[str, range]) -> str:
     before = experiment.seeds_of()
     new = sorted({seed for group, seeds in added.items() for seed in seeds if seed not in before[group]})
     groups = ", ".join(group for group in experiment.groups if group in added)
@@ -49,7 +47,7 @@ def _said(experiment: Experiment, rule: Sequential, added: Mapping[str, range]) 
     which = f"{'seed' if len(new) == 1 else 'seeds'} {', '.join(map(str, new))}"
     return (
         f"{experiment.name}: not decided with {counted(size - len(new), 'seed')}; "
-        f"{which} (of at most {rule.max}) are added to {groups}"
+        f"{which} (of at most {most}) are added to {groups}"
     )
 
 

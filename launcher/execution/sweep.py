@@ -16,7 +16,7 @@ from launcher.errors import InvalidPlan, Problem
 from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
-from launcher.planning import freeze, hypotheses
+from launcher.planning import added_seeds, freeze, hypotheses
 from launcher.planning.plan import Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.planning.resources import shape
@@ -59,7 +59,7 @@ def reconcile(
         outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
         if outcome.detached:
             for experiment in plan.experiments:
-                if experiment.analysis.get("sequential"):
+                if added_seeds.rule_of(experiment) is not None:
                     print(f"{experiment.name}: repeat this command when its runs have ended; it adds seeds as needed")
             return EXIT_FINE
         if again is None or outcome.interrupted or outcome.tripped:

@@ -6,7 +6,7 @@ same command goes on where the last one stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,15 @@ from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
 
 
-def next_seeds(rule: Sequential, now: Iterable[int]) -> range:
+def rule_of(experiment: Experiment) -> Sequential | None:
+    """The rule by which a plan's seeds are added; None if their number is fixed."""
+    given = experiment.analysis.get("sequential")
+    return None if given is None else Sequential.model_validate(given)
+
+
+def next_seeds(rule: Sequential, now: Sequence[int]) -> range:
     """The seeds of the look after the one that has the seeds `now`."""
-    return range(min(len([*now]) + rule.batch, rule.max))
+    return range(min(len(now) + rule.batch, rule.max))
 
 
 def current(

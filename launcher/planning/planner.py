@@ -264,13 +264,17 @@ class _Planner:
     ) -> dict[str, Any]:
         where = self._context.file_of(experiment)
         section = self._inherited("analysis", tree.get("analysis") or {}, composed, where)
-        rule = spec.rule.model_dump() if spec.rule is not None else None
-        if section.get("sequential") not in (None, rule):
+        sequential = spec.rule.model_dump() if spec.rule is not None else None
+        if section.get("sequential") not in (None, sequential):
             at = self._arguments.origin("analysis.sequential", where)
-            text = "experiment.seeds decides how seeds are added, and the report follows it"
-            fix = "remove it, and write experiment.seeds: {start: 4, max: 12, until: decided}"
-            self._problems.add(at, "analysis.sequential", schema.brief(section["sequential"]), text, fix)
-        section["sequential"] = rule
+            self._problems.add(
+                at,
+                "analysis.sequential",
+                schema.brief(section["sequential"]),
+                "experiment.seeds decides how seeds are added, and the report follows it",
+                "remove it, and write experiment.seeds: {start: 4, max: 12, until: decided}",
+            )
+        section["sequential"] = sequential
         files = {Path(file.path).name: file.content for file in composed.files if file.package == _HYPOTHESES}
         for file, other in itertools.combinations(reversed(files), 2):
             for name in [name for name in files[file] if name in files[other]]:
