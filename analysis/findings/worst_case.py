@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.data.run_values import Value
+from analysis.findings import looks
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Block, Comparison, Study, selected_runs, versus
 from analysis.stats.curve_summaries import LARGEST
@@ -57,7 +58,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned. Of a
     group at its best level of a factor, only the runs that judge it count; the level remains the chosen one.
     """
-    sweep, ends = study.sweep, _range(study, block)
+    sweep, ends = looks.looked_at(study.sweep, study.settings), _range(study, block)
     selected = selected_runs(sweep, study.settings, block.measure, block.values)
     gone = {
         estimate.group: {
@@ -78,7 +79,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     def filled(group: Value, baseline: Value) -> Mapping[str, Comparison]:
         values = {run: baseline if name in baselines else group for name, runs in gone.items() for run in sorted(runs)}
         common = study.ranges[block.measure.metric]
-        made = versus(sweep, study.settings, common, block.measure, against, filled=values)
+        made = versus(study.sweep, study.settings, common, block.measure, against, filled=values)
         return {comparison.group: comparison for comparison in made.comparisons}
 
     lowest, highest = Value(ends[0], reached=True), Value(ends[1], reached=False)

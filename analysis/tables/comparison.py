@@ -52,6 +52,7 @@ def main(study: Study) -> Table:
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
         "The first measure is the declared question; the others are secondary.",
+        *wording.look_lines(study),
         *wording.pairing_gain(study),
     ]
     if any(_exceeded(block, study) for block in chosen(study)):
