@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
-    from launcher.execution.forecast import Forecast
+    from launcher.execution.forecast import Forecast, budget_line
     from launcher.planning import planner
     from launcher.planning.plan import CodeChoice
 
@@ -55,13 +55,16 @@ def run(given: argparse.Namespace) -> int:
     changed = code_changes.find(planned)
     if planned.code_choice == CodeChoice.RERUN:
         states |= {run_id: NEW for others in changed.values() for other in others for run_id in other.runs}
-    whole = document(planned, states, Forecast(planned, states), changed)
+    forecast = Forecast(planned, states)
+    whole = document(planned, states, forecast, changed)
     if given.json:
         print(json.dumps(whole, indent=1))
     else:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name])
         _print_total(whole)
+        if (budget := budget_line(planned, forecast)) is not None:
+            print(budget)
         for line in _changes(planned, states, changed):
             print(line)
     return EXIT_FINE
@@ -72,10 +75,10 @@ def document(
 ) -> dict[str, Any]:
     """The JSON object.
 
-    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a cluster's
-    queue decides) and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
-    spent_device_hours is what all attempts took until now; `retries` says which failures are retried, and how often.
-    `sequential` says how seeds are added, and what these can cost at most.
+    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a queue decides)
+    and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
+    spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `retries` says
+    which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
@@ -91,6 +94,7 @@ def document(
         "device_hours": total.device_hours,
         "worst_device_hours": total.worst_device_hours,
         "spent_device_hours": cost.spent,
+        "budget_device_hours": planned.budget,
         "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
         "wall_seconds": total.wall_seconds,
         "slots": cost.slots,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from launcher.execution.budget import Budget, Work
 from launcher.planning import added_seeds
 from launcher.planning.cost import Estimate, History, estimate
 from launcher.planning.plan import Experiment, Plan
@@ -12,10 +13,11 @@ from launcher.planning.resources import shape
 from launcher.run import compute
 from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import slots, visible_devices
+from launcher.text import hours, more_than
 
 
 class Forecast:
-    """The cost of those runs of a plan that are not done. `spent`: the device-hours of its runs until now."""
+    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts."""
 
     def __init__(self, planned: Plan, states: Mapping[str, str]) -> None:
         """states: the present state of each run, by id."""
@@ -24,7 +26,8 @@ class Forecast:
         self._cluster, self._runs = planned.cluster, planned.runs
         self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
         self.slots = slots_of(planned)
-        self.spent = sum(compute.spent(planned.multirun, planned.runs, time.time()).values()) / compute.HOUR_S
+        charged = {*planned.runs, *planned.charged}
+        self.spent = sum(compute.spent(planned.multirun, charged, time.time()).values()) / compute.HOUR_S
 
     def of(self, ids: Sequence[str]) -> Estimate:
         """The cost of those of the runs that are not done."""
@@ -57,6 +60,32 @@ class Forecast:
             runs, most = sources.get(rate.source, (0, 0))
             sources[rate.source] = (runs + 1, max(most, rate.runs))
         return sources
+
+
+def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
+    """The budget of a launch of the plan; None without limit."""
+    if planned.budget is None:
+        return None
+    work = {
+        run_id: Work(seconds, planned.runs[run_id].config["trainer"]["steps"], shape(planned.runs[run_id].config).units)
+        for run_id, seconds in forecast.step_seconds().items()
+    }
+    return Budget(planned.multirun, planned.budget, work, {*planned.runs, *planned.charged})
+
+
+def budget_line(planned: Plan, forecast: Forecast) -> str | None:
+    """Whether the budget suffices for what is expected, and in the worst case; None without limit."""
+    if planned.budget is None:
+        return None
+    needed, left = forecast.of(list(planned.runs)), planned.budget - forecast.spent
+    text = f"budget: {planned.budget:g} device-hours, {hours(forecast.spent)} used"
+    if needed.worst_device_hours <= left:
+        return f"{text}; it suffices, also in the worst case"
+    worst = f"{hours(needed.worst_device_hours)} in the worst case"
+    if needed.device_hours <= left:
+        return f"{text}; it suffices for the {hours(needed.device_hours)} that are expected, not for {worst}"
+    fix = f"budget.device_hours={more_than(forecast.spent + needed.device_hours)}"
+    return f"{text}; it does not suffice: {hours(needed.device_hours)} are expected, {worst}. Fix: {fix} or more"
 
 
 def slots_of(planned: Plan) -> int | None:

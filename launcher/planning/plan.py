@@ -90,6 +90,9 @@ class CodeChoice(StrEnum):
 class Plan:
     """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
     that hold for the whole launch.
+
+    budget: the device-hours that all attempts of its runs may take, and of the runs `charged`, which are other plans';
+    None: without limit.
     """
 
     experiments: tuple[Experiment, ...]
@@ -99,3 +102,5 @@ class Plan:
     tracking: Mapping[str, Any]
     multirun: Path
     code_choice: CodeChoice = CodeChoice.REFUSE
+    budget: float | None = None
+    charged: frozenset[str] = frozenset()

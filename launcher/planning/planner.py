@@ -22,6 +22,7 @@ from launcher import secrets
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
 from launcher.planning import added_seeds, design, experiment_spec, method_parts, schema
+from launcher.planning import budget as budgets
 from launcher.planning.clusters import CLUSTERS
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
@@ -33,7 +34,7 @@ from launcher.tracking import settings as tracking
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
-_WHOLE = ("analysis", "cluster", "tracking")
+_WHOLE = ("analysis", "cluster", "tracking", "budget")
 _HYPOTHESES = "analysis.hypotheses"
 _LONGEST_NAME = 80  # characters, before the hash
 
@@ -71,7 +72,7 @@ class _Planner:
         """The plan. Raises InvalidPlan."""
         experiments: list[Experiment] = []
         sections: dict[str, dict[str, Any]] = {}
-        multirun = "multirun"
+        multirun, budget = "multirun", None
         self._check_hydras()
         for name in self._arguments.experiments:
             composed = self._compose(name)
@@ -80,6 +81,7 @@ class _Planner:
                 continue
             if not sections:
                 sections = {"cluster": self._cluster(tree, composed, name), "tracking": self._tracking(tree, name)}
+                budget = self._budget(tree, name)
                 multirun = str(tree.get("multirun") or multirun)
                 self._context.runs_here = sections["cluster"].get("name") == "local"
             experiments.append(self._experiment(name, tree, composed))
@@ -95,6 +97,7 @@ class _Planner:
             self._context.used_bases,
             **sections,
             multirun=self._root / multirun,
+            budget=budget,
             code_choice=self._arguments.code_choice,
         )
 
@@ -301,6 +304,12 @@ class _Planner:
         section: dict[str, Any] = tree["tracking"]
         self._check(tracking.Settings, "tracking", section, experiment, self._context.file_of(experiment))
         return section
+
+    def _budget(self, tree: Mapping[str, Any], experiment: str | None) -> float | None:
+        """The device-hours that the experiment may take, None without limit."""
+        section = tree.get("budget") or {}
+        self._check(budgets.Settings, "budget", section, experiment, self._context.file_of(experiment))
+        return section.get("device_hours")
 
     def _check(
         self,
