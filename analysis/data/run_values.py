@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,9 @@ class CommonRange:
 
     curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
     for the steps they do not have. absent: groups of which no run has the metric though some ended well. clocks[run
-    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. known: the summaries taken
-    so far.
+    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. ends[run id]: where the
+    range of runs of its planned length ends, if runs have several by design; `stop` is that of the shortest. known:
+    the summaries taken so far.
     """
 
     metric: str
@@ -53,7 +55,12 @@ class CommonRange:
     absent: frozenset[str]
     clocks: Mapping[str, tuple[Array, Array]] | None = None
     clock: str | None = None
+    ends: Mapping[str, float] = field(default_factory=dict)
     known: dict[tuple[object, ...], Value] = field(default_factory=dict, repr=False, compare=False)
+
+    def end(self, run_id: str) -> float:
+        """Where the range ends for a run."""
+        return self.ends.get(run_id, self.stop)
 
     def at(self, run_id: str, steps: Array) -> Array:
         """The axis at these steps of a run. Raises NotEvaluable where the run did not record it."""
@@ -102,7 +109,12 @@ def window_extent(common: CommonRange, window: Window) -> Extent | None:
 
 
 def common_range(
-    runs: Sequence[Run], metric: str, incomplete: str, budget: float | None = None, axis: str = "steps"
+    runs: Sequence[Run],
+    metric: str,
+    incomplete: str,
+    budget: float | None = None,
+    axis: str = "steps",
+    lengths: str | None = None,
 ) -> CommonRange:
     """Cut every run's metric to the common range; nothing is extrapolated unless `incomplete` is "carry".
 
@@ -110,7 +122,8 @@ def common_range(
     as the furthest of its group and cell. The range is from the latest beginning to the earliest end of complete runs;
     of runs with one value each, from the first of these values to the last. A metric may begin at another step in every
     run, as a budget does after its warm-up; a run whose metric begins late is left out only where its first lines are
-    lost, or where it has no whole final value.
+    lost, or where it has no whole final value. lengths: the factor, if there is one, whose levels are planned numbers
+    of steps: runs of one level then have an end of their own.
     """
     curves, reasons = _measured(runs, metric, incomplete)
     several = {id(steps): steps for steps, _ in curves.values() if steps.size > 1}
@@ -128,6 +141,7 @@ def common_range(
             last[key] = max(last.get(key, -np.inf), float(steps[-1]))
     short: dict[str, str] = {}
     whole: list[tuple[float, float]] = []
+    longest: dict[Any, list[float]] = {}  # by planned length: where the metric of whole runs ends
     for run in runs:
         if run.id not in curves:
             continue
@@ -143,19 +157,23 @@ def common_range(
             short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
         else:
             whole.append((float(steps[0]), float(steps[-1])))
+            longest.setdefault(dict(run.cell).get(lengths), []).append(float(steps[-1]))
     start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in curves.values()), default=0.0))
     ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in curves.values()]
     stop = min(ends, default=0.0)
     if not several and stop < start <= stop + spacing:
         start, stop = stop, start
+    several_lengths = lengths is not None and len(longest) > 1
+    ends_of = {length: min(ends) for length, ends in longest.items()} if several_lengths else {}
+    planned = {run.id: ends_of.get(dict(run.cell).get(lengths), stop) for run in runs} if ends_of else {}
     carried = set()
     for run_id in short:
         steps, values = curves[run_id]
         if incomplete != "carry":
             reasons[run_id] = short[run_id]
             del curves[run_id]
-        elif steps[-1] < stop:
-            more = np.append(np.arange(steps[-1] + max(spacing, 1.0), stop, max(spacing, 1.0)), stop)
+        elif steps[-1] < (end := planned.get(run_id, stop)):
+            more = np.append(np.arange(steps[-1] + max(spacing, 1.0), end, max(spacing, 1.0)), end)
             curves[run_id] = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
             carried.add(run_id)
     ended = {run.group for run in runs if run.problem is None}
@@ -163,7 +181,7 @@ def common_range(
     absent = frozenset(ended - {run.group for run in runs if metric in run.curves.values})
     clock = CLOCKS.get(axis)
     clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
-    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock)
+    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, planned)
 
 
 def _measured(
@@ -210,8 +228,8 @@ def value_of(
 def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
     """This run and others on the same steps, which nearly always all runs are; a limited number, for the processor's
     cache."""
-    steps = common.curves[run_id][0]
-    alike = [run for run, (other, _) in common.curves.items() if other is steps]
+    steps, end = common.curves[run_id][0], common.end(run_id)
+    alike = [run for run, (other, _) in common.curves.items() if other is steps and common.end(run) == end]
     first = alike.index(run_id) // _TOGETHER * _TOGETHER
     return alike[first : first + _TOGETHER]
 
@@ -225,7 +243,7 @@ def _values(
         values = np.stack([common.curves[run_id][1] for run_id in runs])
     try:
         numbers = np.atleast_1d(
-            registered.function(registry.Curve(steps, values, common.start, common.stop, window, direction))
+            registered.function(registry.Curve(steps, values, common.start, common.end(runs[0]), window, direction))
         )
     except NotEvaluable as error:
         return [Value(None, str(error))] * len(runs)

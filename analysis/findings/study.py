@@ -239,7 +239,15 @@ def study(sweep: Sweep, settings: Settings) -> Study:
 def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     """The steps on which all usable runs of an experiment have the metric."""
     budget = sweep.plan.get("steps")
-    return common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis)
+    return common_range(
+        sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis, lengths(sweep)
+    )
+
+
+def lengths(sweep: Sweep) -> str | None:
+    """The label of the factor whose levels are the runs' numbers of steps; None if there is none."""
+    label: str | None = (sweep.plan.get("factors") or {}).get("trainer.steps", {}).get("label")
+    return label
 
 
 def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:

@@ -10,7 +10,7 @@ from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
-from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
+from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, lengths
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -30,6 +30,10 @@ COLUMNS = {
 
 
 #: The summaries that have a window.
+_LENGTHS = (
+    "Runs have several lengths by design ({}): final values, areas and best values are those of each run's own length; "
+    "times and curves end where the shortest runs end."
+)
 _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
 
@@ -129,6 +133,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
         if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
+        if (factor := lengths(study.sweep)) is not None:
+            notes[_LENGTHS.format(factor)] = None
         notes.update(dict.fromkeys(uneven_lines(study, block)))
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)

@@ -85,7 +85,7 @@ _Zip = Annotated[
     AfterValidator(_zipped),
 ]
 _Exclusion = Annotated[dict[str, Any], Field(min_length=1, description="a mapping of factors, group or seed to levels")]
-_Scale = Annotated[dict[str, Any], Field(description="a mapping of dotted keys to values")]
+_Scale = Annotated[dict[str, Any], Field(description="a mapping of dotted keys to values, or of groups to choices")]
 _Seed = Annotated[int, Field(ge=0, description="an integer from 0 on")]
 
 
@@ -149,7 +149,7 @@ class ExperimentSpec(Section):
     """An experiment as its file and the command line declare it.
 
     zip: factors of several keys whose levels go together, by a name that the file gives; exclude: for each exclusion
-    levels by key; scales: values by dotted key at each scale.
+    levels by key; scales: values by dotted key, and choices by group of files, at each scale.
     """
 
     name: Annotated[str, Field(pattern=f"^{_NAME}$", description=_FOLDER)]

@@ -66,7 +66,10 @@ class _Builder:
                 at = f"experiment.scales.{name}"
                 command_line.unknown_option(self._composer, self._where, at, "scale", name, self._problems)
         self._scale = self._composer.compose(context.selection(experiment)).choices.get("scale")
-        self._scaled = spec.scales.get(self._scale or "") or {}
+        scaled = spec.scales.get(self._scale or "") or {}
+        #: What the scale sets for this experiment: values, and choices of whole groups, as Hydra's overrides.
+        self._scaled = {key: value for key, value in scaled.items() if not self._composer.is_group(key)}
+        self._scaled_choices = self._chosen_by_scale(scaled)
         self._factors = factors.resolve(context, spec, self._where)
         pinned = [key for group in spec.groups.values() for key in group.values]
         self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
@@ -89,6 +92,16 @@ class _Builder:
         return RunSpecs(tuple(entries), runs, self._factors.levels, self._written)
 
     # ------------------------------------------------------------ groups
+
+    def _chosen_by_scale(self, scaled: Mapping[str, Any]) -> list[str]:
+        """The choices of whole groups that the scale makes, but for those that the command line makes."""
+        chosen: list[str] = []
+        for key, choice in scaled.items():
+            if self._composer.is_group(key) and key not in self._arguments.choices:
+                at = f"experiment.scales.{self._scale}.{key}"
+                found = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
+                chosen += [f"{key}={one}" for one in found or []]
+        return chosen
 
     def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, tuple[Any, str]]]]:
         parts = [f"{key}={choice}" for key, choice in self._arguments.choices.items() if key.startswith("method/")]
@@ -130,7 +143,7 @@ class _Builder:
         return pinned if len(pinned) == len(group.choices) else None
 
     def _variant(self, group: str, choices: Choices) -> ConfigVariant | None:
-        overrides = [*self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
+        overrides = [*self._scaled_choices, *self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
         return self._context.variant(self._experiment, overrides)
 
     def _reads(self, group: str, choices: Choices, key: str) -> bool:
