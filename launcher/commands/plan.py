@@ -9,6 +9,7 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher.commands import completion
@@ -43,7 +44,7 @@ def run(given: argparse.Namespace) -> int:
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
     from launcher.execution.forecast import Forecast, budget_line
-    from launcher.planning import planner
+    from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
     try:
@@ -63,6 +64,8 @@ def run(given: argparse.Namespace) -> int:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name])
         _print_total(whole)
+        for line in continuation.sentences(planned):
+            print(line)
         if (budget := budget_line(planned, forecast)) is not None:
             print(budget)
         for line in _changes(planned, states, changed):
@@ -79,6 +82,8 @@ def document(
     and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
     spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `retries` says
     which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
+    `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
+    saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
@@ -86,6 +91,7 @@ def document(
 
     counts, rules = Counter(states.values()), retries(planned.cluster)
     total = cost.of(list(planned.runs))
+    saved_steps, saved_hours = cost.saved()
     return {
         "total": len(planned.runs),
         "new": counts[NEW],
@@ -96,6 +102,10 @@ def document(
         "spent_device_hours": cost.spent,
         "budget_device_hours": planned.budget,
         "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
+        "saved_steps": saved_steps,
+        "saved_device_hours": saved_hours,
+        "continued": cost.taken_over,
+        "started_again": {run_id: asdict(why) for run_id, why in planned.restarts.items()},
         "wall_seconds": total.wall_seconds,
         "slots": cost.slots,
         "storage_bytes": total.storage,
@@ -235,6 +245,9 @@ def _print_total(document: Mapping[str, Any]) -> None:
     space = "storage unknown" if storage is None else f"{byte_size(storage)} of storage"
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
     print(_worst_case(document))
+    if document["saved_steps"]:
+        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
+        print(f"taken over from other runs: {saved}")
     sources = [
         f"{time['source']} for {counted(time['runs'], 'run')}"
         + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")

@@ -17,7 +17,7 @@ from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.forecast import Forecast, budget_line, budget_of
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
-from launcher.planning import added_seeds, freeze, hypotheses
+from launcher.planning import added_seeds, continuation, freeze, hypotheses
 from launcher.planning.plan import Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.planning.resources import shape
@@ -133,6 +133,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     from launcher.worker import provenance
 
     began, clock = time.time(), time.monotonic()
+    continuation.check(plan, run_ids)
     cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
         cluster.check(plan, run_ids)
@@ -148,7 +149,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         started = cluster.start(Order(root, plan, run_ids, train, launched, record))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    entries = {entry.id: entry for experiment in reversed(plan.experiments) for entry in experiment.entries}
+    entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
@@ -173,6 +174,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     try:
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
+        for line in continuation.sentences(plan):
+            print(line, flush=True)
         freeze.freeze(plan)
         index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
 
@@ -186,7 +189,15 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         ):
             limit = plan.cluster.get("breaker")
             reconciler = Reconciler(
-                plan.multirun, started.scheduler, display, describe, launched, limit, devices, budget
+                plan.multirun,
+                started.scheduler,
+                display,
+                describe,
+                launched,
+                limit,
+                devices,
+                budget,
+                continuation.within(plan),
             )
             if started.detached is None:
                 outcome = reconciler.run(run_ids, interruption)
@@ -207,7 +218,7 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
     if not outcome.ran:
         return
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         ran = [run_id for run_id in outcome.ran if run_id in ids]
         if not ran:
             continue
@@ -258,7 +269,7 @@ def _train_seconds(multirun: Path, state: State) -> float:
 def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str]) -> None:
     """Print which runs are not done, and the commands that continue with them."""
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         unfinished = [state for run_id in not_done if run_id in ids and (state := states[run_id]) is not None]
         if not unfinished:
             continue
