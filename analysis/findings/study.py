@@ -111,9 +111,9 @@ class Comparison:
     contrast: its values under the test that decides, a[i] of seeds[i], and b[i] of seeds_of_b[i], the same ones if
     seeds are paired. p: of that test; adjusted: for the family. level: at which the family asks p. interval: of the
     difference at this level, so it excludes zero exactly where adjusted <= alpha; None where nothing bounds it.
-    result: the figures that are shown beside. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE; None where the
-    p value alone leaves it open. gaps: seeds without a pair. notes: what is left out. reached: for time_to, (k, n) of
-    the runs that a is of, then of those that b is of.
+    planned: what n would be without missing results. result: the figures that are shown beside. ground: why the outcome
+    is INCONCLUSIVE or NOT_EVALUABLE; None where the p value alone leaves it open. gaps: seeds without a pair. notes:
+    what is left out. reached: for time_to, (k, n) of the runs that a is of, then of those that b is of.
     """
 
     group: str
@@ -121,6 +121,7 @@ class Comparison:
     seeds: tuple[int, ...]
     seeds_of_b: tuple[int, ...]
     contrast: Contrast = field(compare=False)
+    planned: int
     result: PairedResult | UnpairedResult
     p: float | None
     adjusted: float | None
@@ -146,6 +147,12 @@ class Comparison:
     def n(self) -> int:
         """The number of pairs, or of values of the group that has fewer."""
         return self.contrast.n
+
+    @property
+    def sizes(self) -> str:
+        """The number of pairs; of two samples, that of each if they differ: 4 and 5."""
+        of_a, of_b = self.contrast.a.size, self.contrast.b.size
+        return str(of_a) if of_a == of_b else f"{of_a} and {of_b}"
 
     @property
     def mirrored(self) -> Comparison:
@@ -339,9 +346,11 @@ def versus(
             times = 1 if family is None else multiplied(family.method, len(against))
             outcome, ground = _outcome(contrast, result, q, times, settings.alpha, (group, baseline))
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
+        judged = [{seed for seed, _ in selected[name].places} for name in (group, baseline)]
+        whole = len(judged[0] & judged[1]) if by_seed else min(map(len, judged))
         comparisons.append(
-            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, result, p, q, level, interval, outcome,
-                       ground, gaps, pair.notes, reached)
+            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, whole, result, p, q, level, interval,
+                       outcome, ground, gaps, pair.notes, reached)
         )  # fmt: skip
     choices = {group: own.choice for group, own in selected.items() if own.choice is not None}
     return Block(

@@ -82,7 +82,7 @@ def comparison(found: SweepComparison) -> Table:
             measure, name = block.measure, compared.group.partition("/")[2]
             cells = comparison_cells(found.study, measure, compared)
             row = (
-                capital(measure.title), found.a.label(name), share(compared.n, max(a.planned, b.planned)),
+                capital(measure.title), found.a.label(name), share(compared.n, compared.planned),
                 *(format_estimate(estimate.mean, estimate.interval) or "-" for estimate in (a, b)), *cells,
             )  # fmt: skip
             record = {

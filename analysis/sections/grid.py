@@ -90,7 +90,8 @@ def _grid(study: Study, group: str) -> Grid | None:
         notes.append(f"{used}; no seed has a result of {kept.left_out} ({_fates(study, group, kept.dropped)})")
     if not kept.balanced:
         lacking = sum(len(own) < len(at) for own in kept.seeds.values())
-        notes.append(f"{lacking} of {len(values)} seeds lack a cell, for which the mean of the others stands")
+        lack = "lacks" if lacking == 1 else "lack"
+        notes.append(f"{lacking} of {len(values)} seeds {lack} a cell, for which the mean of the others stands")
     if out:
         named = " and ".join(f"{name} = {level}" for name, level in out)
         notes.append(f"{named} left out too: the cells that remain there cannot separate its effect from others")

@@ -133,7 +133,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
-                notes[f"{block.measure.title}: {text}."] = None
+                notes[f"{capital(block.measure.title)}: {text}."] = None
     notes |= dict.fromkeys([*wording.seeds_apart(blocks, study.sweep), *selection_lines(study, blocks)])
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)

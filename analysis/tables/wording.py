@@ -116,7 +116,7 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
     if comparison.outcome is Outcome.EQUAL:
         return f"equal in all {comparison.n} seeds" if comparison.n > 1 else "equal in the only seed"
     if ground is None:
-        return f"undecided with n = {comparison.n}: p = {format_p(comparison.adjusted, alpha)}"
+        return f"undecided with n = {comparison.sizes}: p = {format_p(comparison.adjusted, alpha)}"
     text = grounds([ground], sweep)
     return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
 
@@ -251,6 +251,11 @@ def pairing_gain(study: Study) -> list[str]:
 
 
 # ---------------------------------------------------------------- windows
+
+
+def declared_window(declared: Window) -> str:
+    """A window as the experiment declares it: 20 steps, or 5 points."""
+    return counted(declared.points, "point") if isinstance(declared, Points) else counted(declared, "step")
 
 
 def window(extent: Extent) -> str:
