@@ -181,7 +181,8 @@ class Comparison:
 @dataclass(frozen=True)
 class Block:
     """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
-    axis. choices: of the groups that have several levels of a selected factor."""
+    axis. choices: of the groups that have several levels of a selected factor. left_out[group]: seeds that its
+    comparison leaves out, with the reason."""
 
     measure: Measure
     start: float
@@ -192,6 +193,7 @@ class Block:
     comparisons: tuple[Comparison, ...]
     family: FamilyResult | None
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     def estimate(self, group: str) -> Estimate:
         """What the group reaches on its own."""
@@ -354,8 +356,9 @@ def versus(
         )  # fmt: skip
     choices = {group: own.choice for group, own in selected.items() if own.choice is not None}
     return Block(
-        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family, choices
-    )
+        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family,
+        choices, left_out or {},
+    )  # fmt: skip
 
 
 def selected_runs(

@@ -68,16 +68,16 @@ def main(study: Study) -> Table:
     at = [(measure.metric, measure.summary, measure.threshold) for measure in cases]
     by_measure = dict(zip(at, cases.values(), strict=True))
     records = tuple(
-        {**r, **_worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
+        {**r, **worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
     )
-    worst = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
+    excluded = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
     for measure, of in cases.items():
-        worst += wording.overturned(of, measure, study.sweep, study.settings.alpha)
+        excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
     notes += wording.added_seeds(study.sweep)
-    return replace(compared, records=records, notes=(*notes, *compared.notes, *worst))
+    return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
 
 
-def _worst(case: WorstCase | None) -> Record:
+def worst(case: WorstCase | None) -> Record:
     """How far the excluded runs could move a difference, and whether they could change its verdict."""
     return {
         "excluded_runs": case.excluded if case else 0,
