@@ -475,7 +475,7 @@ def _described(
         return two if is_judged else replace(two, p_relabel=None, p_mann_whitney=None)
     result = compare.paired(a, b, alpha, direction=measure.better or "higher", seed=settings.seed)
     if exact_only or not is_judged:
-        result = replace(result, interval=None, p_t=None, d_z=None, detectable=None)
+        result = replace(result, interval=None, p_t=None, d_z=None)
     return result if is_judged else replace(result, p_signflip=None, p_wilcoxon=None)
 
 

@@ -355,7 +355,10 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     """The smallest p that the test which decides can give, and the true difference that it finds."""
     settings, unit, test = study.settings, study.primary.measure.unit, contrast.test
     n, m = contrast.a.size, contrast.b.size
-    smallest, level = min(1.0, times * smallest_p(test, n, m)), settings.alpha / times
+    # Holm's method asks the first at alpha / m; the levels of the others are known once there are results
+    several, lone = len(study.primary.comparisons) > 1, settings.alpha / times
+    level = lone if settings.family == "holm" else min((c.level for c in members), default=lone)
+    smallest = min(1.0, times * smallest_p(test, n, m))
     text = ""
     if smallest > 0:
         text = f"the smallest {'adjusted ' if times > 1 else ''}p of {wording.test_name(test)} is {format_p(smallest)}"
@@ -373,7 +376,8 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     if spread:
         here = f"{format_number(effect * max(spread), 2)}{f' {unit}' if unit else ''}"
         text += f", here {here} at the largest spread seen"
-    return text + (f", at the level {level:.2g} of the first of {times} comparisons." if times > 1 else ".")
+    which = f"of the first of {times} comparisons" if times > 1 else "at which the family asks it"
+    return text + (f", at the level {level:.2g} {which}." if several else ".")
 
 
 def _excluded(study: Study) -> list[str]:
@@ -395,7 +399,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             f"In brackets: for a mean, its {level} {kind} over seeds; for a difference, what the test that decides "
             "does not reject."
         )
-    lines += [*selection_lines(study, [block]), *averaged(study)]
+    lines += [*selection_lines(study, [block]), *averaged(study), *wording.seeds_apart([block], study.sweep)]
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n}
     for (n, m), contrast in sorted(sizes.items()):
         members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def comparison(found: SweepComparison) -> Table:
         "Everything is measured on the steps that all compared runs have in common, by the settings of A.",
         *_left_out(found),
         *selection_lines(found.study, found.study.blocks),
+        *_seeds_apart(found, found.study.blocks),
         *excluded,
     )
     columns = ("measure", "method", "seeds", "A", "B", *COLUMNS[found.study.settings.pairing])
@@ -113,6 +115,13 @@ def _excluded_bounds(found: SweepComparison) -> list[str]:
     """How far the excluded runs could move the differences on the primary measure."""
     block = found.study.primary
     return wording.excluded_bounds(worst_cases(found.study, block), block.measure, found.study.sweep)
+
+
+def _seeds_apart(found: SweepComparison, blocks: Sequence[Block]) -> list[str]:
+    """The compared methods of a sweep whose seeds fall into two clusters."""
+    compared = {f"{side}/{group}" for side in ("A", "B") for group in found.paired}
+    kept = [replace(b, estimates=tuple(e for e in b.estimates if e.group in compared)) for b in blocks]
+    return wording.seeds_apart(kept, found.study.sweep)
 
 
 def _overturned(found: SweepComparison, block: Block, cases: Mapping[str, WorstCase]) -> list[str]:
@@ -163,7 +172,7 @@ def _says(found: SweepComparison) -> list[str]:
         )
     lines += _left_out(found) if lines else []
     over = [*_overturned(found, block, worst_cases(found.study, block))]
-    over += [*selection_lines(found.study, [block]), *averaged(found.study)]
+    over += [*_seeds_apart(found, [block]), *selection_lines(found.study, [block]), *averaged(found.study)]
     return [*lines, *over, *collapse_lines(found.study)] if lines else []
 
 

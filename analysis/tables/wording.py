@@ -158,7 +158,7 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     for block in blocks:
         for estimate in block.estimates:
             if (split := estimate.split) is not None:
-                text = _clusters(split, estimate.seeds_at(split.smaller))
+                text = clusters(split, estimate.seeds_at(split.smaller))
                 found.setdefault(estimate.group, []).append(f"{text} in the {block.measure.title}")
     return [
         f"The seeds of {sweep.label(group)} fall apart: {'; '.join(texts)}. Means and intervals assume one cluster, "
@@ -167,7 +167,7 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     ]
 
 
-def _clusters(split: Split, seeds: Sequence[int]) -> str:
+def clusters(split: Split, seeds: Sequence[int]) -> str:
     """4 near 0.81 and 1 near 0.10 (seed 3). seeds: of the smaller cluster."""
     larger, smaller = format_apart(split.larger_near, split.smaller_near)
     return f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller} ({seeds_in_words(seeds)})"
@@ -366,7 +366,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
         seeds=", ".join(map(str, ground.seeds)),
         value=ground.value, alpha=ground.level, level=format_level(ground.level), share=f"{ground.value or 0:.0%}",
         outcome=ground.outcome, detail=ground.detail, having="; ".join(having), claimed=_claimed(h) if h else "",
-        clusters=_clusters(ground.split, ground.seeds) if ground.split else "",
+        clusters=clusters(ground.split, ground.seeds) if ground.split else "",
         past="below" if least else "above", best="lowest" if least else "highest",
     )  # fmt: skip
 
