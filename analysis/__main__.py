@@ -1,7 +1,7 @@
 """python -m analysis report FOLDER [--format paper] [--json]: write FOLDER/report, print the main table and the path.
 python -m analysis report --compare A B [--output FOLDER] [--json]: the same for two experiments, B minus A.
-python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs,
-TensorBoard's event files and the files of verl's logger as an experiment.
+python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs, TensorBoard's
+event files, the files of verl's logger, trainer_state.json and CSV files as an experiment.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
 python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
 python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     _import_arguments(
-        commands.add_parser("import", help="runs of W&B (offline), TensorBoard and verl as an experiment")
+        commands.add_parser("import", help="runs of W&B, TensorBoard, verl, the Trainer, and CSV, as an experiment")
     )
     commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
     commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
@@ -112,7 +112,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="SOURCE",
-        help="folders of run-*.wandb, of event files, or of verl's logger `file`",
+        help="folders of run-*.wandb, event files, verl's logger `file`, trainer_state.json or CSV files",
     )
     add("--into", type=Path, required=True, metavar="FOLDER", help="the new experiment, such as multirun/theirs")
     add("--group", metavar="KEY", help="the configuration key that holds a run's group, such as method.name")
@@ -131,7 +131,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
     add("--analysis", type=Path, metavar="FILE", help="YAML file with the section `analysis`, instead of --metric")
     add("--unpaired", action="store_true", help="the same seed of two groups is no pair (analysis.pairing: none)")
-    add("--step", metavar="KEY", help="the metric that holds the step in W&B's runs; default: W&B's own steps")
+    add("--step", metavar="KEY", help="the metric or column that holds the step in W&B's runs and in CSV files")
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:

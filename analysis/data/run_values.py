@@ -91,13 +91,13 @@ class Extent:
 
 
 def window_extent(common: CommonRange, window: Window) -> Extent | None:
-    """What the window is on a metric; None if no run has it on the common range."""
+    """What the window is on a metric; None if no run has two points of it on the common range."""
     curves = []
     for steps in {id(steps): steps for steps, _ in common.curves.values()}.values():
         whole = registry.Curve(steps, steps, common.start, common.stop, window, "higher")
         if ((steps >= common.start) & (steps <= common.stop)).any():
             curves.append(whole.inside)
-    if not curves:
+    if all(curve.steps.size < 2 for curve in curves):
         return None
     points, lengths, distances = zip(*((curve.points, curve.length, curve.spacing) for curve in curves), strict=True)
     return Extent(

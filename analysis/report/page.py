@@ -60,6 +60,7 @@ def page(report: Report) -> str:
         unrecorded=list(dict.fromkeys(absent)) if recorded else [],
         passing=AXES[study.settings.axis],
         standard=wording.standard(study),
+        window=wording.declared_window(study.settings.window),
         groups=choices(study, sweep.labels),
         seeds=sorted({run.seed for run in sweep.runs}),
     )

@@ -77,16 +77,16 @@ def main(study: Study) -> Table:
     at = [(measure.metric, measure.summary, measure.threshold) for measure in cases]
     by_measure = dict(zip(at, cases.values(), strict=True))
     records = tuple(
-        {**r, **_worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
+        {**r, **worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
     )
-    worst = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
+    excluded = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
     for measure, of in cases.items():
-        worst += wording.overturned(of, measure, study.sweep, study.settings.alpha)
+        excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
     notes += wording.added_seeds(study.sweep)
-    return replace(compared, records=records, notes=(*notes, *compared.notes, *worst))
+    return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
 
 
-def _worst(case: WorstCase | None) -> Record:
+def worst(case: WorstCase | None) -> Record:
     """How far the excluded runs could move a difference, and whether they could change its verdict."""
     return {
         "excluded_runs": case.excluded if case else 0,
@@ -144,7 +144,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
-                notes[f"{block.measure.title}: {text}."] = None
+                notes[f"{capital(block.measure.title)}: {text}."] = None
     notes |= dict.fromkeys([*wording.seeds_apart(blocks, study.sweep), *selection_lines(study, blocks)])
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)
