@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data.sweep import Run
+from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
 from analysis.spec.window import Window
 from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable, TimeTo
 
 Array = NDArray[np.float64]
-CLOCKS = {"samples": "samples/total", "seconds": "cost/wall_seconds"}  # the metric behind each axis but `steps`
+#: The metric behind each axis but `steps`.
+CLOCKS = {
+    "samples": "samples/total",
+    "seconds": "cost/wall_seconds",
+    "device_seconds": "cost/device_seconds",
+    "flops": "cost/flops",
+}
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache
@@ -182,6 +188,36 @@ def common_range(
     clock = CLOCKS.get(axis)
     clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
     return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, planned)
+
+
+_SPENT = 200  # points of a curve over what a run had spent
+
+
+def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[CommonRange, dict[Cell, float]] | None:
+    """The same curves over what passed on an axis of CLOCKS, as shares of the least that any run of the same cell spent
+    in all, and this least by cell; None if the runs have no such range. A cell is of the factors that every group has.
+    A run that did not record the axis has no curve."""
+    clocks = _measured(runs, CLOCKS[axis], "carry", every=True)[0]
+    spent = {
+        run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks
+    }
+    labels: dict[str, set[str]] = {}
+    for run in runs:
+        labels.setdefault(run.group, set()).update(label for label, _ in run.cell)
+    shared = set.intersection(*labels.values()) if labels else set()
+    cell_of = {run.id: tuple(item for item in run.cell if item[0] in shared) for run in runs}
+    least: dict[Cell, float] = {}
+    for run_id, one in spent.items():
+        least[cell_of[run_id]] = min(least.get(cell_of[run_id], np.inf), float(one[-1]))
+    share = {run_id: one / least[cell_of[run_id]] for run_id, one in spent.items() if least[cell_of[run_id]] > 0}
+    start = max((float(one[0]) for one in share.values()), default=1.0)
+    if start >= 1:
+        return None
+    points = np.linspace(start, 1.0, _SPENT)
+    curves = {run_id: (points, np.interp(points, one, common.curves[run_id][1])) for run_id, one in share.items()}
+    without = {run_id: f"{CLOCKS[axis]} is not recorded" for run_id in common.curves if run_id not in share}
+    reasons = {**common.reasons, **without}
+    return CommonRange(common.metric, start, 1.0, curves, reasons, common.carried, common.absent), least
 
 
 def _measured(

@@ -30,14 +30,22 @@ from analysis.stats.sequential import Look
 from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
-AXES = {"steps": "steps", "samples": "responses", "seconds": "seconds"}  # what times are counted in
+#: What times are counted in.
+AXES = {
+    "steps": "steps",
+    "samples": "responses",
+    "seconds": "seconds",
+    "device_seconds": "device-seconds",
+    "flops": "FLOP",
+}
 
 
 @dataclass(frozen=True)
 class Measure:
     """What is compared: a summary of a metric.
 
-    threshold, its origin and axis are for time_to. direction None: neither direction is better.
+    threshold and its origin are for time_to. axis: what times are counted in; for other summaries, what the curve is
+    over. direction None: neither direction is better.
     """
 
     metric: str
@@ -55,7 +63,8 @@ class Measure:
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
             return f"{AXES[self.axis]} until {label} reaches {goal}"
         registered = registry.summary_of(self.summary)
-        return f"{registered.title if registered else self.summary} of {label}"
+        title = f"{registered.title if registered else self.summary} of {label}"
+        return title if self.axis == "steps" else f"{title} at equal {AXES[self.axis]}"
 
     @property
     def unit(self) -> str:

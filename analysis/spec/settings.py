@@ -122,7 +122,7 @@ class Settings(Section):
     declared: Annotated[dict[str, Declared] | None, AfterValidator(check_references)] = Field(
         {}, alias="hypotheses", description="a mapping such as {H1: {claim: ..., kind: range, ...}}"
     )
-    axis: Literal["steps", "samples", "seconds"] = "steps"
+    axis: Literal["steps", "samples", "seconds", "device_seconds", "flops"] = "steps"
     alpha: float = Field(0.05, gt=0, lt=1)
     pairing: Literal["seed", "none"] = "seed"
     family: Literal["holm", "max_t", "bh"] = "holm"

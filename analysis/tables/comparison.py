@@ -29,11 +29,11 @@ COLUMNS = {
 }
 
 
-#: The summaries that have a window.
 _LENGTHS = (
     "Runs have several lengths by design ({}): final values, areas and best values are those of each run's own length; "
     "times and curves end where the shortest runs end."
 )
+#: The summaries that have a window.
 _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
 
@@ -131,7 +131,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
         if without:
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
-        if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
+        late = block.start > begin and block.measure.axis == "steps"
+        if block.measure.summary == "auc" and late and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
         if (factor := lengths(study.sweep)) is not None:
             notes[_LENGTHS.format(factor)] = None
