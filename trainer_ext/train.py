@@ -81,12 +81,14 @@ def _train(
     """
     health, best = Health(), None
     done, train_seconds, wall_before, shared_before = 0, 0.0, 0.0, 0.0
+    flops: float | None = 0.0
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
         state = trainer.fork(folder) if done == fork_at else trainer.load(folder)
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         shared_before = state["shared_seconds"]
+        flops = state.get("flops")  # an older version did not count them: then they are not known
         health = Health(**state["health"])
         best = Best(**state["best"]) if state["best"] else None
 
@@ -97,14 +99,20 @@ def _train(
         with run.checkpoint(step) as draft:
             seconds = {"train_seconds": train_seconds, "wall_seconds": wall()}
             seconds["shared_seconds"] = shared_before + shared
-            trainer.save(draft, {**seconds, "health": asdict(health), "best": asdict(best) if best else None})
+            counted = {} if flops is None else {"flops": flops}
+            trainer.save(
+                draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None}
+            )
 
     for step in range(done + 1, settings["steps"] + 1):
-        started = time.monotonic()
+        started, samples = time.monotonic(), trainer.samples
         try:
             metrics = trainer.step(step)
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
+        if flops is not None:
+            flops += metrics["cost/flops_per_sample"] * (trainer.samples - samples)
+            metrics["cost/flops"] = flops
         answers = trainer.answers
         if answers:
             answers = scores.scored(settings, answers)

@@ -290,4 +290,4 @@ def _survival(old: _Step, new: _Step, limit: float, before: Array) -> Array:
     kept = interpolate.CubicSpline(_grid(old.dims, _POINTS), before)(np.arcsinh(np.minimum(np.abs(old_tangent), v)))
     parts = np.clip(kept, 0.0, 1.0) * np.cos(chi) ** (old.dims - 2) * _WEIGHTS / 2
     within = parts.sum(axis=-1) * span[..., 0] / special.beta(0.5, (old.dims - 1) / 2)
-    return np.clip((within * weight).sum(axis=-1), 0.0, 1.0)
+    return np.asarray(np.clip((within * weight).sum(axis=-1), 0.0, 1.0))

@@ -43,7 +43,7 @@ def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
-    from launcher.execution.forecast import Forecast
+    from launcher.execution.forecast import Forecast, budget_line
     from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
@@ -56,7 +56,8 @@ def run(given: argparse.Namespace) -> int:
     changed = code_changes.find(planned)
     if planned.code_choice == CodeChoice.RERUN:
         states |= {run_id: NEW for others in changed.values() for other in others for run_id in other.runs}
-    whole = document(planned, states, Forecast(planned, states), changed)
+    forecast = Forecast(planned, states)
+    whole = document(planned, states, forecast, changed)
     if given.json:
         print(json.dumps(whole, indent=1))
     else:
@@ -65,6 +66,8 @@ def run(given: argparse.Namespace) -> int:
         _print_total(whole)
         for line in continuation.sentences(planned):
             print(line)
+        if (budget := budget_line(planned, forecast)) is not None:
+            print(budget)
         for line in _changes(planned, states, changed):
             print(line)
     return EXIT_FINE
@@ -75,9 +78,10 @@ def document(
 ) -> dict[str, Any]:
     """The JSON object.
 
-    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a cluster's
-    queue decides) and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
-    spent_device_hours is what all attempts took until now; `retries` says which failures are retried, and how often.
+    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a queue decides)
+    and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
+    spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `retries` says
+    which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
     `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
     saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
@@ -96,6 +100,7 @@ def document(
         "device_hours": total.device_hours,
         "worst_device_hours": total.worst_device_hours,
         "spent_device_hours": cost.spent,
+        "budget_device_hours": planned.budget,
         "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
         "saved_steps": saved_steps,
         "saved_device_hours": saved_hours,
@@ -112,6 +117,7 @@ def document(
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
+                "sequential": _added_seeds(experiment, cost),
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
@@ -133,6 +139,14 @@ def document(
             for entry in experiment.entries
         ],
     }
+
+
+def _added_seeds(experiment: Experiment, cost: Forecast) -> dict[str, Any] | None:
+    """How seeds are added, and what these can cost; None if their number is fixed."""
+    more = cost.of_added_seeds(experiment)
+    if more is None:
+        return None
+    return {**experiment.analysis["sequential"], "most_added_runs": more[0], "most_added_device_hours": more[1]}
 
 
 def _group(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
@@ -160,6 +174,13 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     total = len({entry.id for entry in experiment.entries})
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
+    rule = planned["sequential"]
+    if rule is not None:
+        print(
+            f"  seeds are added until each comparison of the primary measure is decided: {rule['batch']} at a time, "
+            f"at most {rule['max']}; this adds at most {counted(rule['most_added_runs'], 'run')} and "
+            f"{rule['most_added_device_hours']:.2f} device-hours"
+        )
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     columns = {"device-hours": {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}

@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from launcher import text
+from launcher.execution.budget import Budget
 from launcher.execution.progress import Display
 from launcher.files import size_of
-from launcher.run import claim, lifecycle, stop_request, transitions
+from launcher.run import claim, compute, launch_record, lifecycle, stop_request, transitions
 from launcher.run.folder import find_state, latest_checkpoint, read_state, run_folder, stacks_path, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
 from launcher.schedulers.local.memory import oom_kills
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
-from launcher.text import without_numbers
 from launcher.worker.process import handling
 
 _POLL_S = 0.2
@@ -43,7 +44,10 @@ class Interruption:
 
 @dataclass
 class Outcome:
-    """The result of one launch: the final state of every run, the runs that it executed, and how it ended."""
+    """The result of one launch: the final state of every run, the runs that it executed, and how it ended.
+
+    left_out: the runs for which the budget did not suffice.
+    """
 
     states: dict[str, State] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
@@ -51,6 +55,7 @@ class Outcome:
     tripped: str | None = None
     interrupted: bool = False
     detached: bool = False
+    left_out: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -85,6 +90,7 @@ class Reconciler:
         launch: Launch,
         circuit_breaker: int | None = None,
         devices: Callable[[str], int] = lambda _: 0,
+        budget: Budget | None = None,
         prefixes: Mapping[str, str] | None = None,
     ) -> None:
         self._multirun = multirun
@@ -94,6 +100,7 @@ class Reconciler:
         self._launch = launch
         self._circuit_breaker = circuit_breaker
         self._devices = devices
+        self._budget = budget
         self._prefixes = prefixes or {}
         self._unfinished_prefixes: set[str] = set()
         self._witness = claim.Witness()
@@ -105,6 +112,7 @@ class Reconciler:
         self._interruption = Interruption()
         self._oom_kills = oom_kills()
         self._next_check = 0.0
+        self._closed = False  # the budget is used up
         self.outcome = Outcome()
 
     def run(self, ids: Sequence[str], interruption: Interruption) -> Outcome:
@@ -125,10 +133,12 @@ class Reconciler:
                 self._queue.clear()
                 ours = {} if cancelled > 1 else self._waiting
                 self._waiting = {run_id: ended for run_id, ended in ours.items() if ended is not None}
+            self._watch_budget()
             while self._queue and not self._stopping() and self._has_room():
                 run_id = self._next()
-                if run_id is None:
+                if run_id is None or not self._can_afford(run_id):
                     break
+                self._queue.remove(run_id)
                 with self._guarded(run_id):
                     self._dispatch(run_id)
             for ended in self._scheduler.poll(_POLL_S):
@@ -142,20 +152,47 @@ class Reconciler:
         return self.outcome
 
     def _next(self) -> str | None:
-        """Take the first run from the queue that does not wait for the run that it continues; None: all wait."""
+        """The first run of the queue that does not wait for the run that it continues; None: all wait."""
         free = (run_id for run_id in self._queue if self._prefixes.get(run_id) not in self._unfinished_prefixes)
-        run_id = next(free, None)
-        if run_id is not None:
-            self._queue.remove(run_id)
-        return run_id
+        return next(free, None)
 
     def submit_all(self, ids: Sequence[str]) -> Outcome:
         """Give them all to the scheduler, and wait for none."""
-        for run_id in ids:
+        self._queue.extend(ids)
+        while self._queue and (self._budget is None or self._budget.admits(self._queue[0])):
+            run_id = self._queue.popleft()
             with self._guarded(run_id):
                 self._dispatch(run_id)
+        if self._queue:
+            self._stop_for_budget()
         self.outcome.detached = True
         return self.outcome
+
+    def _watch_budget(self) -> None:
+        """Once the budget is used up, let the running attempts finish, and keep all others of this launch waiting."""
+        if self._budget is None or self._closed:
+            return
+        self._budget.watch(self._waiting)
+        if self._budget.is_used_up:
+            self._closed = True
+            # A scheduler may start an attempt by itself, such as that of a preempted job.
+            launch_record.closed(launch_record.path_of(self._multirun, self._launch)).touch()
+            self._scheduler.withdraw()
+
+    def _can_afford(self, run_id: str) -> bool:
+        """Whether the budget holds one more attempt. If nothing runs that may take less than expected, this stops the
+        launch."""
+        if self._budget is None or self._budget.admits(run_id):
+            return True
+        if not self._running:
+            self._stop_for_budget()
+        return False
+
+    def _stop_for_budget(self) -> None:
+        assert self._budget is not None
+        self.outcome.left_out = list(self._queue)
+        used = text.hours(self._budget.spent / compute.HOUR_S)
+        self._trip(f"budget.device_hours = {self._budget.hours:g}, of which {used} are used")
 
     @contextmanager
     def _guarded(self, run_id: str) -> Iterator[None]:
@@ -226,6 +263,8 @@ class Reconciler:
         else:
             self._scheduler.submit(folder, self._launch.token)
             self._running.add(run_id)
+            if self._budget is not None:
+                self._budget.submitted(run_id)
             title = self._describe(run_id)
             newest = latest_checkpoint(folder)
             begin = newest[0] if newest else state.prefix_step
@@ -270,6 +309,8 @@ class Reconciler:
                 write_state(folder, state)
                 claim.discard(folder)
                 unfinished = False
+        if self._budget is not None:
+            self._budget.ended(run_id, state.state == RunState.DONE)
         if owner is not None or unfinished:  # another launcher's worker has it, had it, or is about to
             self._display.released(run_id)
             self._wait_for(run_id, owner, ended if owner is not None and ours else None)
@@ -325,7 +366,7 @@ class Reconciler:
         if state.failure_kind not in _COUNTED:
             self._streak = ("", set())
             return
-        reason = without_numbers(f"{state.failure_kind}: {state.message}")
+        reason = text.without_numbers(f"{state.failure_kind}: {state.message}")
         self._streak = (reason, {*self._streak[1], run_id} if self._streak[0] == reason else {run_id})
         if self._circuit_breaker is not None and len(self._streak[1]) >= self._circuit_breaker and self._some_wait():
             self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message})")

@@ -130,8 +130,10 @@ class CodeChoice(StrEnum):
 @dataclass(frozen=True)
 class Plan:
     """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
-    that hold for the whole launch. prefixes: what runs that do not exist yet continue, by id; restarts: why others do
-    not.
+    that hold for the whole launch.
+
+    budget: the device-hours that all attempts of its runs may take, and of the runs `charged`, which are other plans';
+    None: without limit. prefixes: what runs that do not exist yet continue, by id; restarts: why others do not.
     """
 
     experiments: tuple[Experiment, ...]
@@ -141,5 +143,7 @@ class Plan:
     tracking: Mapping[str, Any]
     multirun: Path
     code_choice: CodeChoice = CodeChoice.REFUSE
+    budget: float | None = None
+    charged: frozenset[str] = frozenset()
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
     restarts: Mapping[str, Restart] = field(default_factory=dict)

@@ -42,16 +42,27 @@ class RunSpecs:
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
 
 
-def run_specs(context: PlanningContext, experiment: str | None, spec: ExperimentSpec) -> RunSpecs:
-    """Every run of an experiment. Every breach is added to the context's problems; its runs are left out."""
-    return _Builder(context, experiment, spec).build()
+def run_specs(
+    context: PlanningContext, experiment: str | None, spec: ExperimentSpec, seeds: Mapping[str, Collection[int]]
+) -> RunSpecs:
+    """Every run of an experiment. Every breach is added to the context's problems; its runs are left out.
+
+    seeds: those that each group has now, of `spec.all_seeds`.
+    """
+    return _Builder(context, experiment, spec, seeds).build()
 
 
 class _Builder:
     """Composes and checks the runs of one experiment."""
 
-    def __init__(self, context: PlanningContext, experiment: str | None, spec: ExperimentSpec) -> None:
-        self._context, self._experiment, self._spec = context, experiment, spec
+    def __init__(
+        self,
+        context: PlanningContext,
+        experiment: str | None,
+        spec: ExperimentSpec,
+        seeds: Mapping[str, Collection[int]],
+    ) -> None:
+        self._context, self._experiment, self._spec, self._seeds = context, experiment, spec, seeds
         self._composer, self._problems, self._arguments = context.composer, context.problems, context.arguments
         self._where = context.file_of(experiment)
         self._fixed = {key: one for key, one in self._arguments.values.items() if key.partition(".")[0] in SECTIONS}
@@ -60,7 +71,10 @@ class _Builder:
                 at = f"experiment.scales.{name}"
                 command_line.unknown_option(self._composer, self._where, at, "scale", name, self._problems)
         self._scale = self._composer.compose(context.selection(experiment)).choices.get("scale")
-        self._scaled = spec.scales.get(self._scale or "") or {}
+        scaled = spec.scales.get(self._scale or "") or {}
+        #: What the scale sets for this experiment: values, and choices of whole groups, as Hydra's overrides.
+        self._scaled = {key: value for key, value in scaled.items() if not self._composer.is_group(key)}
+        self._scaled_choices = self._chosen_by_scale(scaled)
         self._factors = factors.resolve(context, spec, self._where)
         pinned = [key for group in spec.groups.values() for key in group.values]
         self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
@@ -169,6 +183,16 @@ class _Builder:
 
     # ------------------------------------------------------------ groups
 
+    def _chosen_by_scale(self, scaled: Mapping[str, Any]) -> list[str]:
+        """The choices of whole groups that the scale makes, but for those that the command line makes."""
+        chosen: list[str] = []
+        for key, choice in scaled.items():
+            if self._composer.is_group(key) and key not in self._arguments.choices:
+                at = f"experiment.scales.{self._scale}.{key}"
+                found = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
+                chosen += [f"{key}={one}" for one in found or []]
+        return chosen
+
     def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, tuple[Any, str]]]]:
         parts = [f"{key}={choice}" for key, choice in self._arguments.choices.items() if key.startswith("method/")]
         resolved: dict[str, tuple[list[str], dict[str, tuple[Any, str]]]] = {}
@@ -209,7 +233,7 @@ class _Builder:
         return pinned if len(pinned) == len(group.choices) else None
 
     def _variant(self, group: str, choices: Choices) -> ConfigVariant | None:
-        overrides = [*self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
+        overrides = [*self._scaled_choices, *self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
         return self._context.variant(self._experiment, overrides)
 
     def _reads(self, group: str, choices: Choices, key: str) -> bool:
@@ -225,11 +249,11 @@ class _Builder:
         fixed = {key: level for key, level in self._fixed.items() if self._reads(cell.group, cell.choices, key)}
         fixed |= {**self._arguments.choices, **dict(cell.factors), "group": cell.group}
         kept = []
-        for seed in self._spec.seeds or ():
+        for seed in self._spec.all_seeds:
             rules = [rule for rule, _ in self._factors.excluded]
             out = {number for number, rule in enumerate(rules) if rule.matches({**fixed, "seed": seed})}
             matched |= out
-            if not out:
+            if not out and seed in self._seeds[cell.group]:
                 kept.append(seed)
         return kept
 

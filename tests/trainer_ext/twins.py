@@ -4,7 +4,7 @@ folder. They go through the same code as the models, which no test can download.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,34 @@ def write_problems(path: Path) -> Path:
     """A file like GSM8K's."""
     path.write_text("".join(json.dumps(line) + "\n" for line in problems()))
     return path
+
+
+def write_task(task: str, folder: Path) -> None:
+    """Files in the layout of a task's data with the same problems: train.jsonl, and for apps humaneval.jsonl."""
+    path = folder / "train.jsonl"
+    lines = [_LAYOUTS[task](line["question"], line["answer"]) for line in problems()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    function = {"prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": "    return x\n"}
+    tests = {"task_id": "0", "test": "def check(f):\n    assert f(1) == 1\n"}
+    (folder / "humaneval.jsonl").write_text(json.dumps({**function, **tests}) + "\n")
+
+
+#: task -> (question, answer) -> a line of its data.
+_LAYOUTS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "gsm8k": lambda asked, answer: {"question": asked, "answer": answer},
+    "hh_rlhf": lambda asked, answer: {
+        "chosen": f"\n\nHuman: {asked}\n\nAssistant: {answer}",
+        "rejected": f"\n\nHuman: {asked}\n\nAssistant: Ask Ann",
+    },
+    "tldr": lambda asked, answer: {"prompt": asked, "completion": answer},
+    "wmt": lambda asked, answer: {"translation": {"de": asked, "en": answer}},
+    "natural_questions": lambda asked, answer: {"question": asked, "answer": [answer, "1"]},
+    "apps": lambda asked, answer: {
+        "question": asked,
+        "solutions": json.dumps([f"print({answer.split()[-1]})"]),
+        "input_output": json.dumps({"inputs": [""], "outputs": [answer.split()[-1]]}),
+    },
+}
 
 
 def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> Path:
