@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.configuration import configuration
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.subjects import dual_settings
+from trainer_ext.continuing import spread_steps
 from trainer_ext.methods.control import (
     DualController,
     DualSettings,
@@ -204,6 +205,17 @@ def test_a_restored_controller_goes_on_with_the_same_numbers(steps, cut, decay, 
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert fed(second, steps[cut:]) == expected[cut:]
     assert second.state_dict() == whole.state_dict()
+
+
+@settings(max_examples=30)
+@given(STEPS, st.integers(1, 60), st.integers(1, 400), st.sampled_from(["usage", "plateau"]))
+def test_a_shorter_run_is_the_beginning_of_a_longer_one_where_the_plan_says_so(steps, short, more, decay):
+    """Whatever the rewards: its whole state, which a continued run takes over."""
+    s = dual_settings(warmup_steps=3, decay=decay)
+    short, long = DualController(s, short), DualController(s, short + more)
+    found, expected = fed(short, steps), fed(long, steps)
+    if decay == "plateau" or spread_steps(short.total_steps) == spread_steps(long.total_steps):
+        assert found == expected and short.state_dict() == long.state_dict()
 
 
 def test_the_advantage_of_a_token_by_hand():
