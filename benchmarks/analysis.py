@@ -6,8 +6,8 @@ loop of json.loads; and a later report: `python -m analysis report` as its user 
 all imports, when the parsed logs are kept and a report has been written. The peer's resamples are fewer than ours
 where it would take minutes, and its time is multiplied; json.loads reads some of the runs, before and after ours.
 
-Every limit of time is a ratio to a peer in the same run. Times are seconds of CPU, of all threads and processes, so that
-other work of the machine does not decide. Exits 1 when a limit is missed.
+Every limit of time is a ratio to a peer in the same run. Times are seconds of CPU, of all threads and processes, so
+that other work of the machine does not decide. Exits 1 when a limit is missed.
 """
 
 from __future__ import annotations
