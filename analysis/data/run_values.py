@@ -97,13 +97,13 @@ class Extent:
 
 
 def window_extent(common: CommonRange, window: Window) -> Extent | None:
-    """What the window is on a metric; None if no run has it on the common range."""
+    """What the window is on a metric; None if no run has two points of it on the common range."""
     curves = []
     for steps in {id(steps): steps for steps, _ in common.curves.values()}.values():
         whole = registry.Curve(steps, steps, common.start, common.stop, window, "higher")
         if ((steps >= common.start) & (steps <= common.stop)).any():
             curves.append(whole.inside)
-    if not curves:
+    if all(curve.steps.size < 2 for curve in curves):
         return None
     points, lengths, distances = zip(*((curve.points, curve.length, curve.spacing) for curve in curves), strict=True)
     return Extent(
@@ -163,7 +163,7 @@ def common_range(
             short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
         else:
             whole.append((float(steps[0]), float(steps[-1])))
-            longest.setdefault(dict(run.cell).get(lengths), []).append(float(steps[-1]))
+            longest.setdefault(dict(run.cell).get(lengths or ""), []).append(float(steps[-1]))
     start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in curves.values()), default=0.0))
     ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in curves.values()]
     stop = min(ends, default=0.0)
@@ -171,7 +171,7 @@ def common_range(
         start, stop = stop, start
     several_lengths = lengths is not None and len(longest) > 1
     ends_of = {length: min(ends) for length, ends in longest.items()} if several_lengths else {}
-    planned = {run.id: ends_of.get(dict(run.cell).get(lengths), stop) for run in runs} if ends_of else {}
+    planned = {run.id: ends_of.get(dict(run.cell).get(lengths or ""), stop) for run in runs} if ends_of else {}
     carried = set()
     for run_id in short:
         steps, values = curves[run_id]

@@ -132,26 +132,33 @@ class PaddedEngine(_OnPaddedBatches):
         return max(0.0, (squares - _square(total) / count) / (count - 1))
 
 
+def value_module(model_config: Any) -> Any:
+    """A critic's module, from verl's configuration of its model: a value head, which starts at 0, on the model's body.
+
+    verl's own requires flash attention and draws the head at random.
+    """
+    config = model_config.hf_config
+    config.num_labels, config.classifier_dropout = 1, 0.0
+    module = AutoModelForTokenClassification.from_pretrained(
+        model_config.local_path,
+        config=config,
+        dtype=torch.float32,
+        trust_remote_code=model_config.trust_remote_code,
+    )
+    head = module.score if hasattr(module, "score") else module.classifier  # GPT-2's name
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    if model_config.enable_gradient_checkpointing:
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return module
+
+
 @_register("value_model")
 class ValueEngine(_OnPaddedBatches):
-    """A critic's engine: `values` (B, T), each before its token is known. The value head starts at 0."""
+    """A critic's engine: `values` (B, T), each before its token is known."""
 
     def _build_module(self) -> Any:
-        # verl's method requires flash attention and draws the head at random
-        config = self.model_config.hf_config
-        config.num_labels, config.classifier_dropout = 1, 0.0
-        module = AutoModelForTokenClassification.from_pretrained(
-            self.model_config.local_path,
-            config=config,
-            dtype=torch.float32,
-            trust_remote_code=self.model_config.trust_remote_code,
-        )
-        head = module.score if hasattr(module, "score") else module.classifier  # GPT-2's name
-        torch.nn.init.zeros_(head.weight)
-        torch.nn.init.zeros_(head.bias)
-        if self.model_config.enable_gradient_checkpointing:
-            module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        return module
+        return value_module(self.model_config)
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
