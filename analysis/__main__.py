@@ -4,9 +4,10 @@ python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metri
 event files, the files of verl's logger, trainer_state.json and CSV files as an experiment.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
 python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
+python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
 
-Exit code 0: the report is written, whatever it says, the runs are imported, or the power is printed; 2: there is no
-plan to report on, it asks for something unknown, the arguments contradict each other, or runs cannot be imported as
+Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 2: there is
+no plan to report on, it asks for something unknown, the arguments contradict each other, or runs cannot be imported as
 asked.
 """
 
@@ -18,6 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
     commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
+    looks = commands.add_parser("looks", help="where each comparison stands, if seeds are added by a rule")
+    looks.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    looks.add_argument("--json", action="store_true", help="print a list of JSON objects instead of lines")
     if arguments[:1] == ["power"]:
         return _power(arguments[1:])
     if arguments[:1] == ["judge"]:
@@ -47,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.command == "import":
         return _import(chosen, arguments[1:])
+    if chosen.command == "looks":
+        return _looks(chosen)
     if (chosen.folder is None) == (chosen.compare is None):
         report.error("give either FOLDER or --compare A B")
     if chosen.output is not None and chosen.compare is None:
@@ -157,6 +164,26 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         named = ", ".join(done.strangers)
         print(f"* {named}: no seed in common with the baseline. Import with --unpaired to compare them")
     print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
+    return 0
+
+
+def _looks(chosen: argparse.Namespace) -> int:
+    from analysis.findings import stopping
+    from analysis.spec.validation import BadPlan
+
+    try:
+        standings = stopping.of_folder(chosen.folder)
+    except BadPlan as error:
+        print(error, file=sys.stderr)
+        return 2
+    if chosen.json:
+        print(json.dumps([asdict(one) for one in standings], indent=1))
+        return 0
+    for one in standings:
+        look = f"look {one.look} of {one.looks}, {one.seeds} of at most {one.most} seeds"
+        print(f"{one.group} and {one.baseline}: {one.status} ({look})")
+    if not standings:
+        print(f"{chosen.folder}: the number of its seeds is fixed, or it has no comparison of the primary measure")
     return 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.data.run_values import Value
+from analysis.findings import looks
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Block, Comparison, Study, selected_runs, versus
 from analysis.spec.metric_catalog import WIN_RATE
@@ -60,7 +61,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     those of seeds that a comparison leaves out. Of a group at its best level of a factor, only the runs that judge it
     count; the level remains the chosen one. The win rate of the baseline is 0.5 by definition.
     """
-    sweep, ends = study.sweep, _range(study, block)
+    sweep, ends = looks.looked_at(study.sweep, study.settings), _range(study, block)
     selected = selected_runs(sweep, study.settings, block.measure, block.values)
     against = {c.group: c.baseline for c in block.comparisons}
     without = {name: block.left_out.get(group, {}) for pair in against.items() for group in pair[:1] for name in pair}
@@ -89,7 +90,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
             run: of_baseline if name in baselines else group for name, runs in gone.items() for run in sorted(runs)
         }
         common = study.ranges[block.measure.metric]
-        made = versus(sweep, study.settings, common, block.measure, against, block.left_out, values)
+        made = versus(study.sweep, study.settings, common, block.measure, against, block.left_out, values)
         return {comparison.group: comparison for comparison in made.comparisons}
 
     lowest, highest = Value(ends[0], reached=True), Value(ends[1], reached=False)

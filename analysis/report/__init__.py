@@ -118,6 +118,7 @@ def to_json(report: Report) -> bytes:
         "experiment": plan.get("experiment"),
         "command": plan.get("command"),
         "answer": plain(report.answer),
+        "fork": plain(compared.sweep.fork),
         "settings": plain(compared.settings),
         "comparisons": [comparison(block) for block in compared.blocks],
         "hypotheses": plain(wording.verdicts_of(report.verdicts, compared.sweep, compared.settings)),

@@ -99,7 +99,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
+        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -144,6 +144,18 @@ def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
     differ = "differs" if len(mixed.names) == 1 else "differ"
     said = ". ".join(map(capital, versions))
     return (f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}",)
+
+
+def _fork(sweep: Sweep) -> tuple[str, ...]:
+    """One line if all runs continue runs of one group: what the claims are conditional on."""
+    if sweep.fork is None:
+        return ()
+    begin = f"the first {counted(sweep.fork.at, 'step')} of {sweep.label(sweep.fork.source)} with the same seed"
+    seeds = counted(len({run.seed for run in sweep.runs}), "seed")
+    return (
+        f"Every run continues {begin}. The claims are conditional on these first steps, of {seeds}: they are about a "
+        "change of method at that step, and not about methods that train from the first step.",
+    )
 
 
 def _detail(detail: object) -> str:
@@ -400,7 +412,8 @@ def _limits(study: Study) -> tuple[str, ...]:
             "does not reject."
         )
     lines += [*selection_lines(study, [block]), *averaged(study), *wording.seeds_apart([block], study.sweep)]
-    sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n}
+    lines += wording.look_lines(study)
+    sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n and not c.standing}
     for (n, m), contrast in sorted(sizes.items()):
         members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]
         names = ", ".join(study.sweep.label(c.group) for c in members)

@@ -19,7 +19,7 @@ from launcher.text import one_line
 COMMAND_LINE = "command line"
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
 # Sections that hold for the whole experiment: they can be set, not swept.
-WHOLE = ("experiment", "analysis", "cluster", "tracking", "base", "multirun")
+WHOLE = ("experiment", "analysis", "cluster", "tracking", "budget", "base", "multirun")
 # Hydra's flags that a value follows.
 _VALUED = ("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
