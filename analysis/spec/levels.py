@@ -1,6 +1,6 @@
 """The levels of factors that the section `analysis` names: what is wrong with them, given the cells of the runs.
 
-A plan knows its cells before any run, and an import and a report those of their runs. Standard library only.
+A plan knows its cells before any run, and an import and a report those of their runs.
 """
 
 from __future__ import annotations
