@@ -303,6 +303,13 @@ def pairing_gain(study: Study) -> list[str]:
     ]
 
 
+def all_levels(settings: Settings) -> list[str]:
+    """That something is about all levels of the selected factors; none if no factor is selected."""
+    names = ", ".join(settings.select)
+    about = f"of all levels of {names} and of all seeds, also where the tables have each method at its best level"
+    return [f"This is {about}."] if names else []
+
+
 # ---------------------------------------------------------------- windows
 
 
