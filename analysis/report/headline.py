@@ -24,6 +24,7 @@ from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
+from analysis.tables.campaign import condition_lines
 from analysis.tables.comparison import better
 from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines, selection_lines
 from analysis.tables.wording import counted
@@ -45,12 +46,13 @@ class HealthWarning:
 
 @dataclass(frozen=True)
 class Answer:
-    """The question, its answer (`result`), each method at each level (`levels`), the runs that collapsed (`collapsed`),
-    how sure the answer is (`certainty`), what n seeds can decide (`limits`), the runs that are missing (`gaps`), and
-    which runs there are and what they took (`cost`)."""
+    """The question, its answer (`result`), what a campaign decided before the runs (`conditions`), each method at each
+    level (`levels`), the runs that collapsed (`collapsed`), how sure the answer is (`certainty`), what n seeds can
+    decide (`limits`), the runs that are missing (`gaps`), and which runs there are and what they took (`cost`)."""
 
     question: str
     result: str
+    conditions: tuple[str, ...]
     levels: tuple[str, ...]
     collapsed: tuple[str, ...]
     certainty: str
@@ -62,7 +64,7 @@ class Answer:
     @property
     def points(self) -> tuple[str, ...]:
         """What stands between the result and how sure it is, to be read before any p."""
-        return (*self.levels, *self.collapsed, *self.limits)
+        return (*self.conditions, *self.levels, *self.collapsed, *self.limits)
 
 
 def answer(study: Study) -> Answer:
@@ -76,6 +78,7 @@ def answer(study: Study) -> Answer:
     return Answer(
         question=_question(study),
         result=result,
+        conditions=tuple(condition_lines(sweep)),
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,

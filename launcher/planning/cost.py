@@ -148,8 +148,8 @@ def retries(cluster: Mapping[str, Any]) -> Retries:
 
 def worst_steps(config: Mapping[str, Any], counted: int) -> int:
     """The steps that a run computes if it is resumed so often, each time just before it would write a checkpoint."""
-    steps: int = config["trainer"]["steps"]
-    return steps + counted * min(config["trainer"]["checkpoint_every"], steps)
+    steps, every = int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"])
+    return steps + counted * min(every, steps)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:
