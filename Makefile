@@ -89,6 +89,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.pool
 	$(BIN)/python -m benchmarks.sandbox
 	$(BIN)/python -m benchmarks.ray
+	$(BIN)/python -m benchmarks.verl_ray
 	$(BIN)/python -m benchmarks.slurm
 	$(BIN)/python -m benchmarks.status
 	$(BIN)/python -m benchmarks.plan

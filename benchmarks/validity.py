@@ -18,14 +18,17 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep
+from analysis.findings import looks
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
@@ -41,11 +44,13 @@ from analysis.stats import (
     functions,
     resample,
     scaling,
+    sequential,
     shape,
     strata,
     t_test,
 )
 from analysis.stats.contrast import Contrast
+from analysis.stats.sequential import Look
 
 Array = NDArray[np.float64]
 ALPHA, COVERED = 0.05, 0.93
@@ -812,6 +817,180 @@ def best_levels(experiments: int, n: int, name: str, luck: Callable[..., Array],
     yield Rate(f"difference at the chosen level, {about}", hits["interval"], experiments, least=COVERED)
 
 
+# ---------------------------------------------------------------- seeds that are added until a comparison is decided
+
+LOOKS = (4, 6, 8, 10)
+ONE_BY_ONE = tuple(range(3, 11))
+_SIMULATED = 10  # times the experiments of other conditions: simulated at once, without a study
+
+
+@dataclass(frozen=True)
+class Course:
+    """Experiments (e,) of arms against a baseline, looked at while seeds are added. found: whether each arm (e, arms)
+    is decided; better: in its favour; seeds: of each arm when its comparison ended."""
+
+    found: NDArray[np.bool_]
+    better: NDArray[np.bool_]
+    seeds: NDArray[np.int64]
+
+
+def course(a: Array, b: Array, sizes: tuple[int, ...], test: str, levels: Array | None, futile: bool) -> Course:
+    """Arms a (e, arms, n) against a baseline b (e, n), at looks of so many seeds; a decided arm adds no seeds, and
+    neither does a futile one if `futile`. levels: of each look; None: those of the design, with Holm's method.
+
+    It repeats what `findings.looks` does, for many experiments at once; `stepwise` checks that both agree.
+    """
+    experiments, arms, _ = a.shape
+    shape = experiments, arms
+    p = np.ones(shape)  # repeated p values, adjusted by Holm's method at each look
+    done, found, better = (np.zeros(shape, dtype=bool) for _ in range(3))
+    seeds = np.full(shape, sizes[-1])
+    designs = [Look(test, tuple((n, n) for n in sizes[: k + 1]), sequential.spending(sizes)[: k + 1])
+               for k in range(len(sizes))]  # fmt: skip
+    for k, n in enumerate(sizes):
+        t, df = _t(a[:, :, :n], b[:, None, :n], test)
+        plain = 2 * special.stdtr(df, -np.abs(t))
+        if levels is not None:
+            hit = ~done & (plain <= levels[k])
+        else:
+            p = np.where(done, p, _repeated(designs[k], plain))
+            order = np.argsort(p, axis=1)
+            ranked = np.take_along_axis(p, order, axis=1) * (arms - np.arange(arms))
+            holm = np.empty(shape)
+            np.put_along_axis(holm, order, np.maximum.accumulate(ranked, axis=1), axis=1)
+            hit = ~done & (holm <= ALPHA)
+        found, better = found | hit, better | (hit & (t > 0))
+        seeds = np.where(hit, n, seeds)
+        done = done | hit
+        if futile and n < sizes[-1]:
+            dropped = ~done & (t < _lowest(test, n, sizes, ALPHA / arms))
+            seeds, done = np.where(dropped, n, seeds), done | dropped
+    return Course(found, better, seeds)
+
+
+def _t(a: Array, b: Array, test: str) -> tuple[Array, Array]:
+    """t and its degrees of freedom, of samples along the last axis."""
+    n = a.shape[-1]
+    if test == "paired_t":
+        d = a - b
+        return d.mean(axis=-1) / d.std(axis=-1, ddof=1) * math.sqrt(n), np.full(d.shape[:-1], n - 1.0)
+    va, vb = (x.var(axis=-1, ddof=1) / n for x in (a, b))
+    df = (va + vb) ** 2 / (va**2 + vb**2) * (n - 1)
+    return np.asarray((a.mean(axis=-1) - b.mean(axis=-1)) / np.sqrt(va + vb)), np.asarray(df)
+
+
+def _repeated(look: Look, p: Array) -> Array:
+    """Look.p of many p values, between alphas that are near to each other."""
+    alphas = np.geomspace(1e-7, 0.99, 400)
+    levels = np.array([look.level(float(alpha)) for alpha in alphas])
+    return np.asarray(np.exp(np.interp(np.log(p), np.log(levels), np.log(alphas), right=0.0)))
+
+
+@cache
+def _lowest(test: str, n: int, sizes: tuple[int, ...], alpha: float) -> float:
+    """The t below which a comparison is futile with n seeds."""
+    level = sequential.boundary(test, sizes, alpha)[-1]
+    low, high = -20.0, 20.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        futile = sequential.chance(test, middle, (n, n), (sizes[-1],) * 2, level) < looks.FUTILE
+        low, high = (middle, high) if futile else (low, middle)
+    return low
+
+
+def arms_of(random: np.random.Generator, experiments: int, arms: int, correlation: float) -> tuple[Array, Array]:
+    """Equal methods (e, arms, n) and their baseline (e, n): a seed's values under two of them have this correlation."""
+    shared = random.standard_normal((experiments, 1, LOOKS[-1]))
+    own = random.standard_normal((experiments, arms + 1, LOOKS[-1]))
+    both = math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * own
+    return both[:, 1:], both[:, 0]
+
+
+def added_seeds(experiments: int) -> Iterator[Rate]:
+    """Equal methods that are looked at while seeds are added; before: at the usual level, after every seed."""
+    many = _SIMULATED * experiments
+    for test in ("paired_t", "welch"):
+        for arms in (1, 2, 4, 8):
+            for correlation in (0.0, 0.2, 0.4, 0.6, 0.8) if test == "paired_t" else (0.0,):
+                random = np.random.default_rng([arms, round(10 * correlation), len(test)])
+                a, b = arms_of(random, many, arms, correlation)
+                about = f"{test}, {arms} methods, seeds correlated by {correlation:g}"
+                if arms == 1:
+                    usual = course(a, b, ONE_BY_ONE, test, np.full(len(ONE_BY_ONE), ALPHA), False)
+                    yield Rate(
+                        f"difference, looked at after every seed from 3 to 10, {about}", int(usual.found.sum()), many
+                    )
+                for futile in (False, True):
+                    hits = int(course(a, b, LOOKS, test, None, futile).found.any(axis=1).sum())
+                    what = "ends if futile" if futile else "futility ignored"
+                    yield Rate(f"any difference, looks at 4, 6, 8, 10 seeds, {what}, {about}", hits, many, most=ALPHA)
+
+
+def added_power(experiments: int) -> Iterator[Rate]:
+    """What looks cost and save: power at true differences, in standard deviations of the differences of seeds, and the
+    share of the largest number of seeds that a comparison takes."""
+    many = _SIMULATED * experiments
+    for arms in (1, 4, 8):
+        for effect in (0.0, 0.5, 1.0, 1.5, 2.0):
+            random = np.random.default_rng([arms, round(10 * effect), 71])
+            a, b = arms_of(random, many, arms, 0.5)  # differences of variance 1
+            a = a + effect
+            fixed = course(a, b, (LOOKS[-1],), "paired_t", None, False)
+            ours = course(a, b, LOOKS, "paired_t", None, True)
+            about = f"{effect:g} standard deviations, {arms} methods"
+            total = many * arms
+            yield Rate(f"better with 10 seeds, {about}", int(fixed.better.sum()), total)
+            least = float(fixed.better.mean()) - 0.02 if (arms, effect) == (1, 1.5) else None
+            yield Rate(f"better with 4 to 10 seeds, {about}", int(ours.better.sum()), total, least=least)
+            most = 0.7 if (arms, effect) == (1, 1.5) else None
+            yield Rate(f"seeds of 10 that were needed, {about}", int(ours.seeds.sum()), 10 * total, most=most)
+
+
+def added_intervals(experiments: int) -> Iterator[Rate]:
+    """Whether the repeated interval of the look that ended the seeds holds the true difference; before: the t interval
+    of these seeds."""
+    for effect in (0.0, 1.0, 2.0):
+        random = np.random.default_rng([round(10 * effect), 73])
+        before = after = 0
+        spent = sequential.spending(LOOKS)
+        for _ in range(experiments):
+            d = effect + random.standard_normal(LOOKS[-1])
+            for k, n in enumerate(LOOKS):
+                look = Look("paired_t", tuple((size, size) for size in LOOKS[: k + 1]), spent[: k + 1])
+                contrast = Contrast("paired_t", d[:n], np.zeros(n), look=look)
+                if contrast.side(ALPHA) or n == LOOKS[-1]:
+                    break
+            before += not _outside(t_test.t_interval(d[:n]), effect)
+            after += not _outside(contrast.interval(ALPHA), effect)
+        about = f"where the seeds end, difference of {effect:g} standard deviations"
+        yield Rate(f"t interval {about}", before, experiments)
+        yield Rate(f"repeated interval {about}", after, experiments, least=1 - ALPHA)
+
+
+def stepwise(experiments: int) -> Iterator[Rate]:
+    """How often the report's own looks, run by run, say other than `course` of a difference of 4 methods."""
+    random = np.random.default_rng(79)
+    rule = {"start": LOOKS[0], "batch": 2, "max": LOOKS[-1], "until": "decided"}
+    section = {"primary": {"metric": UP, "direction": "higher"}, "sequential": rule}
+    groups = ("A", *RIVALS[:4])
+    options = settings(section, groups=groups, baseline="A")
+    a, b = arms_of(random, experiments, 4, 0.5)
+    a = a + np.array([0.0, 0.5, 1.0, 2.0])[:, None]
+    whole, other, apart = course(a, b, LOOKS, "paired_t", None, False), 0, 0
+    for place in range(experiments):
+        scores = {"A": b[place][:, None], **{g: a[place, k][:, None] for k, g in enumerate(groups[1:])}}
+        sweep = sweep_of({UP: scores})
+        sweep = replace(sweep, plan={**sweep.plan, "analysis": section})
+        for k, comparison in enumerate(study(sweep, options).primary.comparisons):
+            decided = comparison.outcome in (Outcome.HIGHER, Outcome.LOWER)
+            low, high = comparison.interval or (-math.inf, math.inf)
+            other += decided != whole.found[place, k] or comparison.n != whole.seeds[place, k]
+            apart += decided != (low > 0 or high < 0)
+    of = experiments * len(RIVALS[:4])
+    yield Rate("comparison judged at another look than by the simulation of the design", other, of, most=0.0)
+    yield Rate("verdict and interval disagree at a look", apart, of, most=0.0)
+
+
 def rates(experiments: int) -> Iterator[Rate]:
     """All of them, as they are counted."""
     for n in SEEDS:
@@ -839,6 +1018,10 @@ def rates(experiments: int) -> Iterator[Rate]:
     yield from unbalanced_rates(experiments)
     yield from torn_benchmarks(experiments // 2, 5)
     yield from standards(experiments)
+    yield from added_seeds(experiments)
+    yield from added_power(experiments)
+    yield from added_intervals(experiments)
+    yield from stepwise(max(1, experiments // 20))
 
 
 def main(arguments: list[str] | None = None) -> int:

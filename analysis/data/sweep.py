@@ -57,6 +57,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Fork:
+    """Where the runs of an experiment leave those of a group: after step `at` of the run of `source` with the seed."""
+
+    at: int
+    source: str
+
+
+@dataclass(frozen=True)
 class Sweep:
     """An experiment: its plan as frozen, and its runs in the plan's order."""
 
@@ -69,6 +77,12 @@ class Sweep:
         """The group that the others are compared with."""
         name = self.plan.get("baseline")
         return None if name is None else str(name)
+
+    @property
+    def fork(self) -> Fork | None:
+        """Where all runs leave the runs of one group; None: they begin at their first steps."""
+        declared = self.plan.get("fork")
+        return Fork(int(declared["at"]), str(declared["source"])) if declared else None
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -15,8 +15,11 @@ from analysis.data.sweep import Run, Sweep
 def added(sweep: Sweep) -> tuple[list[int], list[int]]:
     """The seeds that were added, and the seeds that could be compared by then; both empty if none was added.
 
-    A seed counts once two groups have it: the runs of one group may come from an earlier experiment.
+    A seed counts once two groups have it: the runs of one group may come from an earlier experiment. Seeds that the
+    plan adds by a rule (`analysis.sequential`) do not count as added, up to its largest number.
     """
+    rule = (sweep.plan.get("analysis") or {}).get("sequential") or {}
+    declared = in_order(sweep)[: rule.get("max", 0)]
     runs: dict[int, dict[str, list[Run]]] = {}
     for run in sweep.runs:
         runs.setdefault(run.seed, {}).setdefault(run.group, []).append(run)
@@ -32,9 +35,15 @@ def added(sweep: Sweep) -> tuple[list[int], list[int]]:
             planned[seed] = _second(begun)
         if len(whole) > 1 or len(whole) == len(groups):
             ended[seed] = _second(whole)
-    late = [seed for seed, at in planned.items() if ended and at > min(ended.values())]
+    late = [seed for seed, at in planned.items() if ended and at > min(ended.values()) and seed not in declared]
     by_then = min((planned[seed] for seed in late), default=0.0)
     return late, [seed for seed, at in ended.items() if at < by_then]
+
+
+def in_order(sweep: Sweep) -> tuple[int, ...]:
+    """The planned seeds, in the order in which they were planned."""
+    own = dict.fromkeys(run.seed for run in sweep.runs)
+    return tuple(dict.fromkeys([seed for seed in sweep.plan.get("seeds") or () if seed in own] + sorted(own)))
 
 
 def _second(times: Sequence[float]) -> float:

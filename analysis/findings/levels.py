@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run, Sweep, level_of
+from analysis.findings import looks
 from analysis.findings.collapse import collapse
 from analysis.findings.study import Block, Study, selected_runs
 
@@ -151,7 +152,8 @@ def uneven(study: Study, block: Block) -> dict[str, tuple[int, tuple[Cell, ...]]
 
 def _kept(study: Study, block: Block) -> dict[str, cells.Kept]:
     """What the values of each group on a measure are made of."""
-    selected = selected_runs(study.sweep, study.settings, block.measure, block.values)
+    sweep = looks.looked_at(study.sweep, study.settings)
+    selected = selected_runs(sweep, study.settings, block.measure, block.values)
     return {group: own.kept for group, own in selected.items()}
 
 

@@ -55,6 +55,8 @@ class Reason(StrEnum):
     # It exists, and cannot decide.
     TOO_FEW_SEEDS = auto()  # n, ties, needed
     TOO_FEW_DRAWS = auto()
+    NO_LOOK = auto()  # n: seeds of the first look, which is not finished
+    FUTILE = auto()  # n: seeds, needed: at most, value: the chance to be decided in its favour with so many
     WOULD_DECIDE = auto()  # needed: seeds with this mean and spread, infinite above power.MOST_SEEDS
     # What decided, or left the question open.
     INTERVAL_INSIDE = auto()  # level

@@ -13,6 +13,8 @@ from analysis.data.normalized import normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep
+from analysis.findings import looks
+from analysis.findings.looks import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
 from analysis.spec import registry
@@ -23,18 +25,27 @@ from analysis.stats import bounded, compare, multiplicity, shape, t_test
 from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
-from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
+from analysis.stats.resolution import multiplied, seeds_needed
+from analysis.stats.sequential import Look
 from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
-AXES = {"steps": "steps", "samples": "responses", "seconds": "seconds"}  # what times are counted in
+#: What times are counted in.
+AXES = {
+    "steps": "steps",
+    "samples": "responses",
+    "seconds": "seconds",
+    "device_seconds": "device-seconds",
+    "flops": "FLOP",
+}
 
 
 @dataclass(frozen=True)
 class Measure:
     """What is compared: a summary of a metric.
 
-    threshold, its origin and axis are for time_to. direction None: neither direction is better.
+    threshold and its origin are for time_to. axis: what times are counted in; for other summaries, what the curve is
+    over. direction None: neither direction is better.
     """
 
     metric: str
@@ -52,7 +63,8 @@ class Measure:
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
             return f"{AXES[self.axis]} until {label} reaches {goal}"
         registered = registry.summary_of(self.summary)
-        return f"{registered.title if registered else self.summary} of {label}"
+        title = f"{registered.title if registered else self.summary} of {label}"
+        return title if self.axis == "steps" else f"{title} at equal {AXES[self.axis]}"
 
     @property
     def unit(self) -> str:
@@ -111,9 +123,10 @@ class Comparison:
     contrast: its values under the test that decides, a[i] of seeds[i], and b[i] of seeds_of_b[i], the same ones if
     seeds are paired. p: of that test; adjusted: for the family. level: at which the family asks p. interval: of the
     difference at this level, so it excludes zero exactly where adjusted <= alpha; None where nothing bounds it.
-    result: the figures that are shown beside. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE; None where the
-    p value alone leaves it open. gaps: seeds without a pair. notes: what is left out. reached: for time_to, (k, n) of
-    the runs that a is of, then of those that b is of.
+    planned: what n would be without missing results. result: the figures that are shown beside. ground: why the outcome
+    is INCONCLUSIVE or NOT_EVALUABLE; None where the p value alone leaves it open. gaps: seeds without a pair. notes:
+    what is left out. reached: for time_to, (k, n) of the runs that a is of, then of those that b is of. standing: None
+    if the number of seeds was fixed before.
     """
 
     group: str
@@ -121,6 +134,7 @@ class Comparison:
     seeds: tuple[int, ...]
     seeds_of_b: tuple[int, ...]
     contrast: Contrast = field(compare=False)
+    planned: int
     result: PairedResult | UnpairedResult
     p: float | None
     adjusted: float | None
@@ -131,6 +145,7 @@ class Comparison:
     gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
     reached: tuple[tuple[int, int], tuple[int, int]] | None = None
+    standing: Standing | None = None
 
     @property
     def a(self) -> tuple[float, ...]:
@@ -146,6 +161,12 @@ class Comparison:
     def n(self) -> int:
         """The number of pairs, or of values of the group that has fewer."""
         return self.contrast.n
+
+    @property
+    def sizes(self) -> str:
+        """The number of pairs; of two samples, that of each if they differ: 4 and 5."""
+        of_a, of_b = self.contrast.a.size, self.contrast.b.size
+        return str(of_a) if of_a == of_b else f"{of_a} and {of_b}"
 
     @property
     def mirrored(self) -> Comparison:
@@ -174,7 +195,8 @@ class Comparison:
 @dataclass(frozen=True)
 class Block:
     """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
-    axis. choices: of the groups that have several levels of a selected factor."""
+    axis. choices: of the groups that have several levels of a selected factor. left_out[group]: seeds that its
+    comparison leaves out, with the reason."""
 
     measure: Measure
     start: float
@@ -185,6 +207,7 @@ class Block:
     comparisons: tuple[Comparison, ...]
     family: FamilyResult | None
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     def estimate(self, group: str) -> Estimate:
         """What the group reaches on its own."""
@@ -235,7 +258,15 @@ def study(sweep: Sweep, settings: Settings) -> Study:
 def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     """The steps on which all usable runs of an experiment have the metric."""
     budget = sweep.plan.get("steps")
-    return common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis)
+    return common_range(
+        sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis, lengths(sweep)
+    )
+
+
+def lengths(sweep: Sweep) -> str | None:
+    """The label of the factor whose levels are the runs' numbers of steps; None if there is none."""
+    label: str | None = (sweep.plan.get("factors") or {}).get("trainer.steps", {}).get("label")
+    return label
 
 
 def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:
@@ -293,22 +324,32 @@ def versus(
         for run in sweep.runs
     }
     values = {**recorded, **(filled or {})}
+    schedule = looks.schedule(sweep, settings)
+    sweep = looks.looked_at(sweep, settings)
     selected = selected_runs(sweep, settings, measure, recorded, values)
     kept = {group: own.kept for group, own in selected.items()}
-    estimates = [
-        _estimate(group, sweep.of(group), own, values, measure, common, settings.alpha)
-        for group, own in selected.items()
-    ]
+    estimates = [_estimate(group, sweep, own, values, measure, common, settings) for group, own in selected.items()]
     by_seed = settings.pairing == "seed"
-    pairs = {
-        group: (cells.pair if by_seed else cells.samples)(
-            kept[group], kept[other], (group, other), (left_out or {}).get(group, {})
-        )
-        for group, other in against.items()
-    }
+
+    def paired(group: str, without: Mapping[int, str]) -> cells.Pairs:
+        both = group, against[group]
+        return (cells.pair if by_seed else cells.samples)(kept[both[0]], kept[both[1]], both, without)
+
     planned = {group: {run.seed for run in sweep.of(group)} for group in sweep.groups}
     test = settings.test_of(measure.summary)
-    contrasts = [Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed) for pair in pairs.values()]
+    standings: Mapping[str, Standing] = {}
+    if schedule is None:
+        pairs = {group: paired(group, (left_out or {}).get(group, {})) for group in against}
+        contrasts = [Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed) for pair in pairs.values()]
+    else:
+        asked = looks.asked(
+            schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
+            lambda group, seeds: paired(group, dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")),
+            stops=(measure.metric, measure.summary) == (settings.metric, settings.summary),
+        )  # fmt: skip
+        pairs = {group: one.pairs for group, one in asked.items()}
+        contrasts = [one.contrast for one in asked.values()]
+        standings = {group: one.standing for group, one in asked.items()}
     is_judged = registry.is_judged(measure.summary)
     family = _family(pairs, contrasts, settings, measure) if against and is_judged else None
     comparisons = []
@@ -327,6 +368,8 @@ def versus(
         ground: Ground | None
         if without:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
+        elif (standing := standings.get(group)) is not None and not standing.look:
+            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_LOOK, n=schedule.sizes[0] if schedule else 0)
         elif by_seed and not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
         elif pair.apart:
@@ -338,15 +381,20 @@ def versus(
         else:
             times = 1 if family is None else multiplied(family.method, len(against))
             outcome, ground = _outcome(contrast, result, q, times, settings.alpha, (group, baseline))
+            if standing is not None and standing.status is Status.FUTILE and outcome is Outcome.INCONCLUSIVE:
+                ground = Ground(Reason.FUTILE, n=standing.seeds, needed=standing.most, value=standing.chance)
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
+        judged = [{seed for seed, _ in selected[name].places} for name in (group, baseline)]
+        whole = len(judged[0] & judged[1]) if by_seed else min(map(len, judged))
         comparisons.append(
-            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, result, p, q, level, interval, outcome,
-                       ground, gaps, pair.notes, reached)
+            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, whole, result, p, q, level, interval,
+                       outcome, ground, gaps, pair.notes, reached, standings.get(group))
         )  # fmt: skip
     choices = {group: own.choice for group, own in selected.items() if own.choice is not None}
     return Block(
-        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family, choices
-    )
+        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family,
+        choices, left_out or {},
+    )  # fmt: skip
 
 
 def selected_runs(
@@ -389,27 +437,29 @@ def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[Gap, ...]:
 
 def _estimate(
     group: str,
-    planned_runs: Sequence[Run],
+    sweep: Sweep,
     selected: Selected,
     values: Mapping[str, Value],
     measure: Measure,
     common: CommonRange,
-    alpha: float,
+    settings: Settings,
 ) -> Estimate:
-    kept, runs = selected.kept, [run for run in planned_runs if (run.seed, run.cell) in selected.places]
+    kept, runs = selected.kept, [run for run in sweep.of(group) if (run.seed, run.cell) in selected.places]
     planned = len({run.seed for run in runs})
     if group in common.absent:
         return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
     means = cells.means(kept)
     mean = float(np.mean(list(means.values()))) if means else None
-    interval = t_test.t_interval(list(means.values()), alpha) if means else None
+    level = looks.level_of_mean(sweep, settings, group, tuple(means)) if means else 0.0
+    interval = t_test.t_interval(list(means.values()), level) if level > 0 else None
     reached = None
     if measure.summary == "time_to":
         at = selected.used
         used = [values[run.id] for run in runs if (run.seed, run.cell) in at]
         reached = sum(bool(v.reached) for v in used), len(used)
         if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
-            interval = bounded.mean_interval(list(means.values()), 0.0, common.budget, alpha)
+            level = looks.level(sweep, settings, group)
+            interval = bounded.mean_interval(list(means.values()), 0.0, common.budget, level)
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)
@@ -421,7 +471,7 @@ def _family(
 ) -> FamilyResult:
     """The comparisons of a measure, adjusted for one another."""
     test, seed = settings.test_of(measure.summary), settings.seed
-    if settings.pairing == "seed":
+    if settings.pairing == "seed" and contrasts[0].look is None:
         return compare.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
     return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
 
@@ -454,17 +504,30 @@ def _described(
     contrast: Contrast, measure: Measure, settings: Settings, is_judged: bool
 ) -> PairedResult | UnpairedResult:
     """The figures that are shown beside the test that decides; without any test if none is valid."""
-    a, b, alpha = contrast.a, contrast.b, settings.alpha
+    a, b, alpha = contrast.a, contrast.b, contrast.level(settings.alpha) or settings.alpha
     exact_only = measure.summary == "time_to"  # a t test of times that may be cut at the budget is not valid
     if not contrast.paired:
         two = compare.unpaired(a, b, alpha, seed=settings.seed)
         if exact_only or not is_judged:
             two = replace(two, interval=None, p_t=None)
+        if contrast.look is not None:
+            by_t, by_count = (replace(contrast.look, test=test) for test in ("welch", "relabel"))
+            two = replace(two, p_t=_at(by_t, two.p_t), p_relabel=_at(by_count, two.p_relabel),
+                          p_mann_whitney=_at(by_count, two.p_mann_whitney))  # fmt: skip
         return two if is_judged else replace(two, p_relabel=None, p_mann_whitney=None)
     result = compare.paired(a, b, alpha, direction=measure.better or "higher", seed=settings.seed)
     if exact_only or not is_judged:
-        result = replace(result, interval=None, p_t=None, d_z=None, detectable=None)
+        result = replace(result, interval=None, p_t=None, d_z=None)
+    if contrast.look is not None:
+        by_t, by_count = (replace(contrast.look, test=test) for test in ("paired_t", "signflip"))
+        result = replace(result, p_t=_at(by_t, result.p_t), p_signflip=_at(by_count, result.p_signflip),
+                         p_wilcoxon=_at(by_count, result.p_wilcoxon))  # fmt: skip
     return result if is_judged else replace(result, p_signflip=None, p_wilcoxon=None)
+
+
+def _at(look: Look, p: float | None) -> float | None:
+    """The repeated p value of a look."""
+    return None if p is None else look.p(p)
 
 
 def _outcome(
@@ -487,9 +550,9 @@ def _outcome(
     if p <= alpha:
         return (Outcome.HIGHER if contrast.difference > 0 else Outcome.LOWER), None
     n, ties = contrast.n, result.ties if isinstance(result, PairedResult) else 0
-    if times * smallest_p(contrast.test, contrast.a.size - ties, contrast.b.size - ties) <= alpha:
+    if times * contrast.smallest_p(ties) <= alpha:
         return Outcome.INCONCLUSIVE, None
-    needed = seeds_needed(alpha, times, contrast.test)
+    needed = seeds_needed(contrast.level(alpha) or alpha, times, contrast.test)
     if needed + ties <= n:
         return Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_DRAWS)
     return Outcome.INCONCLUSIVE, Ground(Reason.TOO_FEW_SEEDS, n=n, ties=ties, needed=needed + ties)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.findings import ratios
+from analysis.findings import looks, ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
 from analysis.findings.preregistration import Declaration
 from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
@@ -291,7 +291,7 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
 
 def _spread(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
-    alpha, most = study.settings.alpha, h.high or 1.0
+    alpha, most = looks.level(study.sweep, study.settings, h.group, *h.against), h.high or 1.0
     paired = comparison.contrast.paired
     scatter = dispersion.against(comparison.a, comparison.b, most, alpha, paired) if comparison.n else None
     without = _unrecorded(comparison, measured) or (_no_test(comparison) if comparison.n < 2 else None)
@@ -312,7 +312,8 @@ def _variation(h: Hypothesis, study: Study) -> Verdict:
     measured = _block(h, study, h.metrics[0], None)
     estimate = measured.estimate(h.group)
     values, n = estimate.values, len(estimate.seeds)
-    cv, interval = dispersion.variation(values, study.settings.alpha) or (None, None)
+    level = looks.level(study.sweep, study.settings, h.group)
+    cv, interval = dispersion.variation(values, level) or (None, None)
     if not estimate.recorded:
         verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.NOT_RECORDED, (h.group,))]
     elif cv is None or interval is None:
@@ -322,7 +323,7 @@ def _variation(h: Hypothesis, study: Study) -> Verdict:
         verdict, grounds = _within(interval, h, study)
         grounds += [Ground(Reason.NORMAL_SEEDS), *_apart(measured, h.group)]
         if verdict is Outcome.INCONCLUSIVE:
-            seeds = dispersion.seeds_to_bound(cv, h.high or 0.0, study.settings.alpha)
+            seeds = dispersion.seeds_to_bound(cv, h.high or 0.0, level)
             grounds += _needing(math.inf if seeds is None else seeds)
     return Verdict(h, verdict, tuple(grounds), n, cv, interval, (measured.measure,))
 

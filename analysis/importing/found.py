@@ -14,8 +14,8 @@ from launcher.run.folder import histograms_path, metrics_path
 
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
-# Where others leave a run's configuration: Lightning, many, Hydra.
-_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml")
+# Where others leave a run's configuration: Lightning, many, Hydra, RLlib.
+_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json")
 
 
 class BadImport(ValueError):

@@ -77,17 +77,19 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
     entries: list[Entry] = []
     for result in results:
         of = dict(result.cell)
+        apart = f"the seeds fall apart: {wording.clusters(result.split, result.apart)}" if result.split else ""
+        remark = "; ".join(filter(None, (result.remark, apart)))
         row = (
             study.sweep.label(result.group), *(str(of.get(label, "-")) for label in labels),
             share(result.n, result.planned),
             format_number(result.mean) or "-", format_estimate(result.difference, result.interval, signed=True) or "-",
-            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", result.remark,
+            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", remark,
         )  # fmt: skip
         record = {
             "metric": measure.metric, "summary": measure.summary, "group": result.group, **of, "seeds": result.n,
             "seeds_planned": result.planned, "mean": result.mean, "pairs": result.pairs,
             "difference": result.difference,
-            **ends(result.interval), "p": result.p, "q": result.q, "remark": result.remark,
+            **ends(result.interval), "p": result.p, "q": result.q, "remark": remark,
         }  # fmt: skip
         entries.append((result.group, row, record))
     test, paired = study.settings.test_of(measure.summary), study.settings.pairing == "seed"

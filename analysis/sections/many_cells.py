@@ -135,6 +135,8 @@ def many_table(study: Study, scored: Many) -> Table:
         f"{capital(study.primary.measure.title)} of every run at every level of {', '.join(scored.factors)}, with "
         f"{level} intervals of the stratified bootstrap (runs redrawn within each cell, n - 1 of n). They hold for "
         "these cells, not for others.",
+        "The mean is the value of the main table. Its interval there is over seeds; here, the runs of one seed at "
+        "different levels count as independent, so the two intervals differ.",
         "IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs.",
     ]
     if bounded:

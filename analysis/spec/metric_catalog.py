@@ -148,6 +148,7 @@ _KNOWN = {
         Metric("cost/device_seconds", "device time", "s", "lower"),
         Metric("cost/peak_memory_bytes", "peak memory", "bytes", "lower"),
         Metric("cost/flops_per_sample", "operations a response", "FLOP", "lower"),
+        Metric("cost/flops", "operations so far", "FLOP", "lower"),
     )
 }
 

@@ -63,7 +63,10 @@ def undecidable_primary(
 
 def _seeds(asked: Settings, own: Sequence[int], theirs: Sequence[int]) -> int:
     """How many seeds a comparison rests on: those in common, or those of the group that has fewer. With
-    `analysis.select`, those that judge: both groups are taken to have several levels."""
+    `analysis.select`, those that judge: both groups are taken to have several levels. With `analysis.sequential`, as
+    many as may be added."""
+    if asked.sequential is not None:
+        return asked.sequential.max
     n = len({*own} & {*theirs}) if asked.pairing == "seed" else min(len({*own}), len({*theirs}))
     return n - n // 2 if asked.select else n
 
@@ -111,10 +114,13 @@ def findable_hypotheses(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> 
 
 
 def _findable(asked: Settings, summary: str, n: int, comparisons: int) -> Findable:
-    from analysis.stats import power
+    from analysis.stats import power, sequential
 
     times, needed = _least(asked, summary, comparisons)
     test, level = asked.test_of(summary), asked.alpha / times
+    if asked.sequential is not None:  # of the last look: an earlier one may find the difference, too
+        rule = asked.sequential
+        level = sequential.boundary(test, sequential.looks(rule.start, rule.batch, rule.max), level)[-1]
     effect = power.detectable(test, n, level)
     return Findable(test, asked.pairing == "seed", n, effect, level, comparisons, needed)
 

@@ -55,6 +55,24 @@ class Primary(Section):
         return metric
 
 
+class Sequential(Section):
+    """Seeds that are added until the comparisons of the primary measure are decided. start: the seeds of the first
+    look; batch: those that each further look adds; max: those of the last look."""
+
+    start: int = Field(ge=2)
+    batch: int = Field(2, ge=1)
+    max: int = Field(ge=2)
+    until: Literal["decided"]
+
+    @field_validator("max")
+    @classmethod
+    def _not_below_start(cls, most: int, info: ValidationInfo) -> int:
+        start = info.data.get("start")
+        if start is not None and most < start:
+            raise refusal(f"must be {start} or more, the seeds of the first look", "write {start: 4, max: 12}")
+        return most
+
+
 _Test = Annotated[
     Literal["paired_t", "signflip", "wilcoxon", "welch", "relabel"],
     WithJsonSchema({"enum": [*PAIRED, *UNPAIRED, None]}),
@@ -90,7 +108,7 @@ class Settings(Section):
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
     window: a length in steps, or a number of points, of what smooths a curve. normalize: for each level of the factor
     `task`, the scores of the primary metric that become 0 and 1. select: the factors of which each group is judged at
-    its best level, which other seeds choose.
+    its best level, which other seeds choose. sequential: how seeds are added, if their number depends on results.
     """
 
     primary: Primary = Primary()
@@ -104,7 +122,7 @@ class Settings(Section):
     declared: Annotated[dict[str, Declared] | None, AfterValidator(check_references)] = Field(
         {}, alias="hypotheses", description="a mapping such as {H1: {claim: ..., kind: range, ...}}"
     )
-    axis: Literal["steps", "samples", "seconds"] = "steps"
+    axis: Literal["steps", "samples", "seconds", "device_seconds", "flops"] = "steps"
     alpha: float = Field(0.05, gt=0, lt=1)
     pairing: Literal["seed", "none"] = "seed"
     family: Literal["holm", "max_t", "bh"] = "holm"
@@ -113,7 +131,20 @@ class Settings(Section):
     window: Window = 20
     normalize: dict[str, References] = Field({}, description="a mapping such as {Pong: [-20.7, 14.6]}")
     select: dict[str, Literal["best"]] = Field({}, description="a mapping such as {lr: best}")
+    sequential: Sequential | None = Field(None, validate_default=True, description="how seeds are added, or null")
     seed: int = Field(0, ge=0)
+
+    @field_validator("sequential")
+    @classmethod
+    def _with_looks(cls, sequential: Sequential | None, info: ValidationInfo) -> Sequential | None:
+        if sequential is None:
+            return None
+        if info.data.get("family") == "max_t":
+            raise refusal("family: max_t has no levels for several looks", "choose family: holm")
+        if info.data.get("select"):
+            rule = "with analysis.select, each new seed would change which seeds choose the level"
+            raise refusal(rule, "leave out analysis.select, or fix the number of seeds")
+        return sequential
 
     @field_validator("metrics")
     @classmethod
@@ -163,7 +194,7 @@ class Settings(Section):
         primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
         lists = ("metrics", "figures", "time_to", "hypotheses")
         rest = ("alpha", "pairing", "test", "family", "incomplete", "axis", "window", "normalize", "select", "seed")
-        return {**primary, **{name: getattr(self, name) for name in (*lists, *rest)}}
+        return {**primary, **{name: getattr(self, name) for name in (*lists, *rest, "sequential")}}
 
     @property
     def metric(self) -> str:

@@ -9,6 +9,7 @@ Its modules:
     contrast          a comparison by the test that decides, and the interval that is its inversion
     power             what that test can find with a number of seeds
     multiplicity      p values that hold for several comparisons together
+    sequential        levels, p values and futility of a test that is looked at while seeds are added
     exact             exact tests by counting
     t_test            Student's t intervals and tests
     resolution        the smallest p that a number of seeds can give
@@ -37,6 +38,7 @@ from typing import Any
 _NAMES = {
     "compare": ("PairedResult", "UnpairedResult", "EquivalenceResult", "paired", "unpaired", "equivalence"),
     "multiplicity": ("FamilyResult", "family", "holm", "benjamini_hochberg"),
+    "sequential": ("Look", "boundary", "chance", "looks", "spending"),
     "exact": ("signflip", "wilcoxon", "mann_whitney", "relabel"),
     "t_test": ("t_interval", "welch"),
     "contrast": ("Contrast",),

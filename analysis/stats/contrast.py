@@ -8,6 +8,9 @@ zero exactly where p <= alpha, and an interval and a verdict cannot disagree. Wh
     wilcoxon   as signflip; it is about the median of the means of two differences, and less about outliers
     welch      both samples are normal; their spreads may differ
     relabel    the two methods give the same distribution, but for a shift (difference) or a factor (ratio)
+
+A test that is looked at while seeds are added has a `look`: its p is then the repeated p value of this look, and its
+interval the repeated interval.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.stats import exact, functions, t_test
-from analysis.stats.resolution import PAIRED, UNPAIRED
+from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
+from analysis.stats.sequential import Look
 from analysis.stats.t_test import Interval
 
 Array = NDArray[np.float64]
@@ -43,7 +47,7 @@ class Contrast:
     """Values a (n,) of one method and b of another: (n,) of the same seeds for a paired test, else (m,); all finite.
 
     test: one of `resolution.PAIRED` or `resolution.UNPAIRED`. seed: of the sign patterns or relabellings that are
-    drawn where they are too many to count.
+    drawn where they are too many to count. look: None if the number of seeds was fixed before.
 
     Raises ValueError for another test, or for pairs of unequal number.
     """
@@ -52,6 +56,7 @@ class Contrast:
     a: Array
     b: Array
     seed: int = 0
+    look: Look | None = None
 
     def __post_init__(self) -> None:
         for name in ("a", "b"):
@@ -111,8 +116,26 @@ class Contrast:
         apart = float(self.a.var(ddof=1)) + float(self.b.var(ddof=1))
         return Gain(together, float((self.a - self.b).var(ddof=1)) / apart)
 
+    @property
+    def t(self) -> float | None:
+        """Student's t of the differences, or Welch's of the values, whatever test decides; None without spread."""
+        return None if self._t is None else self._t.value / self._t.error
+
+    def level(self, alpha: float) -> float:
+        """The level at which the test is asked on its own, where all looks together are asked at alpha."""
+        return alpha if self.look is None else self.look.level(alpha)
+
+    def smallest_p(self, ties: int = 0) -> float:
+        """The smallest p that so many values can give, of which so many are tied."""
+        smallest = smallest_p(self.test, self.a.size - ties, self.b.size - ties)
+        return smallest if self.look is None else self.look.p(smallest)
+
     def p(self) -> float | None:
         """Two-sided p that the methods do not differ; None where the test has none."""
+        p = self._p()
+        return p if p is None or self.look is None else self.look.p(p)
+
+    def _p(self) -> float | None:
         if self.n == 0:
             return None
         if self.test == "signflip":
@@ -134,6 +157,7 @@ class Contrast:
         """The differences a - b that the test does not reject at alpha; None without a bound on them."""
         if self.n == 0:
             return None
+        alpha = self.level(alpha)
         if self.test in ("paired_t", "welch"):
             return None if self._t is None or alpha <= 0 else self._t.interval(alpha)
         if self.test == "signflip":
@@ -162,6 +186,7 @@ class Contrast:
         ratio = self.ratio()
         if ratio is None or self.p() is None:
             return None
+        alpha = self.level(alpha)
         if self.test == "signflip":
             return exact.signflip_interval(self.a, self.b, alpha, seed=self.seed)
         if self.test == "relabel":

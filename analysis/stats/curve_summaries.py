@@ -66,6 +66,8 @@ def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: fl
 
 def areas(x: Array, y: Array, low: float, high: float) -> Array:
     """The same for curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
+    if x.size == 1 and high > low:
+        raise NotEvaluable("one value has no area")
     if x[0] > low + _SLACK:
         raise NotEvaluable(f"begins at {x[0]:g}, after {low:g}")
     if x[-1] < high - _SLACK:

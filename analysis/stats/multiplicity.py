@@ -89,14 +89,15 @@ def family(
 
 
 def of_samples(contrasts: Sequence[Contrast], method: str, alpha: float) -> FamilyResult:
-    """The same for methods that share no seeds: "holm" or "bh" of the p values of each contrast with the baseline."""
+    """The same for methods that share no seeds, and for looks at comparisons while seeds are added: "holm" or "bh" of
+    the p values of each contrast with the baseline."""
     check_alpha(alpha)
     p, levels = adjusted([contrast.p() for contrast in contrasts], method, alpha)
-    sizes = [(contrast.a.size, contrast.b.size) for contrast in contrasts if contrast.n]
+    some = [contrast for contrast in contrasts if contrast.n]
     test, times = contrasts[0].test, multiplied(method, len(contrasts))
-    n = min((min(size) for size in sizes), default=0)
-    lowest = min(1.0, times * max((smallest_p(test, *size) for size in sizes), default=1.0))
-    needed = seeds_needed(alpha, times, test)
+    n = min((contrast.n for contrast in some), default=0)
+    lowest = min(1.0, times * max((contrast.smallest_p() for contrast in some), default=1.0))
+    needed = seeds_needed(min((contrast.level(alpha) or alpha for contrast in some), default=alpha), times, test)
     return FamilyResult(
         method, test, n, p, levels, lowest, needed, cannot_decide(n, needed) if lowest > alpha else None
     )

@@ -10,7 +10,7 @@ from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
-from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
+from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, lengths
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -29,6 +29,10 @@ COLUMNS = {
 }
 
 
+_LENGTHS = (
+    "Runs have several lengths by design ({}): final values, areas and best values are those of each run's own length; "
+    "times and curves end where the shortest runs end."
+)
 #: The summaries that have a window.
 _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
@@ -56,6 +60,7 @@ def main(study: Study) -> Table:
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
         "The first measure is the declared question; the others are secondary.",
+        *wording.look_lines(study),
         *wording.pairing_gain(study),
     ]
     if any(_exceeded(block, study) for block in chosen(study)):
@@ -72,16 +77,16 @@ def main(study: Study) -> Table:
     at = [(measure.metric, measure.summary, measure.threshold) for measure in cases]
     by_measure = dict(zip(at, cases.values(), strict=True))
     records = tuple(
-        {**r, **_worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
+        {**r, **worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
     )
-    worst = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
+    excluded = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
     for measure, of in cases.items():
-        worst += wording.overturned(of, measure, study.sweep, study.settings.alpha)
+        excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
     notes += wording.added_seeds(study.sweep)
-    return replace(compared, records=records, notes=(*notes, *compared.notes, *worst))
+    return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
 
 
-def _worst(case: WorstCase | None) -> Record:
+def worst(case: WorstCase | None) -> Record:
     """How far the excluded runs could move a difference, and whether they could change its verdict."""
     return {
         "excluded_runs": case.excluded if case else 0,
@@ -126,8 +131,11 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
         if without:
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
-        if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
+        late = block.start > begin and block.measure.axis == "steps"
+        if block.measure.summary == "auc" and late and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
+        if (factor := lengths(study.sweep)) is not None:
+            notes[_LENGTHS.format(factor)] = None
         notes.update(dict.fromkeys(uneven_lines(study, block)))
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
@@ -137,7 +145,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
-                notes[f"{block.measure.title}: {text}."] = None
+                notes[f"{capital(block.measure.title)}: {text}."] = None
     notes |= dict.fromkeys([*wording.seeds_apart(blocks, study.sweep), *selection_lines(study, blocks)])
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)

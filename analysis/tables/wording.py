@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.data.run_values import Extent
 from analysis.data.sweep import Cell, Sweep
+from analysis.findings import looks
 from analysis.findings.added_seeds import added
+from analysis.findings.looks import Status
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
@@ -44,6 +46,9 @@ _GROUNDS = {
     Reason.ALL_TIMES_CUT: "times of both groups are cut at the budget",
     Reason.TOO_FEW_DRAWS: f"cannot decide: above {EXACT_UP_TO} pairs {DRAWS} sign patterns are drawn, too few for this "
     "alpha",
+    Reason.NO_LOOK: "the first look, at {n} seeds, is not finished",
+    Reason.FUTILE: "not supported: futile at {n} of at most {needed:g} seeds, with a chance of {share} to be decided "
+    "in its favour",
     Reason.INTERVAL_INSIDE: "the whole {level} interval is {claimed}",
     Reason.INTERVAL_OUTSIDE: "no part of the {level} interval is {claimed}",
     Reason.INTERVAL_ACROSS: "only a part of the {level} interval is {claimed}",
@@ -70,7 +75,7 @@ _GROUNDS = {
 
 
 _NOT_EVALUABLE = (
-    Reason.NO_PAIR, Reason.NO_TEST, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS, Reason.NO_SPREAD,
+    Reason.NO_PAIR, Reason.NO_TEST, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS, Reason.NO_SPREAD,
 )  # fmt: skip
 
 
@@ -116,7 +121,7 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
     if comparison.outcome is Outcome.EQUAL:
         return f"equal in all {comparison.n} seeds" if comparison.n > 1 else "equal in the only seed"
     if ground is None:
-        return f"undecided with n = {comparison.n}: p = {format_p(comparison.adjusted, alpha)}"
+        return f"undecided with n = {comparison.sizes}: p = {format_p(comparison.adjusted, alpha)}"
     text = grounds([ground], sweep)
     return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
 
@@ -158,7 +163,7 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     for block in blocks:
         for estimate in block.estimates:
             if (split := estimate.split) is not None:
-                text = _clusters(split, estimate.seeds_at(split.smaller))
+                text = clusters(split, estimate.seeds_at(split.smaller))
                 found.setdefault(estimate.group, []).append(f"{text} in the {block.measure.title}")
     return [
         f"The seeds of {sweep.label(group)} fall apart: {'; '.join(texts)}. Means and intervals assume one cluster, "
@@ -167,7 +172,7 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     ]
 
 
-def _clusters(split: Split, seeds: Sequence[int]) -> str:
+def clusters(split: Split, seeds: Sequence[int]) -> str:
     """4 near 0.81 and 1 near 0.10 (seed 3). seeds: of the smaller cluster."""
     larger, smaller = format_apart(split.larger_near, split.smaller_near)
     return f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller} ({seeds_in_words(seeds)})"
@@ -222,6 +227,10 @@ def standard(study: Study) -> str:
     other = f" Times are decided by {TESTS[times]}." if settings.time_to and times != settings.test else ""
     over = f"the {size} comparisons of a measure" if size > 1 else "the one comparison of a measure"
     pairs = max((comparison.n for comparison in study.primary.comparisons), default=0)
+    if looks.schedule(study.sweep, settings) is not None:
+        other += (
+            " Seeds are added at declared looks: each p is the repeated p value of its look, and allows for them all."
+        )
     if settings.test in ("signflip", "wilcoxon") and pairs > EXACT_UP_TO:
         other += f" Above {EXACT_UP_TO} pairs, {DRAWS} sign patterns are drawn."
     return (
@@ -230,6 +239,49 @@ def standard(study: Study) -> str:
         f"the level at which it is asked, so they exclude zero exactly where the adjusted p is at most "
         f"{settings.alpha:g}."
     )
+
+
+def look_lines(study: Study) -> list[str]:
+    """By which rule seeds are added, and where each comparison of the primary measure stands; empty if their number was
+    fixed."""
+    schedule = looks.schedule(study.sweep, study.settings)
+    if schedule is None:
+        return []
+    sizes, shares = (_listed(map(str, schedule.sizes)), _listed(f"{share:.0%}" for share in schedule.spent))
+    text = (
+        "The number of seeds depends on results, by a rule that was declared: the comparisons are looked at with "
+        f"{sizes} seeds, until each is decided or futile. By each look, {shares} of alpha may be spent. p values and "
+        "intervals are those of this design, and hold at whichever look the seeds end."
+    )
+    later = [seed for seed in schedule.seeds if seed not in schedule.at(schedule.finished)]
+    if later:
+        text += (
+            f" {capital(seeds_in_words(later))}: no finished look has {'them' if len(later) > 1 else 'it'} yet, so no "
+        )
+        text += "value, difference or interval does."
+    return [text, *(_stands(c, study) for c in study.primary.comparisons if c.standing and c.standing.look)]
+
+
+def _stands(comparison: Comparison, study: Study) -> str:
+    """Where a comparison stands after its last look."""
+    standing = comparison.standing
+    assert standing is not None
+    label, test = study.sweep.label(comparison.group), test_name(comparison.contrast.test)
+    at = f"look {standing.look} of {standing.looks} ({standing.seeds} of at most {standing.most} seeds)"
+    boundary = f"{test} decides there if its p is at most {format_p(standing.level)}" if standing.level else (
+        f"{test} can decide nothing there")  # fmt: skip
+    likely = "" if standing.chance is None else f"; a chance of {standing.chance:.0%} to be decided in its favour"
+    return {
+        Status.DECIDED: f"{label}: decided at {at}; {boundary}, before it is adjusted for the looks.",
+        Status.FUTILE: f"{label}: futile at {at}{likely}. It is not supported; it is not shown to be worse either.",
+        Status.CONTINUE: f"{label}: not decided at {at}; {boundary}{likely}.",
+        Status.ENDED: f"{label}: not decided at {at}, its last; {boundary}.",
+    }[standing.status]
+
+
+def _listed(texts: Iterable[str]) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def pairing_gain(study: Study) -> list[str]:
@@ -251,6 +303,11 @@ def pairing_gain(study: Study) -> list[str]:
 
 
 # ---------------------------------------------------------------- windows
+
+
+def declared_window(declared: Window) -> str:
+    """A window as the experiment declares it: 20 steps, or 5 points."""
+    return counted(declared.points, "point") if isinstance(declared, Points) else counted(declared, "step")
 
 
 def window(extent: Extent) -> str:
@@ -356,12 +413,13 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
     least = h is not None and h.ways != ("higher",)
     return _GROUNDS[ground.reason].format(
         groups=", ".join(labels), both=" and ".join(labels), between=f"{' and '.join(labels)}: " if labels else "",
-        values="differences" if labels else "values", n=ground.n, members=", ".join(ground.members),
+        values="differences" if labels else "values", n=ground.n, needed=ground.needed,
+        members=", ".join(ground.members),
         few="one seed gives no interval" if ground.n else "no seed has a value",
         seeds=", ".join(map(str, ground.seeds)),
         value=ground.value, alpha=ground.level, level=format_level(ground.level), share=f"{ground.value or 0:.0%}",
         outcome=ground.outcome, detail=ground.detail, having="; ".join(having), claimed=_claimed(h) if h else "",
-        clusters=_clusters(ground.split, ground.seeds) if ground.split else "",
+        clusters=clusters(ground.split, ground.seeds) if ground.split else "",
         past="below" if least else "above", best="lowest" if least else "highest",
     )  # fmt: skip
 

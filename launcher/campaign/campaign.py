@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from launcher.execution.sweep import Swept
 from launcher.planning import campaign_stages as stages
 from launcher.planning import planner
 from launcher.planning.campaign_stages import PlannedStage
+from launcher.planning.plan import Plan
+from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, ROOT
 from launcher.run import campaign_record, catalog
 from launcher.run.campaign_record import CampaignRecord, StageRecord
@@ -80,7 +82,8 @@ class Campaign:
             above[stage.name] = started
             charged |= started.plan.runs.keys()  # with the levels that were decided meanwhile
             plan = dataclasses.replace(started.plan, charged=charged if shared else frozenset())
-            swept = sweep.sweep(self._root, plan, self._train, self._plugin)
+            again = self._again(started, above, plan.charged)
+            swept = sweep.sweep(self._root, plan, self._train, self._plugin, again)
             if swept.outcome.interrupted:
                 return EXIT_INTERRUPTED
             if swept.outcome.detached:
@@ -129,6 +132,15 @@ class Campaign:
             self._multirun, self._name, stage.name, lambda now: replace(now, started=now.started or time.time())
         )
         return stage
+
+    def _again(self, stage: PlannedStage, above: Mapping[str, PlannedStage], charged: frozenset[str]) -> sweep.Again:
+        """How a stage is planned with further seeds, where their number depends on results."""
+
+        def plan(added: AddedSeeds) -> Plan:
+            whole = self._planner.one(stage.name, stage.values, above, added).plan
+            return dataclasses.replace(whole, charged=charged | whole.runs.keys() if charged else charged)
+
+        return plan
 
     # ------------------------------------------------------------ the end of a stage
 

@@ -22,7 +22,10 @@ from launcher.text import byte_size, counted, duration, hours
 def whole(stages: Sequence[PlannedStage]) -> Plan:
     """One plan with the runs of all stages, each once."""
     runs = {run_id: run for stage in stages for run_id, run in stage.plan.runs.items()}
-    return dataclasses.replace(stages[0].plan, runs=runs, budget=shared_budget(stages))
+    experiments = tuple(experiment for stage in stages for experiment in stage.experiments)
+    prefixes = {run_id: prefix for stage in stages for run_id, prefix in stage.plan.prefixes.items()}
+    budget = shared_budget(stages)
+    return dataclasses.replace(stages[0].plan, experiments=experiments, runs=runs, prefixes=prefixes, budget=budget)
 
 
 def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignRecord | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher.commands import completion
@@ -44,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
     from launcher.execution import code_changes
     from launcher.execution.forecast import Forecast, budget_line
     from launcher.planning import campaign_stages as stages
-    from launcher.planning import planner
+    from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
     try:
@@ -66,6 +67,8 @@ def run(given: argparse.Namespace) -> int:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name])
         _print_total(whole)
+        for line in continuation.sentences(planned):
+            print(line)
         if (budget := budget_line(planned, forecast)) is not None:
             print(budget)
         for line in _changes(planned, states, changed):
@@ -104,7 +107,9 @@ def document(
     device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a queue decides)
     and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
     spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `retries` says
-    which failures are retried, and how often.
+    which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
+    `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
+    saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
@@ -112,6 +117,7 @@ def document(
 
     counts, rules = Counter(states.values()), retries(planned.cluster)
     total = cost.of(list(planned.runs))
+    saved_steps, saved_hours = cost.saved()
     return {
         "total": len(planned.runs),
         "new": counts[NEW],
@@ -122,6 +128,10 @@ def document(
         "spent_device_hours": cost.spent,
         "budget_device_hours": planned.budget,
         "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
+        "saved_steps": saved_steps,
+        "saved_device_hours": saved_hours,
+        "continued": cost.taken_over,
+        "started_again": {run_id: asdict(why) for run_id, why in planned.restarts.items()},
         "wall_seconds": total.wall_seconds,
         "slots": cost.slots,
         "storage_bytes": total.storage,
@@ -133,6 +143,7 @@ def document(
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
+                "sequential": _added_seeds(experiment, cost),
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
@@ -154,6 +165,14 @@ def document(
             for entry in experiment.entries
         ],
     }
+
+
+def _added_seeds(experiment: Experiment, cost: Forecast) -> dict[str, Any] | None:
+    """How seeds are added, and what these can cost; None if their number is fixed."""
+    more = cost.of_added_seeds(experiment)
+    if more is None:
+        return None
+    return {**experiment.analysis["sequential"], "most_added_runs": more[0], "most_added_device_hours": more[1]}
 
 
 def _group(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
@@ -181,6 +200,13 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     total = len({entry.id for entry in experiment.entries})
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
+    rule = planned["sequential"]
+    if rule is not None:
+        print(
+            f"  seeds are added until each comparison of the primary measure is decided: {rule['batch']} at a time, "
+            f"at most {rule['max']}; this adds at most {counted(rule['most_added_runs'], 'run')} and "
+            f"{rule['most_added_device_hours']:.2f} device-hours"
+        )
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     columns = {"device-hours": {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}
@@ -245,6 +271,9 @@ def _print_total(document: Mapping[str, Any]) -> None:
     space = "storage unknown" if storage is None else f"{byte_size(storage)} of storage"
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
     print(_worst_case(document))
+    if document["saved_steps"]:
+        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
+        print(f"taken over from other runs: {saved}")
     sources = [
         f"{time['source']} for {counted(time['runs'], 'run')}"
         + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")

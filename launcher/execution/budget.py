@@ -20,11 +20,13 @@ _LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Work:
-    """What is expected of a run: the seconds of a step, its steps, and the units that device-hours count."""
+    """What is expected of a run: the seconds of a step, its steps, the units that device-hours count, and how many of
+    its steps it takes over from another run."""
 
     step_seconds: float
     steps: int
     units: int
+    taken_over: int = 0
 
 
 class Budget:
@@ -73,7 +75,7 @@ class Budget:
         """The device-seconds from the run's newest checkpoint to its end, by what the done runs of this launch took."""
         work = self._work[run_id]
         newest = latest_checkpoint(run_folder(self._multirun, run_id))
-        steps = max(0, work.steps - (newest[0] if newest else 0))
+        steps = max(0, work.steps - max(work.taken_over, newest[0] if newest else 0))
         took, expected = self._measured
         return work.step_seconds * steps * work.units * (took / expected if expected else 1.0)
 

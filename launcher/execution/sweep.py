@@ -8,18 +8,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.execution import code_changes, progress
+from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.forecast import Forecast, budget_line, budget_of
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
-from launcher.planning import freeze, hypotheses
+from launcher.planning import added_seeds, continuation, freeze, hypotheses
 from launcher.planning.plan import Plan
+from launcher.planning.planner import AddedSeeds
 from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, compute, launch_record, lifecycle
@@ -41,15 +42,18 @@ from launcher.worker import worker
 _LISTED = 5
 
 
-def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None) -> int:
-    """Sweep a plan; the exit code: 0, 1 with runs not done, 130 after Ctrl-C. Errors as in `sweep`."""
-    return sweep(root, plan, train, plugin).code
+Again = Callable[[AddedSeeds], Plan]
+
+
+def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> int:
+    """Sweep a plan; the exit code: 0, 1 with runs not done, 130 after Ctrl-C. Arguments and errors as in `sweep`."""
+    return sweep(root, plan, train, plugin, again).code
 
 
 @dataclass(frozen=True)
 class Swept:
-    """The end of a sweep: of its launch, the state of each run of the plan (None: without a folder), and the exit code
-    of each report, None if none was due."""
+    """The end of a sweep: of its last launch, the state of each run of the plan with the seeds that were added (None:
+    without a folder), and the exit code of each report, None if none was due."""
 
     outcome: Outcome
     states: Mapping[str, State | None]
@@ -63,20 +67,32 @@ class Swept:
         if self.outcome.detached:
             return EXIT_FAILED if self.outcome.left_out else EXIT_FINE
         done = all(state is not None and state.state == RunState.DONE for state in self.states.values())
-        return (
-            EXIT_FINE if done and not self.outcome.tripped and self.reports and not any(self.reports) else EXIT_FAILED
-        )
+        reported = self.reports is not None and not any(self.reports)
+        return EXIT_FINE if done and reported and not self.outcome.tripped else EXIT_FAILED
 
 
-def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None) -> Swept:
+def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> Swept:
     """Freeze a plan, run what is missing, wait, and report.
 
-    The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. Raises
+    The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. `again` makes the
+    plan anew with further seeds, for experiments that add them until their comparisons are decided. Raises
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
     _check_writable(plan.multirun)
-    outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
+    while True:
+        outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
+        if outcome.detached:
+            for experiment in plan.experiments:
+                if added_seeds.rule_of(experiment) is not None:
+                    print(f"{experiment.name}: repeat this command when its runs have ended; it adds seeds as needed")
+            break
+        if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
+            break
+        added = looks.undecided(root, plan)
+        if not added:
+            break
+        plan = again(added)
     states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     if outcome.detached:
         return Swept(outcome, states, None)
@@ -140,6 +156,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     from launcher.worker import provenance
 
     began, clock = time.time(), time.monotonic()
+    continuation.check(plan, run_ids)
     cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
         cluster.check(plan, run_ids)
@@ -155,7 +172,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         started = cluster.start(Order(root, plan, run_ids, train, launched, record))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    entries = {entry.id: entry for experiment in reversed(plan.experiments) for entry in experiment.entries}
+    entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
@@ -180,6 +197,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     try:
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
+        for line in continuation.sentences(plan):
+            print(line, flush=True)
         freeze.freeze(plan)
         index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
 
@@ -193,7 +212,15 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         ):
             limit = plan.cluster.get("breaker")
             reconciler = Reconciler(
-                plan.multirun, started.scheduler, display, describe, launched, limit, devices, budget
+                plan.multirun,
+                started.scheduler,
+                display,
+                describe,
+                launched,
+                limit,
+                devices,
+                budget,
+                continuation.within(plan),
             )
             if started.detached is None:
                 outcome = reconciler.run(run_ids, interruption)
@@ -214,7 +241,7 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
     if not outcome.ran:
         return
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         ran = [run_id for run_id in outcome.ran if run_id in ids]
         if not ran:
             continue
@@ -265,7 +292,7 @@ def _train_seconds(multirun: Path, state: State) -> float:
 def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str]) -> None:
     """Print which runs are not done, and the commands that continue with them."""
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         unfinished = [state for run_id in not_done if run_id in ids and (state := states[run_id]) is not None]
         if not unfinished:
             continue

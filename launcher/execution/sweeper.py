@@ -10,11 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.errors import print_problems
 from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
 from launcher.run import catalog
+
+if TYPE_CHECKING:
+    from launcher.planning.plan import Plan
 
 # Hydra's own default launcher; with it, the cluster of the plan is used.
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
@@ -80,9 +83,13 @@ def run_sweep(
         print(_explanation(), file=sys.stderr, flush=True)
         return EXIT_USAGE
 
+    composer = Composer(conf, planner.ROOT_CONFIG, more)
+
+    def make(added: planner.AddedSeeds | None = None) -> Plan:
+        return planner.make(ROOT, arguments, composer, added)
+
     def launch() -> int:
-        planned = planner.make(ROOT, arguments, Composer(conf, planner.ROOT_CONFIG, more))
-        return sweep.reconcile(ROOT, planned, plugin=plugin)
+        return sweep.reconcile(ROOT, make(), plugin=plugin, again=make)
 
     return without_traceback(launch)
 

@@ -21,6 +21,7 @@ from launcher.planning import overrides, planner, schema
 from launcher.planning.campaign_spec import CampaignSpec, Stage, Take
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Experiment, Plan
+from launcher.planning.planner import AddedSeeds
 from launcher.run.campaign_record import CampaignRecord
 from launcher.text import one_line, shown
 
@@ -149,8 +150,15 @@ class Planner:
             raise InvalidPlan(problems)
         return list(planned.values())
 
-    def one(self, name: str, values: Mapping[tuple[str, str], Any], above: Mapping[str, PlannedStage]) -> PlannedStage:
-        """The plan of one stage. values: of its pins, by (key, group); above: the plans of the stages above it.
+    def one(
+        self,
+        name: str,
+        values: Mapping[tuple[str, str], Any],
+        above: Mapping[str, PlannedStage],
+        added: AddedSeeds | None = None,
+    ) -> PlannedStage:
+        """The plan of one stage. values: of its pins, by (key, group); above: the plans of the stages above it; added:
+        as in `planner.make`.
 
         Raises InvalidPlan; what the campaign's file says is named by its own key.
         """
@@ -159,9 +167,8 @@ class Planner:
         chosen = {(pin.key, pin.into): values.get((pin.key, pin.into), _first_level(pin, above)) for pin in pins}
         words = [*stage.overrides, *self._group_words(stage, chosen), *self._gate_words(name, stage)]
         try:
-            plan = planner.make(
-                self._root, [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words], self._composer
-            )
+            words = [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words]
+            plan = planner.make(self._root, words, self._composer, added)
         except InvalidPlan as invalid:
             raise InvalidPlan([self._at_home(problem, name, stage) for problem in invalid.problems]) from invalid
         self._check_gate(name, stage, plan)

@@ -114,16 +114,24 @@ class History:
         self._rates[f"{kind} {_method(config)}"].append(seconds / steps)
 
 
-def estimate(runs: Iterable[PlannedRun], history: History, slots: int | None, cluster: Mapping[str, Any]) -> Estimate:
-    """What these runs cost from their first step on. slots: runs at a time, None where a queue decides; cluster: the
-    plan's section."""
+def estimate(
+    runs: Iterable[PlannedRun],
+    history: History,
+    slots: int | None,
+    cluster: Mapping[str, Any],
+    taken_over: Mapping[str, int] | None = None,
+) -> Estimate:
+    """What these runs cost. slots: runs at a time, None where a queue decides; cluster: the plan's section.
+
+    taken_over: by run, the steps that it takes over from another run; every other run is counted from its first step.
+    """
     counted = sum(retries(cluster).counted.values())
     seconds, hours, worst, sizes = [], 0.0, 0.0, []
     for run in runs:
-        rate, units = history.rate(run).seconds, shape(run.config).units
-        seconds.append(rate * run.config["trainer"]["steps"])
+        rate, units, begun = history.rate(run).seconds, shape(run.config).units, (taken_over or {}).get(run.id, 0)
+        seconds.append(rate * (run.config["trainer"]["steps"] - begun))
         hours += seconds[-1] * units / HOUR_S
-        worst += rate * worst_steps(run.config, counted) * units / HOUR_S
+        worst += rate * (worst_steps(run.config, counted) - begun) * units / HOUR_S
         sizes.append(history.size(run))
     known = [size for size in sizes if size is not None]
     storage = sum(known) * len(sizes) / len(known) if known else None
@@ -148,8 +156,8 @@ def retries(cluster: Mapping[str, Any]) -> Retries:
 
 def worst_steps(config: Mapping[str, Any], counted: int) -> int:
     """The steps that a run computes if it is resumed so often, each time just before it would write a checkpoint."""
-    steps, every = int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"])
-    return steps + counted * min(every, steps)
+    steps, between = int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"])
+    return steps + counted * min(between, steps)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

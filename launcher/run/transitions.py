@@ -18,10 +18,10 @@ from launcher.run.lifecycle import RESUMABLE, Event, FailureKind, Rules, RunStat
 from launcher.run.records import Claim, State
 
 
-def created(run_id: str) -> State:
-    """The first state of a run."""
+def created(run_id: str, prefix: str | None = None, prefix_step: int | None = None) -> State:
+    """The first state of a run; prefix: the run whose first steps it takes over, up to `prefix_step`."""
     check(Event.CREATE, None, RunState.PLANNED)
-    return State(run_id, RunState.PLANNED, created=time.time())
+    return State(run_id, RunState.PLANNED, created=time.time(), prefix=prefix, prefix_step=prefix_step)
 
 
 def submitted(state: State, launch_id: str, devices: int = 0) -> State:

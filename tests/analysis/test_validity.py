@@ -17,12 +17,16 @@ from benchmarks.validity import (
     RIVALS,
     UP,
     Rate,
+    added_intervals,
+    added_power,
+    added_seeds,
     deciding_tests,
     equivalences,
     intervals,
     joints,
     noisy_maxima,
     single,
+    stepwise,
     sweep_of,
     verdicts,
     winners,
@@ -97,3 +101,24 @@ def test_a_maximum_is_never_better_and_the_largest_difference_seldom() -> None:
 def test_a_rate_out_of_bounds_is_not_kept() -> None:
     assert not Rate("", 100, 1000, most=0.05).kept and Rate("", 60, 1000, most=0.05).kept
     assert not Rate("", 900, 1000, least=0.93).kept and Rate("", 915, 1000, least=0.93).kept
+
+
+def test_looks_find_nothing_where_nothing_is_and_looking_without_a_design_does() -> None:
+    found = kept(added_seeds(100))
+    usual = [rate.share for rate in found if "looked at after every seed" in rate.name]
+    assert min(usual) > 0.12
+    assert max(rate.share for rate in found if "futility ignored" in rate.name) > 0.04  # and the design is not idle
+
+
+def test_looks_save_seeds_and_cost_little_power() -> None:
+    found = {rate.name: rate for rate in kept(added_power(200))}
+    assert found["seeds of 10 that were needed, 1.5 standard deviations, 1 methods"].most == 0.7
+    assert found["better with 4 to 10 seeds, 1.5 standard deviations, 1 methods"].least is not None
+
+
+def test_repeated_intervals_hold_where_the_seeds_end() -> None:
+    kept(added_intervals(300))
+
+
+def test_the_report_looks_as_the_simulated_design_does() -> None:
+    kept(stepwise(25))

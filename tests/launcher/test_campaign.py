@@ -86,7 +86,7 @@ class World:
         assert all(". Fix: " in line for line in lines)
         return lines
 
-    def sweep(self, root: Path, plan: Any, train: str, plugin: Any) -> Swept:
+    def sweep(self, root: Path, plan: Any, train: str, plugin: Any, again: Any) -> Swept:
         self.swept.append(plan)
         freeze.freeze(plan)
         states = {}

@@ -1,0 +1,208 @@
+"""Looks at comparisons while seeds are added (`analysis.sequential`): which seeds each look has, and where it stands.
+
+A look is finished when every planned run of its seeds has ended, whatever came of it. A comparison is judged at the
+look that decided it, or else at its last one: a group that gets no further seeds keeps its last look. Futility binds
+nothing: the levels hold whether or not a futile comparison is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from analysis.data.cells import Pairs
+from analysis.data.sweep import Sweep
+from analysis.findings.added_seeds import in_order
+from analysis.spec.settings import Settings
+from analysis.stats import multiplicity, sequential
+from analysis.stats.contrast import Contrast
+from analysis.stats.sequential import Look
+from launcher.run.lifecycle import RESUMABLE
+
+FUTILE = (
+    0.05  # a smaller chance to be decided in its favour ends a comparison; benchmarks.validity counts what it costs
+)
+
+
+class Status(StrEnum):
+    """What becomes of a comparison after a look. ENDED: it is undecided with all of its seeds."""
+
+    CONTINUE = "continue"
+    DECIDED = "decided"
+    FUTILE = "futile"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a comparison stands. look: the last one that counts, from 1 on, of `looks`; 0: none is finished.
+
+    seeds: planned for this look, of `most`. level: the unadjusted p of the test that decides at this look (0: none
+    can). spent: the share of alpha that the looks may spend up to this one. chance: to be decided in its favour with
+    `most` seeds; None if it is not predicted.
+    """
+
+    group: str
+    baseline: str
+    look: int
+    looks: int
+    seeds: int
+    most: int
+    status: Status
+    level: float
+    spent: float
+    chance: float | None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The looks of a sweep. seeds: in the order in which they are added; sizes: how many of them each look has; spent:
+    the share of alpha of each; finished: how many looks are."""
+
+    seeds: tuple[int, ...]
+    sizes: tuple[int, ...]
+    spent: tuple[float, ...]
+    finished: int
+
+    def at(self, look: int) -> frozenset[int]:
+        """The seeds of a look, from 1 on; of 0 none."""
+        return frozenset(self.seeds[: self.sizes[look - 1]]) if look else frozenset()
+
+    def last(self, *planned: set[int]) -> int:
+        """The last finished look for which all of these groups have new planned seeds."""
+        looks = range(self.finished, 1, -1)
+        news = ((look, self.at(look) - self.at(look - 1)) for look in looks)
+        return next((look for look, new in news if all(new & own for own in planned)), min(1, self.finished))
+
+    def share(self, look: int) -> float:
+        """The share of alpha that a look may spend, for what is not a t test (Bonferroni's inequality)."""
+        return self.spent[look - 1] - (self.spent[look - 2] if look > 1 else 0.0) if look else 0.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A comparison as it is judged: its pairs, its contrast with its look, and where it stands."""
+
+    pairs: Pairs
+    contrast: Contrast
+    standing: Standing
+
+
+def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
+    """The looks of a sweep; None if the number of its seeds was fixed: its own plan has no rule, as that of an earlier
+    sweep, or of two that are compared."""
+    rule = settings.sequential
+    if rule is None or not (sweep.plan.get("analysis") or {}).get("sequential"):
+        return None
+    sizes = sequential.looks(rule.start, rule.batch, rule.max)
+    seeds = in_order(sweep)
+    open_ = {run.seed for run in sweep.runs if run.state in RESUMABLE or run.state == "missing"}
+    ended = next((place for place, seed in enumerate(seeds) if seed in open_), len(seeds))
+    finished = sum(size <= ended for size in sizes)
+    return Schedule(seeds, sizes, sequential.spending(sizes), finished)
+
+
+def looked_at(sweep: Sweep, settings: Settings) -> Sweep:
+    """The sweep with the seeds of its finished looks; the sweep itself if the number of its seeds was fixed."""
+    looks = schedule(sweep, settings)
+    if looks is None:
+        return sweep
+    seeds = looks.at(looks.finished)
+    return replace(sweep, runs=tuple(run for run in sweep.runs if run.seed in seeds))
+
+
+def level(sweep: Sweep, settings: Settings, *groups: str) -> float:
+    """The level at which a statement about these groups that no t test decides is asked at their last look."""
+    looks = schedule(sweep, settings)
+    if looks is None:
+        return settings.alpha
+    return settings.alpha * looks.share(looks.last(*_planned(sweep, groups)))
+
+
+def level_of_mean(sweep: Sweep, settings: Settings, group: str, seeds: Sequence[int]) -> float:
+    """The level of the t interval of a group's mean at its last look; seeds: those with a value."""
+    looks = schedule(sweep, settings)
+    if looks is None:
+        return settings.alpha
+    last = looks.last(*_planned(sweep, [group]))
+    sizes = [len(looks.at(look) & {*seeds}) for look in range(1, last + 1)]
+    return Look("paired_t", tuple((n, n) for n in sizes), looks.spent[:last]).level(settings.alpha) if last else 0.0
+
+
+def _planned(sweep: Sweep, groups: Sequence[str]) -> list[set[int]]:
+    return [{run.seed for run in sweep.of(group)} for group in groups]
+
+
+def asked(
+    looks: Schedule,
+    sweep: Sweep,
+    settings: Settings,
+    test: str,
+    sign: float | None,
+    against: Mapping[str, str],
+    paired_at: Callable[[str, frozenset[int]], Pairs],
+    stops: bool,
+) -> dict[str, Asked]:
+    """Each group of `against` compared with the one that it names, at the look at which it is judged.
+
+    paired_at(group, seeds): its pairs on these seeds. sign: of a difference that is better, None if neither is. stops:
+    whether a comparison that is decided ends there, as those of the primary measure do.
+    """
+    last = {group: looks.last(*_planned(sweep, (group, other))) for group, other in against.items()}
+    pairs: dict[tuple[str, int], Pairs] = {}
+
+    def at(group: str, look: int) -> Contrast:
+        for k in range(look + 1):
+            if (group, k) not in pairs:
+                pairs[group, k] = paired_at(group, looks.at(k))
+        own = [pairs[group, k] for k in range(1, look + 1)]
+        seen = Look(test, tuple((len(p.a), len(p.b)) for p in own), looks.spent[:look]) if own else None
+        values = own[-1] if own else pairs[group, 0]
+        return Contrast(test, np.array(values.a), np.array(values.b), settings.seed, seen)
+
+    decided: dict[str, int] = {}
+    judged = {group: at(group, 0) for group in against}
+    levels: Sequence[float] = [0.0] * len(against)
+    final = dict.fromkeys(against, 0)
+    for k in range(1, looks.finished + 1):
+        final = {group: decided.get(group, min(k, last[group])) for group in against}
+        judged = {group: at(group, look) for group, look in final.items()}
+        after, levels = multiplicity.adjusted(
+            [contrast.p() for contrast in judged.values()], settings.family, settings.alpha
+        )
+        for group, p in zip(against, after, strict=True):
+            if stops and p is not None and p <= settings.alpha:
+                decided.setdefault(group, final[group])
+    result = {}
+    for (group, contrast), alpha in zip(judged.items(), levels, strict=True):
+        look = final[group]
+        p, chance = contrast.p(), None
+        status = Status.ENDED if look == len(looks.sizes) else Status.CONTINUE
+        if p is not None and p <= alpha:
+            status = Status.DECIDED
+        elif status is Status.CONTINUE and look:
+            chance = _chance(looks, contrast, alpha, sign)
+            status = Status.FUTILE if chance is not None and chance < FUTILE else status
+        standing = Standing(
+            group=group, baseline=against[group], look=look, looks=len(looks.sizes),
+            seeds=looks.sizes[look - 1] if look else 0, most=looks.sizes[-1], status=status,
+            level=contrast.level(alpha) if look else 0.0, spent=looks.spent[look - 1] if look else 0.0, chance=chance,
+        )  # fmt: skip
+        result[group] = Asked(pairs[group, look], contrast, standing)
+    return result
+
+
+def _chance(looks: Schedule, contrast: Contrast, alpha: float, sign: float | None) -> float | None:
+    """The chance that the last look decides in favour of the group, or either way if neither is better."""
+    if contrast.look is None or contrast.t is None:
+        return None
+    now = contrast.look.sizes[-1]
+    done = len(contrast.look.sizes)
+    more = [size - looks.sizes[done - 1] for size in looks.sizes[done:]]
+    sizes = (*contrast.look.sizes, *((now[0] + new, now[1] + new) for new in more))
+    at_last = Look(contrast.test, sizes, looks.spent).level(alpha)
+    sides = (1.0, -1.0) if sign is None else (sign,)
+    return max(sequential.chance(contrast.test, side * contrast.t, now, sizes[-1], at_last) for side in sides)

@@ -1,0 +1,228 @@
+"""Comparisons that are looked at while seeds are added: which seeds a look has, and where each comparison stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.findings.added_seeds import added
+from analysis.findings.looks import Status
+from analysis.findings.outcomes import Outcome, Reason
+from analysis.findings.stopping import of_folder, standings
+from analysis.findings.study import Comparison, Study, study
+from analysis.findings.verdicts import judge
+from analysis.findings.worst_case import worst_cases
+from analysis.spec.settings import settings
+from analysis.spec.validation import BadPlan
+from analysis.stats import Contrast, Look, boundary, paired, spending
+from analysis.tables import wording
+from benchmarks.validity import UP, sweep_of
+from tests.analysis.conftest import ANALYSIS, MakeSweep
+
+RULE = {"start": 4, "batch": 2, "max": 10, "until": "decided"}
+SIZES = (4, 6, 8, 10)
+ALPHA = 0.05
+
+
+def studied(
+    values: Mapping[str, Sequence[float]], states: Mapping[tuple[str, int], str] | None = None, **section: Any
+) -> Study:
+    """An experiment with one value for each seed of a group, the baseline first. states: of runs without a value."""
+    most = max(map(len, values.values()))
+    own = {group: np.array([*given, *[0.0] * (most - len(given))])[:, None] for group, given in values.items()}
+    whole = sweep_of({UP: own})
+    runs = [run for run in whole.runs if run.seed < len(values[run.group])]
+    for place, run in enumerate(runs):
+        if state := (states or {}).get((run.group, run.seed)):
+            runs[place] = replace(run, state=state, problem=state, curves=replace(run.curves, values={}))
+    asked = {"primary": {"metric": UP, "direction": "higher"}, "sequential": RULE, **section}
+    sweep = replace(whole, runs=tuple(runs), plan={**whole.plan, "analysis": asked})
+    return study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+
+
+def compared(found: Study, group: str = "B") -> Comparison:
+    comparison = found.primary.comparison(group)
+    assert comparison is not None
+    return comparison
+
+
+def luck(seed: int, n: int, spread: float = 1.0) -> list[float]:
+    return (spread * np.random.default_rng(seed).standard_normal(n)).tolist()
+
+
+def lawful(found: Study) -> None:
+    """The interval excludes zero exactly where the adjusted p is at most alpha, and the outcome says so."""
+    for block in found.blocks:
+        for comparison in block.comparisons:
+            if comparison.adjusted is None or comparison.interval is None:
+                continue
+            low, high = comparison.interval
+            decided = comparison.outcome in (Outcome.HIGHER, Outcome.LOWER)
+            assert (low > 0 or high < 0) == decided == (comparison.adjusted <= ALPHA)
+
+
+def test_a_comparison_is_asked_at_the_level_of_its_look() -> None:
+    a, b = luck(1, 6), [x + 1.0 + y for x, y in zip(luck(1, 6), luck(2, 6, 0.4), strict=True)]
+    comparison = compared(studied({"A": a, "B": b}))
+    usual, level = paired(b, a), boundary("paired_t", SIZES)[1]
+    assert usual.p_t is not None and usual.p_t < level
+    look = Look("paired_t", ((4, 4), (6, 6)), spending(SIZES)[:2])
+    assert comparison.p == look.p(usual.p_t) > usual.p_t
+    assert comparison.interval == Contrast("paired_t", np.array(b), np.array(a)).interval(level)
+    assert comparison.standing is not None
+    assert comparison.standing.look == 2 and comparison.standing.seeds == 6
+    assert comparison.standing.level == pytest.approx(level)
+    assert comparison.outcome is Outcome.HIGHER and comparison.standing.status is Status.DECIDED
+
+
+def test_what_is_decided_at_a_look_is_not_undone_by_seeds_that_come_after_it() -> None:
+    a = luck(3, 10, 0.1)
+    b = [x + 2 for x in luck(4, 6, 0.1)] + [-5.0, -6.0, -4.0, -7.0]
+    comparison = compared(studied({"A": a, "B": b}))
+    assert comparison.outcome is Outcome.HIGHER and comparison.n == 4
+    assert comparison.standing is not None and comparison.standing.look == 1
+    # another measure does not end with the primary one: it has all seeds, at the level of its look
+    found = studied({"A": a, "B": b})
+    area = next(block for block in found.blocks if block.measure.summary == "auc").comparison("B")
+    assert area is not None and area.n == 10 and area.outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("state", ["running", "planned", "missing", "preempted"])
+def test_a_look_with_a_run_that_has_not_ended_is_not_made(state: str) -> None:
+    values = {"A": luck(5, 6), "B": luck(6, 6)}
+    found = studied(values, {("B", 5): state})
+    comparison = compared(found)
+    assert comparison.n == 4 and comparison.standing is not None and comparison.standing.look == 1
+    assert [e.seeds for e in found.primary.estimates] == [(0, 1, 2, 3)] * 2
+    (text, *_) = wording.look_lines(found)
+    assert "Seeds 4, 5: no finished look has them yet" in text
+
+
+def test_a_failed_run_ends_a_look_that_has_one_pair_fewer() -> None:
+    comparison = compared(studied({"A": luck(5, 6), "B": luck(6, 6)}, {("B", 4): "failed"}))
+    assert comparison.n == 5 and comparison.standing is not None and comparison.standing.look == 2
+    assert comparison.contrast.look == Look("paired_t", ((4, 4), (5, 5)), spending(SIZES)[:2])
+
+
+def test_before_the_first_look_nothing_is_evaluated() -> None:
+    found = studied({"A": luck(7, 3), "B": luck(8, 3)})
+    comparison = compared(found)
+    assert comparison.outcome is Outcome.NOT_EVALUABLE and comparison.n == 0
+    assert comparison.ground is not None and comparison.ground.reason is Reason.NO_LOOK
+    assert wording.outcome(comparison, found.primary.measure, found.sweep, ALPHA) == (
+        "not evaluable: the first look, at 4 seeds, is not finished"
+    )
+    (standing,) = standings(found)
+    assert (standing.look, standing.status, standing.seeds, standing.most) == (0, Status.CONTINUE, 0, 10)
+
+
+def test_a_method_that_cannot_win_is_not_supported_and_never_worse() -> None:
+    a, b = luck(9, 4), [x - 1.5 for x in luck(10, 4)]
+    claim = {"claim": "B is above A.", "kind": "greater", "group": "B", "metric": UP, "against": "A"}
+    found = studied({"A": a, "B": b}, hypotheses={"H": claim})
+    comparison = compared(found)
+    assert comparison.outcome is Outcome.INCONCLUSIVE
+    assert comparison.standing is not None and comparison.standing.status is Status.FUTILE
+    assert comparison.standing.chance is not None and comparison.standing.chance < 0.05
+    assert comparison.ground is not None and comparison.ground.reason is Reason.FUTILE
+    assert wording.outcome(comparison, found.primary.measure, found.sweep, ALPHA).startswith(
+        "not supported: futile at 4 of at most 10 seeds"
+    )
+    verdict = judge(found.settings.hypotheses[0], found)
+    assert verdict.verdict is Outcome.INCONCLUSIVE and verdict.grounds == ()
+    # futility binds nothing: with its further seeds, a futile comparison may be decided
+    more = compared(studied({"A": a + luck(11, 6, 0.1), "B": b + [x + 9 for x in luck(12, 6, 0.1)]}))
+    assert more.outcome is Outcome.HIGHER
+
+
+def test_a_dropped_method_keeps_its_last_look_while_others_go_on() -> None:
+    values = {"A": luck(13, 8), "B": luck(14, 4), "C": [x + 0.8 for x in luck(15, 8)]}
+    found = studied(values)
+    dropped, going = compared(found), compared(found, "C")
+    assert dropped.standing is not None and going.standing is not None
+    assert (dropped.standing.look, going.standing.look) == (1, 3)
+    alone = compared(studied({"A": values["A"][:4], "B": values["B"], "C": values["C"][:4]}))
+    assert (dropped.p, dropped.n) == (alone.p, 4)
+    lawful(found)
+
+
+@pytest.mark.parametrize("test", ["paired_t", "signflip", "wilcoxon", "welch", "relabel"])
+def test_interval_and_verdict_never_disagree(test: str) -> None:
+    pairing = "none" if test in ("welch", "relabel") else "seed"
+    outcomes = set()
+    for seed in range(24):
+        n = SIZES[seed % 4]
+        values = {"A": luck(seed, n), "B": [x + 3 * (seed % 3) for x in luck(100 + seed, n)], "C": luck(200 + seed, n)}
+        found = studied(values, test=test, pairing=pairing)
+        lawful(found)
+        outcomes.add(compared(found).outcome)
+    assert outcomes == {Outcome.HIGHER, Outcome.INCONCLUSIVE}
+
+
+def test_seeds_of_the_rule_are_not_added_ones() -> None:
+    found = studied({"A": luck(1, 12), "B": luck(2, 12)})
+    late = [
+        replace(run, created=100.0 * (run.seed // 4), finished=100.0 * (run.seed // 4) + 50) for run in found.sweep.runs
+    ]
+    sweep = replace(found.sweep, runs=tuple(late))
+    assert added(sweep) == ([10, 11], list(range(4)) + list(range(4, 8)))
+    without = {**sweep.plan, "analysis": {**sweep.plan["analysis"], "sequential": None}}
+    assert added(replace(sweep, plan=without))[0] == list(range(4, 12))
+
+
+def test_excluded_runs_of_a_look_are_filled_in_for_the_worst_case() -> None:
+    a, b = luck(3, 6, 0.1), [x + 0.5 for x in luck(4, 6, 0.1)]
+    found = studied({"A": a, "B": b}, {("B", 1): "failed", ("A", 5): "running"})
+    case = worst_cases(found, found.primary)["B"]
+    assert case.excluded == 1 and case.low.standing is not None and case.low.standing.look == 1
+
+
+def test_of_a_folder_the_standings_are_those_of_its_report(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(
+        ("C0", "C1"), seeds=range(6), steps=8, analysis={**ANALYSIS, "sequential": {**RULE, "start": 5}}
+    )
+    (standing,) = of_folder(folder)
+    assert (standing.group, standing.baseline, standing.look, standing.seeds) == ("C1", "C0", 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"sequential": {"start": 4, "max": 3, "until": "decided"}}, "analysis.sequential.max = 3"),
+        ({"sequential": {"start": 1, "max": 8, "until": "decided"}}, "analysis.sequential.start = 1"),
+        ({"sequential": {"start": 4, "max": 8, "until": "tired"}}, "analysis.sequential.until = 'tired'"),
+        ({"sequential": {"start": 4, "max": 8}}, "analysis.sequential"),
+        ({"sequential": RULE, "family": "max_t"}, "max_t has no levels for several looks"),
+        ({"sequential": RULE, "select": {"lr": "best"}}, "analysis.select"),
+    ],
+)
+def test_what_has_no_levels_is_refused(section: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(BadPlan, match=said.replace(".", r"\.")):
+        settings(section, groups=("A", "B"), baseline="A")
+
+
+def test_the_rule_as_it_is_frozen() -> None:
+    rule = settings({"sequential": {"start": 4, "max": 12, "until": "decided"}}).sequential
+    assert rule is not None and rule.model_dump() == {"start": 4, "batch": 2, "max": 12, "until": "decided"}
+    assert settings({}).sequential is None
+
+
+def test_the_report_says_which_look_it_is_and_why_it_stopped() -> None:
+    values = {
+        "A": luck(1, 6, 0.5),
+        "B": [x + 3 for x in luck(2, 4, 0.5)],
+        "C": [x - 1 for x in luck(3, 4)],
+        "D": luck(4, 6),
+    }
+    found = studied(values)
+    rule, *each = wording.look_lines(found)
+    assert "with 4, 6, 8 and 10 seeds" in rule and "16%, 36%, 64% and 100% of alpha" in rule
+    by_group = dict(zip("BCD", each, strict=True))
+    assert "decided at look 1 of 4 (4 of at most 10 seeds)" in by_group["B"]
+    assert by_group["C"].endswith("It is not supported; it is not shown to be worse either.")
+    assert "at look 2 of 4 (6 of at most 10 seeds)" in by_group["D"]
+    assert wording.look_lines(studied(values, sequential=None)) == []

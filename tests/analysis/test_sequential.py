@@ -1,0 +1,161 @@
+"""Levels, p values and futility of a test that is looked at while seeds are added."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from analysis.stats import Look, boundary, chance, looks, spending
+from analysis.stats.resolution import PAIRED, UNPAIRED
+
+TESTS = (*PAIRED, *UNPAIRED)
+ALPHA = 0.05
+
+
+def t_of(a: np.ndarray, b: np.ndarray, test: str) -> tuple[np.ndarray, np.ndarray]:
+    """t and its degrees of freedom, of experiments (e, n)."""
+    n = a.shape[1]
+    if test == "paired_t":
+        d = a - b
+        return d.mean(axis=1) / d.std(axis=1, ddof=1) * math.sqrt(n), np.full(len(a), n - 1.0)
+    va, vb = a.var(axis=1, ddof=1) / n, b.var(axis=1, ddof=1) / n
+    return (a.mean(axis=1) - b.mean(axis=1)) / np.sqrt(va + vb), (va + vb) ** 2 / (va**2 + vb**2) * (n - 1)
+
+
+def found(seeds: tuple[int, ...], levels: tuple[float, ...], test: str, spread: float = 1.0) -> np.ndarray:
+    """By each look, the share of experiments without a difference that some look has found one in."""
+    random, experiments = np.random.default_rng(1), 60_000
+    a, b = random.standard_normal((experiments, seeds[-1])), spread * random.standard_normal((experiments, seeds[-1]))
+    hit, shares = np.zeros(experiments, dtype=bool), []
+    for n, level in zip(seeds, levels, strict=True):
+        t, df = t_of(a[:, :n], b[:, :n], test)
+        hit |= 2 * stats.t.sf(np.abs(t), df) <= level
+        shares.append(hit.mean())
+    return np.array(shares)
+
+
+def test_looks_are_at_declared_numbers_of_seeds_and_end_at_the_most():
+    assert looks(4, 2, 12) == (4, 6, 8, 10, 12)
+    assert looks(4, 3, 12) == (4, 7, 10, 12)
+    assert looks(5, 2, 5) == (5,)
+    for wrong in ((1, 2, 12), (6, 2, 4), (4, 0, 12)):
+        with pytest.raises(ValueError, match="are needed"):
+            looks(*wrong)
+
+
+@pytest.mark.parametrize("seeds", [(4, 6, 8, 10, 12), (2, 5), (3, 4, 5, 6, 7, 8, 9, 10)])
+def test_paired_t_spends_exactly_what_each_look_may(seeds):
+    shares, spent = found(seeds, boundary("paired_t", seeds), "paired_t"), ALPHA * np.array(spending(seeds))
+    assert (np.abs(shares - spent) <= 4 * np.sqrt(spent / 60_000)).all()
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0, 100.0])
+def test_welch_spends_no_more_than_each_look_may(spread):
+    """At 1:3, Welch's approximation itself, of four values, finds 1.3 times its level; a fixed number has this, too."""
+    seeds = (4, 6, 8, 10, 12)
+    spent = ALPHA * np.array(spending(seeds)) * (1.0 if spread != 3 else np.array([1.3, 1.2, 1.12, 1.06, 1.04]))
+    shares = found(seeds, boundary("welch", seeds), "welch", spread)
+    assert (shares <= spent + 4 * np.sqrt(spent / 60_000)).all()
+    assert shares[-1] > 0.8 * ALPHA  # and the bound is not idle
+
+
+def test_usual_levels_at_every_look_find_too_much():
+    seeds = tuple(range(3, 11))
+    assert found(seeds, (ALPHA,) * len(seeds), "paired_t")[-1] == pytest.approx(0.166, abs=0.006)
+
+
+def test_with_many_seeds_the_levels_are_those_of_the_normal_distribution():
+    spent, seeds = (0.3, 1.0), (1000, 2000)
+    z = stats.norm.isf(ALPHA * 0.3 / 2)
+    both = stats.multivariate_normal([0, 0], [[1, math.sqrt(0.5)], [math.sqrt(0.5), 1]])
+
+    def inside(y: float) -> float:
+        return float(both.cdf([z, y], lower_limit=[-z, -y]))
+
+    y = optimize.brentq(lambda y: 1 - inside(y) - ALPHA, 1.5, 4)
+    first, second = boundary("paired_t", seeds, ALPHA, spent)
+    assert first == pytest.approx(0.3 * ALPHA, rel=1e-3)
+    assert second == pytest.approx(2 * stats.norm.sf(y), rel=3e-3)
+
+
+@given(
+    test=st.sampled_from(TESTS), start=st.integers(2, 5), batch=st.integers(1, 4), more=st.integers(0, 4),
+    alpha=st.floats(1e-9, 0.99),
+)  # fmt: skip
+@settings(deadline=None, max_examples=40)
+def test_p_is_the_inverse_of_the_level(test, start, batch, more, alpha):
+    seeds = looks(start, batch, start + more)
+    look = Look(test, tuple((n, n) for n in seeds), spending(seeds))
+    assert look.p(look.level(alpha)) == pytest.approx(alpha, rel=1e-9)
+    assert look.level(0.9 * alpha) < look.level(alpha) <= alpha * (1 + 1e-9) + 5e-3
+    assert look.level(0.0) == 0.0 and look.p(1.0) == 1.0
+
+
+def test_one_look_is_the_test_itself():
+    for test in TESTS:
+        assert boundary(test, (6,)) == pytest.approx((ALPHA,), rel=1e-3)
+
+
+def test_other_tests_are_asked_at_the_share_of_their_look():
+    assert boundary("signflip", (4, 6, 8)) == pytest.approx([ALPHA * x for x in (0.25, 0.3125, 0.4375)])
+
+
+def test_a_seed_that_fails_changes_no_earlier_look_and_a_look_without_new_values_adds_its_share():
+    spent = spending((4, 6, 8))
+    whole, failed = ((4, 4), (6, 6), (8, 8)), ((4, 4), (4, 4), (7, 7))
+    first = Look("paired_t", whole[:1], spent[:1]).level(ALPHA)
+    assert Look("paired_t", failed[:1], spent[:1]).level(ALPHA) == first
+    assert Look("paired_t", failed[:2], spent[:2]).level(ALPHA) == pytest.approx(ALPHA * spent[1], rel=1e-3)
+    last = Look("paired_t", failed, spent).level(ALPHA)
+    assert last == pytest.approx(Look("paired_t", ((4, 4), (7, 7)), (spent[1], 1.0)).level(ALPHA))
+    # one seed has no t: nothing is spent, and the next look has it all
+    assert Look("paired_t", ((1, 1),), (0.25,)).level(ALPHA) == 0.0
+    assert Look("paired_t", ((1, 1),), (0.25,)).p(0.001) == 1.0
+    assert Look("paired_t", ((1, 1), (6, 6)), (0.25, 0.6)).level(ALPHA) == pytest.approx(0.6 * ALPHA, rel=1e-3)
+
+
+def test_looks_that_fall_are_refused():
+    for sizes, spent in (
+        (((4, 4),), (0.5, 1.0)), ((), ()), (((4, 4), (3, 3)), (0.5, 1.0)), (((4, 4), (6, 6)), (0.5, 0.4)),
+        (((4, 4),), (1.5,)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            Look("paired_t", sizes, spent)
+
+
+@pytest.mark.parametrize(
+    ("test", "t", "n", "last"), [("paired_t", 1.0, 4, 10), ("paired_t", 3.0, 6, 7), ("welch", 0.5, 4, 9)]
+)
+def test_chance_is_what_new_seeds_show(test, t, n, last):
+    """Against seeds drawn from what the first ones leave open: a spread, then means, then values."""
+    random, draws, level = np.random.default_rng(5), 60_000, 0.04
+    groups = 1 if test == "paired_t" else 2
+    df = groups * (n - 1)
+    spread = np.sqrt(df / random.chisquare(df, draws))[:, None]
+    first = np.zeros((groups, n))
+    first[:, 0::2], first[:, 1::2] = 1, -1  # any values with mean zero
+    first *= math.sqrt((n - 1) / (first[0] ** 2).sum())
+    first[0] += t * math.sqrt(groups / n)
+    hits = []
+    samples = []
+    for values in first:
+        mean = values.mean() + spread * random.standard_normal((draws, 1)) / math.sqrt(n)
+        new = mean + spread * random.standard_normal((draws, last - n))
+        samples.append(np.concatenate([np.broadcast_to(values, (draws, n)), new], axis=1))
+    a, b = samples if groups == 2 else (samples[0], np.zeros_like(samples[0]))
+    at, _ = t_of(a, b, test)
+    hits = at >= stats.t.isf(level / 2, groups * (last - 1))
+    assert chance(test, t, (n, n), (last, last), level) == pytest.approx(hits.mean(), abs=0.006)
+
+
+def test_chance_needs_more_values_and_a_level():
+    assert chance("signflip", 2.0, (4, 4), (8, 8), 0.0) == 0.0
+    assert chance("paired_t", 50.0, (4, 4), (8, 8), 0.05) > 0.99
+    for now, last in (((4, 4), (4, 4)), ((1, 1), (8, 8))):
+        with pytest.raises(ValueError, match="more of them"):
+            chance("paired_t", 1.0, now, last, 0.05)
