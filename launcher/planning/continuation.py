@@ -42,14 +42,15 @@ def continued(plan: Plan) -> Plan:
         found = search.prefix_of(run) if search is not None else None
         if isinstance(found, Prefix):
             prefixes[run.id] = found
-        elif found is not None:
+        elif found is not None and run.id not in prefixes:
             restarts[run.id] = found
     return replace(plan, prefixes=prefixes, restarts=restarts)
 
 
 def sentences(plan: Plan) -> Iterator[str]:
     """Which new runs continue other runs, and why others start again although a run of fewer steps is done."""
-    steps = Counter((prefix.step, prefix.fork) for prefix in plan.prefixes.values())
+    new = (prefix for run_id, prefix in plan.prefixes.items() if _is_new(plan, run_id))
+    steps = Counter((prefix.step, prefix.fork) for prefix in new)
     for (step, fork), runs in sorted(steps.items()):
         one = runs == 1
         verb = ("is a fork" if one else "are forks") if fork else ("continues a run" if one else "continue runs")

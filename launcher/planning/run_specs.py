@@ -154,6 +154,10 @@ class _Builder:
                 rule = f"group {fork.source} has no run of seed {seed}, which group {cell.group} would continue"
                 self._refuse_fork("from", fork.source, rule, "remove the exclusion of this seed")
             return run
+        steps = run.config["trainer"]["steps"]
+        if fork.at >= steps:
+            rule = f"must be below trainer.steps={steps} of group {cell.group}"
+            self._refuse_fork("at", fork.at, rule, "give an earlier step")
         same = identity.identity(run.base, identity.with_steps(run.config, fork.at)) == continued.hash
         if not same:
             run = self._with_fork(cell, run, continued, fork.at)
@@ -165,10 +169,6 @@ class _Builder:
             {**one.config, "verl": verl_tree.merged(self._context.used_bases[one.base].tree, one.config["verl"])}
             for one in (run, continued)
         ]
-        steps = run.config["trainer"]["steps"]
-        if at >= steps:
-            rule = f"must be below trainer.steps={steps} of group {cell.group}"
-            self._refuse_fork("at", at, rule, "give an earlier step")
         for one in preflight.check_fork(*whole):
             rule = f"group {cell.group} cannot continue the runs of another group: {one.rule}"
             value = None if one.value is None else brief(one.value)

@@ -91,6 +91,10 @@ def test_the_plan_names_the_runs_that_are_continued(conf, tmp_path):
     ("changes", "key", "rule"),
     [
         ({"fork": {**FORK, "at": 12}}, "experiment.fork.at = 12", "must be below trainer.steps=12"),
+        (
+            {"groups": {**GRID, "short": {"method": "c0_grpo", "overrides": {"trainer.steps": 5}}}},
+            "experiment.fork.at = 6", "must be below trainer.steps=5 of group short",
+        ),
         ({"fork": {**FORK, "at": 0}}, "experiment.fork.at = 0", "must be a step, 1 or more"),
         ({"fork": {**FORK, "from": "C9"}}, "experiment.fork", "must be one of the groups: GRPO, PTRW"),
         ({"fork": {**FORK, "from": "PTRW"}}, "experiment.fork.from = PTRW", "it has 7 cells of factors"),
