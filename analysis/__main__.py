@@ -1,12 +1,13 @@
 """python -m analysis report FOLDER [--format paper] [--json]: write FOLDER/report, print the main table and the path.
 python -m analysis report --compare A B [--output FOLDER] [--json]: the same for two experiments, B minus A.
-python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs,
-TensorBoard's event files and the files of verl's logger as an experiment.
+python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs, TensorBoard's
+event files, the files of verl's logger, trainer_state.json and CSV files as an experiment.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
 python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
+python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
 
-Exit code 0: the report is written, whatever it says, the runs are imported, or the power is printed; 2: there is no
-plan to report on, it asks for something unknown, the arguments contradict each other, or runs cannot be imported as
+Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 2: there is
+no plan to report on, it asks for something unknown, the arguments contradict each other, or runs cannot be imported as
 asked.
 """
 
@@ -18,6 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 
@@ -34,10 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     _import_arguments(
-        commands.add_parser("import", help="runs of W&B (offline), TensorBoard and verl as an experiment")
+        commands.add_parser("import", help="runs of W&B, TensorBoard, verl, the Trainer, and CSV, as an experiment")
     )
     commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
     commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
+    looks = commands.add_parser("looks", help="where each comparison stands, if seeds are added by a rule")
+    looks.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    looks.add_argument("--json", action="store_true", help="print a list of JSON objects instead of lines")
     if arguments[:1] == ["power"]:
         return _power(arguments[1:])
     if arguments[:1] == ["judge"]:
@@ -47,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.command == "import":
         return _import(chosen, arguments[1:])
+    if chosen.command == "looks":
+        return _looks(chosen)
     if (chosen.folder is None) == (chosen.compare is None):
         report.error("give either FOLDER or --compare A B")
     if chosen.output is not None and chosen.compare is None:
@@ -105,7 +112,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="SOURCE",
-        help="folders of run-*.wandb, of event files, or of verl's logger `file`",
+        help="folders of run-*.wandb, event files, verl's logger `file`, trainer_state.json or CSV files",
     )
     add("--into", type=Path, required=True, metavar="FOLDER", help="the new experiment, such as multirun/theirs")
     add("--group", metavar="KEY", help="the configuration key that holds a run's group, such as method.name")
@@ -124,7 +131,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
     add("--analysis", type=Path, metavar="FILE", help="YAML file with the section `analysis`, instead of --metric")
     add("--unpaired", action="store_true", help="the same seed of two groups is no pair (analysis.pairing: none)")
-    add("--step", metavar="KEY", help="the metric that holds the step in W&B's runs; default: W&B's own steps")
+    add("--step", metavar="KEY", help="the metric or column that holds the step in W&B's runs and in CSV files")
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
@@ -157,6 +164,26 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         named = ", ".join(done.strangers)
         print(f"* {named}: no seed in common with the baseline. Import with --unpaired to compare them")
     print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
+    return 0
+
+
+def _looks(chosen: argparse.Namespace) -> int:
+    from analysis.findings import stopping
+    from analysis.spec.validation import BadPlan
+
+    try:
+        standings = stopping.of_folder(chosen.folder)
+    except BadPlan as error:
+        print(error, file=sys.stderr)
+        return 2
+    if chosen.json:
+        print(json.dumps([asdict(one) for one in standings], indent=1))
+        return 0
+    for one in standings:
+        look = f"look {one.look} of {one.looks}, {one.seeds} of at most {one.most} seeds"
+        print(f"{one.group} and {one.baseline}: {one.status} ({look})")
+    if not standings:
+        print(f"{chosen.folder}: the number of its seeds is fixed, or it has no comparison of the primary measure")
     return 0
 
 

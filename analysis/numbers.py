@@ -65,6 +65,8 @@ def format_estimate(value: float | None, interval: tuple[float, float] | None, s
     plus = "+" if signed and value > 0 else ""
     if interval is None or not interval[1] > interval[0]:
         return plus + format_number(value, 3 if signed else 4)
+    if not (math.isfinite(interval[0]) and math.isfinite(interval[1])):
+        return plus + _format_unbounded(value, interval)
     half = (interval[1] - interval[0]) / 2
     decimals = 1 - math.floor(math.log10(half))
     if float(f"{half:.1e}") >= 10.0 ** (2 - decimals):  # 0.0996 is 0.10, not 0.100
@@ -77,6 +79,13 @@ def format_estimate(value: float | None, interval: tuple[float, float] | None, s
         return f"({plus}{shown[0]} [{shown[1]}, {shown[2]}])e{power}"
     shown = [_fixed(x, decimals) for x in (value, *interval)]
     return f"{plus if float(shown[0]) else ''}{shown[0]} [{shown[1]}, {shown[2]}]"
+
+
+def _format_unbounded(value: float, interval: tuple[float, float]) -> str:
+    """A value with an interval that has no end on one side or on both, such as that of a ratio."""
+    low, high = (format_number(end, 3) if math.isfinite(end) else "" for end in interval)
+    ends = f"[{low}" if low else "(-\N{INFINITY}", f"{high}]" if high else "\N{INFINITY})"
+    return f"{format_number(value, 3)} {', '.join(ends)}"
 
 
 def _fixed(value: float, decimals: int) -> str:

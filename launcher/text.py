@@ -31,6 +31,16 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {rest} h"
 
 
+def hours(number: float) -> str:
+    """A number of hours to two decimals; a smaller one that is not 0 to two digits."""
+    return f"{number:.2f}" if number >= 0.1 or not number else f"{number:.2g}"
+
+
+def more_than(number: float) -> str:
+    """A number of hours that is about a tenth larger, short enough to be typed."""
+    return f"{1.1 * number:.2f}" if number >= 1 else f"{1.1 * number:.2g}"
+
+
 def clean(text: str) -> str:
     """One line of foreign text (a log, a message, a name) without control characters.
 

@@ -14,6 +14,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 from analysis.judging import settings as judging
 from analysis.spec.hypothesis import Declared
 from analysis.spec.settings import Settings
+from launcher.planning import budget
+from launcher.planning.campaign_spec import CampaignSpec
 from launcher.planning.clusters import Local, Ray, Slurm
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.plan import Experiment
@@ -31,6 +33,7 @@ class ExperimentFile(BaseModel, extra="forbid"):
     analysis: Settings
     cluster: Local | Ray | Slurm
     tracking: tracking.Settings
+    budget: budget.Settings
     seed: int = Field(ge=0)
     multirun: str
     base: dict[str, Any]
@@ -53,6 +56,7 @@ def documents() -> dict[str, dict[str, Any]]:
     claims["additionalProperties"] = {"anyOf": [claims["additionalProperties"], part, {"type": "null"}]}
     return {
         "analysis.json": Settings.model_json_schema(),
+        "campaign.json": CampaignSpec.model_json_schema(),
         "cluster.json": cluster,
         "experiment.json": experiment,
         "judge.json": judging.Settings.model_json_schema(),

@@ -18,6 +18,7 @@ RANKS = {
     "launcher": (
         "__main__",
         "commands",
+        "campaign",
         "execution",
         "maintenance",
         "schedulers",
@@ -48,6 +49,7 @@ RANKS = {
         "memory",
         "chat",
         "sizes",
+        "continuing",
         "metrics",
         "health",
         "unit_tests",
@@ -86,6 +88,7 @@ EXCEPTIONS = {
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
     ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which is a program of its own",
+    ("launcher.execution.looks", "analysis"): "the same program says which comparisons need further seeds",
     ("launcher.schedulers.slurm.task", "analysis"): "so does one that nobody waits for, as the last job of its launch",
 }
 # No file, no clock, no process: what these compute depends on their arguments alone.
@@ -93,6 +96,7 @@ PURE = (
     "trainer_ext.methods",
     "trainer_ext.sampling",
     "trainer_ext.metrics",
+    "trainer_ext.continuing",
     "launcher.planning.design",
     "launcher.config.identity",
     "analysis.stats",

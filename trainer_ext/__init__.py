@@ -16,6 +16,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     memory          how much memory a run needs, by arithmetic
     chat            how many tokens the messages of a prompt are
     sizes           which sizes of a run do not fit together
+    continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step
     health          checks of each step's metrics: divergence and warnings
     unit_tests      the reward of generated code: it passes unit tests

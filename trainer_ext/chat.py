@@ -19,10 +19,10 @@ def plain(messages: Messages) -> str:
     return "\n".join(message["content"] for message in messages) + "\n"
 
 
-def counter(folder: Path) -> Callable[[Messages], int] | None:
+def counter(folder: Path, template: str | None = None) -> Callable[[Messages], int] | None:
     """Counts tokens as a run of the model does; None: the folder has no `tokenizer.json`.
 
-    The counter raises Unusable.
+    template: the chat template that the run gives the model; None: the folder's own. The counter raises Unusable.
     """
     if not (folder / "tokenizer.json").is_file():
         return None
@@ -32,7 +32,7 @@ def counter(folder: Path) -> Callable[[Messages], int] | None:
     tokenizer.no_truncation()  # a file may say that texts are cut; a run's prompts are not
     tokenizer.no_padding()
     settings = {name: _mapping(folder / name) for name in ("special_tokens_map.json", "tokenizer_config.json")}
-    template = _template(folder, settings["tokenizer_config.json"])
+    template = template or _template(folder, settings["tokenizer_config.json"])
     if template is None:
         return lambda messages: len(tokenizer.encode(plain(messages)).ids)
     from transformers.utils import chat_template_utils

@@ -25,7 +25,7 @@ DRAWN_EACH, DRAWN = 2, 4
 
 @dataclass(frozen=True)
 class Architecture:
-    """The sizes of a causal language model. family: gpt2, llama or qwen2; tied: the head is the embedding."""
+    """The sizes of a causal language model. family: gpt2, gpt_neox, llama or qwen2; tied: the head is the embedding."""
 
     family: str
     vocabulary: int
@@ -43,9 +43,10 @@ class Architecture:
         """The exact number of parameters."""
         hidden, inner = self.hidden_size, self.intermediate_size
         ends = self.vocabulary * hidden * (1 if self.tied else 2)
-        if self.family == "gpt2":  # with biases, two norms of weight and bias a layer, and learned positions
+        if self.family in ("gpt2", "gpt_neox"):  # with biases, and two norms of weight and bias a layer
             layer = 4 * hidden * hidden + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
-            return ends + self.positions * hidden + self.layers * layer + 2 * hidden
+            learned = self.positions * hidden if self.family == "gpt2" else 0  # positions; gpt_neox rotates
+            return ends + learned + self.layers * layer + 2 * hidden
         queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
         layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * inner + 2 * hidden
         if self.family == "qwen2":
@@ -95,7 +96,7 @@ def of_folder(folder: Path) -> Architecture | None:
                 positions=config["n_positions"],
                 tied=config.get("tie_word_embeddings", True),
             )
-        if family not in ("llama", "qwen2"):
+        if family not in ("gpt_neox", "llama", "qwen2"):
             return None
         hidden, heads = config["hidden_size"], config["num_attention_heads"]
         return Architecture(

@@ -37,7 +37,7 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule = f"the critic alone is trained in all of trainer.steps={trainer['steps']}, and the policy in none"
         yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
     if trainer["backend"] == "verl_ray":
-        yield from _on_ranks(config["verl"], int(trainer["ranks"]))
+        yield from _on_ranks(config["verl"], int(trainer["ranks"]), method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
 
@@ -61,9 +61,9 @@ def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:
             return
 
 
-def _on_ranks(verl: Any, ranks: int) -> Iterator[Misfit]:
+def _on_ranks(verl: Any, ranks: int, pairs: bool) -> Iterator[Misfit]:
     """The batch divides into mini-batches, these among the ranks, and a rank's part into micro-batches, unless these
-    are of about as many tokens."""
+    are of about as many tokens. pairs: so do the pairs of DPO, whose two responses stay together."""
     actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
     prompts = int(verl["data"]["train_batch_size"])
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
@@ -73,17 +73,21 @@ def _on_ranks(verl: Any, ranks: int) -> Iterator[Misfit]:
             f"{_ACTOR}.ppo_mini_batch_size", mini, rule, f"make it a divisor, such as {_divisor(prompts, mini)}"
         )
         return
-    if mini * n % ranks:
-        rule = f"a mini-batch of {mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n}) cannot be "
-        fix = f"make it a divisor, such as {_divisor(mini * n, ranks)}"
-        yield Misfit("trainer.ranks", ranks, f"{rule}shared equally", fix)
+    count, what = mini * n, f"{mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n})"
+    if pairs:
+        count, what = math.gcd(count, mini), f"{what} and of {mini} pairs"
+    if count % ranks:
+        rule = f"a mini-batch of {what} cannot be shared equally"
+        yield Misfit("trainer.ranks", ranks, rule, f"make it a divisor, such as {_divisor(count, ranks)}")
         return
     if actor["use_dynamic_bsz"]:
         whole = int(verl["data"]["max_prompt_length"]) + int(verl["data"]["max_response_length"])
-        most = int(actor["ppo_max_token_len_per_gpu"])
-        if most < whole:
-            rule = f"a response with its prompt may have {whole} tokens, and is in one micro-batch"
-            yield Misfit(_TOKENS, most, rule, f"set it to {whole} or more")
+        need, most = whole * (2 if pairs else 1), int(actor["ppo_max_token_len_per_gpu"])
+        if most < need:
+            one = "the two responses of a pair with their prompt" if pairs else "a response with its prompt"
+            verb = "are" if pairs else "is"
+            rule = f"{one} may have {need} tokens, and {verb} in one micro-batch"
+            yield Misfit(_TOKENS, most, rule, f"set it to {need} or more")
         return
     own = mini * n // ranks
     micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), own)
@@ -91,6 +95,16 @@ def _on_ranks(verl: Any, ranks: int) -> Iterator[Misfit]:
         rule = f"does not divide a rank's {own} responses of a mini-batch (ppo_mini_batch_size={mini} times "
         rule += f"rollout.n={n} over {ranks} ranks)"
         yield Misfit(_MICRO, micro, rule, f"make it a divisor, such as {_divisor(own, micro)}")
+        return
+    both = 2 * mini // ranks
+    if pairs and (both % min(micro, both) or min(micro, both) % 2):
+        rule = (
+            f"does not divide a rank's {both} responses of a mini-batch of pairs (2 times ppo_mini_batch_size={mini} "
+        )
+        rule += f"over {ranks} ranks)"
+        fit = 2 * _divisor(math.gcd(own, both) // 2, max(1, micro // 2))
+        even = "make it a divisor and even, because the two responses of a pair stay together"
+        yield Misfit(_MICRO, micro, rule, f"{even}, such as {fit}")
 
 
 def _divisor(whole: int, most: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
-from trainer_ext import artifacts, backends, evaluation, scores
+from trainer_ext import artifacts, backends, continuing, evaluation, scores
 from trainer_ext.evaluation import Answer, Best
 from trainer_ext.health import Health, not_finite
 from trainer_ext.tasks import TEST
@@ -63,21 +63,32 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began, shared_began = time.monotonic(), artifacts.seconds()
     with closing(backends.create(config, run.cache)) as trainer:
-        return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began)
+        fork_at = config["fork"]["at"] if "fork" in config else None
+        return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began, fork_at)
 
 
 def _train(
-    settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float, shared: float
+    settings: Mapping[str, Any],
+    run: Run,
+    trainer: backends.Backend,
+    began: float,
+    shared: float,
+    fork_at: int | None,
 ) -> dict[str, Any]:
-    """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
+    """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts.
+
+    fork_at: the step whose checkpoint is that of another run, which this one continues.
+    """
     health, best = Health(), None
     done, train_seconds, wall_before, shared_before = 0, 0.0, 0.0, 0.0
+    flops: float | None = 0.0
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
-        state = trainer.load(folder)
+        state = trainer.fork(folder) if done == fork_at else trainer.load(folder)
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         shared_before = state["shared_seconds"]
+        flops = state.get("flops")  # an older version did not count them: then they are not known
         health = Health(**state["health"])
         best = Best(**state["best"]) if state["best"] else None
 
@@ -88,14 +99,20 @@ def _train(
         with run.checkpoint(step) as draft:
             seconds = {"train_seconds": train_seconds, "wall_seconds": wall()}
             seconds["shared_seconds"] = shared_before + shared
-            trainer.save(draft, {**seconds, "health": asdict(health), "best": asdict(best) if best else None})
+            counted = {} if flops is None else {"flops": flops}
+            trainer.save(
+                draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None}
+            )
 
     for step in range(done + 1, settings["steps"] + 1):
-        started = time.monotonic()
+        started, samples = time.monotonic(), trainer.samples
         try:
             metrics = trainer.step(step)
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
+        if flops is not None:
+            flops += metrics["cost/flops_per_sample"] * (trainer.samples - samples)
+            metrics["cost/flops"] = flops
         answers = trainer.answers
         if answers:
             answers = scores.scored(settings, answers)
@@ -118,7 +135,7 @@ def _train(
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )
-        if step % _snapshot_every(settings["hist_every"], settings["steps"]) == 0:
+        if step % continuing.histogram_interval(settings["hist_every"], settings["steps"]) == 0:
             for name, (edges, counts) in trainer.histograms().items():
                 run.histogram(step, name, edges, counts)
         if answers:
@@ -142,8 +159,3 @@ def _train(
         "warnings": health.warnings,
         **({"best": asdict(best)} if best else {}),
     }
-
-
-def _snapshot_every(share: float, steps: int) -> int:
-    """Steps between histograms for a share of the run's length: with at most an eighth, a run has eight or more."""
-    return max(1, int(share * steps))

@@ -273,9 +273,10 @@ def _values(of_level: OfLevel, seeds: Sequence[int]) -> tuple[tuple[float, ...],
     half = strata.contributions(np.subtract(left, right), weights) / 2
     counts = [len(pairs) for pairs in every if len(pairs) < len(seeds)]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    have = "has" if len(counts) == 1 else "have"
     note = (
-        f"unbalanced: {len(counts)} of {len(every)} cells have {span} of {len(seeds)} pairs of seeds; each cell counts "
-        "the same, with the pairs that it has"
+        f"unbalanced: {len(counts)} of {len(every)} cells {have} {span} of {len(seeds)} pairs of seeds; each cell "
+        "counts the same, with the pairs that it has"
     )
     return tuple((middle + half).tolist()), tuple((middle - half).tolist()), (note,)
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data.sweep import Run
+from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
 from analysis.spec.window import Window
 from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable, TimeTo
 
 Array = NDArray[np.float64]
-CLOCKS = {"samples": "samples/total", "seconds": "cost/wall_seconds"}  # the metric behind each axis but `steps`
+#: The metric behind each axis but `steps`.
+CLOCKS = {
+    "samples": "samples/total",
+    "seconds": "cost/wall_seconds",
+    "device_seconds": "cost/device_seconds",
+    "flops": "cost/flops",
+}
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache
@@ -40,8 +47,9 @@ class CommonRange:
 
     curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
     for the steps they do not have. absent: groups of which no run has the metric though some ended well. clocks[run
-    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. known: the summaries taken
-    so far.
+    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. ends[run id]: where the
+    range of runs of its planned length ends, if runs have several by design; `stop` is that of the shortest. known:
+    the summaries taken so far.
     """
 
     metric: str
@@ -53,7 +61,12 @@ class CommonRange:
     absent: frozenset[str]
     clocks: Mapping[str, tuple[Array, Array]] | None = None
     clock: str | None = None
+    ends: Mapping[str, float] = field(default_factory=dict)
     known: dict[tuple[object, ...], Value] = field(default_factory=dict, repr=False, compare=False)
+
+    def end(self, run_id: str) -> float:
+        """Where the range ends for a run."""
+        return self.ends.get(run_id, self.stop)
 
     def at(self, run_id: str, steps: Array) -> Array:
         """The axis at these steps of a run. Raises NotEvaluable where the run did not record it."""
@@ -84,13 +97,13 @@ class Extent:
 
 
 def window_extent(common: CommonRange, window: Window) -> Extent | None:
-    """What the window is on a metric; None if no run has it on the common range."""
+    """What the window is on a metric; None if no run has two points of it on the common range."""
     curves = []
     for steps in {id(steps): steps for steps, _ in common.curves.values()}.values():
         whole = registry.Curve(steps, steps, common.start, common.stop, window, "higher")
         if ((steps >= common.start) & (steps <= common.stop)).any():
             curves.append(whole.inside)
-    if not curves:
+    if all(curve.steps.size < 2 for curve in curves):
         return None
     points, lengths, distances = zip(*((curve.points, curve.length, curve.spacing) for curve in curves), strict=True)
     return Extent(
@@ -102,7 +115,12 @@ def window_extent(common: CommonRange, window: Window) -> Extent | None:
 
 
 def common_range(
-    runs: Sequence[Run], metric: str, incomplete: str, budget: float | None = None, axis: str = "steps"
+    runs: Sequence[Run],
+    metric: str,
+    incomplete: str,
+    budget: float | None = None,
+    axis: str = "steps",
+    lengths: str | None = None,
 ) -> CommonRange:
     """Cut every run's metric to the common range; nothing is extrapolated unless `incomplete` is "carry".
 
@@ -110,7 +128,8 @@ def common_range(
     as the furthest of its group and cell. The range is from the latest beginning to the earliest end of complete runs;
     of runs with one value each, from the first of these values to the last. A metric may begin at another step in every
     run, as a budget does after its warm-up; a run whose metric begins late is left out only where its first lines are
-    lost, or where it has no whole final value.
+    lost, or where it has no whole final value. lengths: the factor, if there is one, whose levels are planned numbers
+    of steps: runs of one level then have an end of their own.
     """
     curves, reasons = _measured(runs, metric, incomplete)
     several = {id(steps): steps for steps, _ in curves.values() if steps.size > 1}
@@ -128,6 +147,7 @@ def common_range(
             last[key] = max(last.get(key, -np.inf), float(steps[-1]))
     short: dict[str, str] = {}
     whole: list[tuple[float, float]] = []
+    longest: dict[Any, list[float]] = {}  # by planned length: where the metric of whole runs ends
     for run in runs:
         if run.id not in curves:
             continue
@@ -143,19 +163,23 @@ def common_range(
             short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
         else:
             whole.append((float(steps[0]), float(steps[-1])))
+            longest.setdefault(dict(run.cell).get(lengths or ""), []).append(float(steps[-1]))
     start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in curves.values()), default=0.0))
     ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in curves.values()]
     stop = min(ends, default=0.0)
     if not several and stop < start <= stop + spacing:
         start, stop = stop, start
+    several_lengths = lengths is not None and len(longest) > 1
+    ends_of = {length: min(ends) for length, ends in longest.items()} if several_lengths else {}
+    planned = {run.id: ends_of.get(dict(run.cell).get(lengths or ""), stop) for run in runs} if ends_of else {}
     carried = set()
     for run_id in short:
         steps, values = curves[run_id]
         if incomplete != "carry":
             reasons[run_id] = short[run_id]
             del curves[run_id]
-        elif steps[-1] < stop:
-            more = np.append(np.arange(steps[-1] + max(spacing, 1.0), stop, max(spacing, 1.0)), stop)
+        elif steps[-1] < (end := planned.get(run_id, stop)):
+            more = np.append(np.arange(steps[-1] + max(spacing, 1.0), end, max(spacing, 1.0)), end)
             curves[run_id] = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
             carried.add(run_id)
     ended = {run.group for run in runs if run.problem is None}
@@ -163,7 +187,37 @@ def common_range(
     absent = frozenset(ended - {run.group for run in runs if metric in run.curves.values})
     clock = CLOCKS.get(axis)
     clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
-    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock)
+    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, planned)
+
+
+_SPENT = 200  # points of a curve over what a run had spent
+
+
+def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[CommonRange, dict[Cell, float]] | None:
+    """The same curves over what passed on an axis of CLOCKS, as shares of the least that any run of the same cell spent
+    in all, and this least by cell; None if the runs have no such range. A cell is of the factors that every group has.
+    A run that did not record the axis has no curve."""
+    clocks = _measured(runs, CLOCKS[axis], "carry", every=True)[0]
+    spent = {
+        run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks
+    }
+    labels: dict[str, set[str]] = {}
+    for run in runs:
+        labels.setdefault(run.group, set()).update(label for label, _ in run.cell)
+    shared = set.intersection(*labels.values()) if labels else set()
+    cell_of = {run.id: tuple(item for item in run.cell if item[0] in shared) for run in runs}
+    least: dict[Cell, float] = {}
+    for run_id, one in spent.items():
+        least[cell_of[run_id]] = min(least.get(cell_of[run_id], np.inf), float(one[-1]))
+    share = {run_id: one / least[cell_of[run_id]] for run_id, one in spent.items() if least[cell_of[run_id]] > 0}
+    start = max((float(one[0]) for one in share.values()), default=1.0)
+    if start >= 1:
+        return None
+    points = np.linspace(start, 1.0, _SPENT)
+    curves = {run_id: (points, np.interp(points, one, common.curves[run_id][1])) for run_id, one in share.items()}
+    without = {run_id: f"{CLOCKS[axis]} is not recorded" for run_id in common.curves if run_id not in share}
+    reasons = {**common.reasons, **without}
+    return CommonRange(common.metric, start, 1.0, curves, reasons, common.carried, common.absent), least
 
 
 def _measured(
@@ -210,8 +264,8 @@ def value_of(
 def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
     """This run and others on the same steps, which nearly always all runs are; a limited number, for the processor's
     cache."""
-    steps = common.curves[run_id][0]
-    alike = [run for run, (other, _) in common.curves.items() if other is steps]
+    steps, end = common.curves[run_id][0], common.end(run_id)
+    alike = [run for run, (other, _) in common.curves.items() if other is steps and common.end(run) == end]
     first = alike.index(run_id) // _TOGETHER * _TOGETHER
     return alike[first : first + _TOGETHER]
 
@@ -225,7 +279,7 @@ def _values(
         values = np.stack([common.curves[run_id][1] for run_id in runs])
     try:
         numbers = np.atleast_1d(
-            registered.function(registry.Curve(steps, values, common.start, common.stop, window, direction))
+            registered.function(registry.Curve(steps, values, common.start, common.end(runs[0]), window, direction))
         )
     except NotEvaluable as error:
         return [Value(None, str(error))] * len(runs)

@@ -15,12 +15,12 @@ from typing import Any
 
 from analysis.data import cache
 from analysis.data.metric_log import EMPTY, Array, Curves
+from analysis.spec.levels import Cell as Cell
 from analysis.spec.validation import BadPlan as BadPlan
+from launcher.run import compute
 from launcher.run.folder import cache_folder, metrics_path, read_provenance, read_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
-
-Cell = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Run:
     """One planned run of one group, with the content of its folder.
 
     problem: why it has no full result, or None. created, finished: when it was planned and when it ended, in unix
-    seconds, None if unknown. code: the ids of the records of code of its attempts (launcher.run.code).
+    seconds, None if unknown. code: the ids of the records of code of its attempts (launcher.run.code). device_seconds:
+    what its ended attempts took, None if that was not recorded; unfinished_seconds: those that did not finish the run.
     """
 
     id: str
@@ -45,11 +46,21 @@ class Run:
     created: float | None = None
     finished: float | None = None
     code: tuple[str, ...] = ()
+    device_seconds: float | None = None
+    unfinished_seconds: float = 0.0
 
     @property
     def done(self) -> bool:
         """Whether the run ended as planned."""
         return self.state == RunState.DONE and self.problem is None
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Where the runs of an experiment leave those of a group: after step `at` of the run of `source` with the seed."""
+
+    at: int
+    source: str
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,12 @@ class Sweep:
         """The group that the others are compared with."""
         name = self.plan.get("baseline")
         return None if name is None else str(name)
+
+    @property
+    def fork(self) -> Fork | None:
+        """Where all runs leave the runs of one group; None: they begin at their first steps."""
+        declared = self.plan.get("fork")
+        return Fork(int(declared["at"]), str(declared["source"])) if declared else None
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -155,9 +172,13 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     problem: str | None = None
     created = finished = None
     code: tuple[str, ...] = ()
+    device_seconds, unfinished = None, 0.0
     try:
         record = read_state(folder)
         code = record.code_ids()
+        if record.device_seconds:
+            device_seconds = sum(record.device_seconds.values())
+            unfinished = compute.unfinished(record.device_seconds, record.attempt, record.state)
         state, attempt, created, finished = record.state, record.attempt, record.created, record.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"
@@ -181,7 +202,10 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         provenance = read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
-    return Run(run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code)
+    return Run(
+        run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code,
+        device_seconds, unfinished,
+    )  # fmt: skip
 
 
 def _why(state: State) -> str:

@@ -106,7 +106,7 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
             intervals[f"mean--{group}"] = np.array(interval[:1]), np.array(interval[1:])
         at, gid = ([comparison.difference], [height]), f"mean--{group}"
         axes.plot(*at, "D", markersize=6, color=colour, gid=gid, label="mean over seeds")
-        count = f" (n = {comparison.n})" if comparison.gaps else ""
+        count = f" (n = {comparison.sizes})" if comparison.gaps else ""
         labels.append(textwrap.fill(brief(study.sweep.label(group), 2 * _TICK), _TICK) + count)
     axes.set_yticks(range(len(shown)), labels)
     axes.set_ylim(-0.6, len(shown) - 0.4)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from analysis.data.run_values import CLOCKS
 from analysis.figures.canvas import (
+    DOT,
+    INTERVAL,
     MANY,
     NEUTRAL,
     SIMULTANEOUS,
@@ -33,6 +35,7 @@ from analysis.spec.metric_catalog import Metric, capital, caveats, describe
 from analysis.spec.registry import figure
 from analysis.stats.bands import simultaneous
 from analysis.stats.common_grid import on_grid
+from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,6 +48,8 @@ _BAND = (
 )
 _CUT = "The axis follows the seeds: bands that go beyond it are cut."
 _FEW = 20  # points of a curve, up to which each is marked
+_APART, _WIDEST = 0.5, 5.0  # of groups whose curves are single points, and of all of them together, in inches
+_BESIDE = 0.08  # of the seeds beside such a mean, in inches
 
 
 @figure("curves")
@@ -58,16 +63,20 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     many = sum(len(s.seeds) for s in each[0]) > MANY
     shown: list[Array] = []
     entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    asides = _asides(each[0])
     for of in zip(*each, strict=True):
         look = look_of(study.sweep.groups, of[0].group, len(keys) > 1)
         for number, s in enumerate(of):
-            drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many)
+            aside = asides.get(s.group, 0.0)
+            drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many, aside)
             if drawn:
                 entries.setdefault(s.group, (_entry(s), {**look, "linewidth": 1.9}))
             shown += drawn
     if not shown:
         return None
     _frame(axes, shown, study, _y_label(about))
+    if asides:
+        _only_steps(axes, [s for of in each for s in of])
     rows = legend(canvas, "upper", list(entries.values()))
     if len(keys) > 1:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _width(i)} for i in range(len(keys))]
@@ -78,7 +87,8 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
-    return Sketch(picture.name, title, caption, canvas, intervals, names, bounds=SIMULTANEOUS)
+    bounds = INTERVAL if asides else SIMULTANEOUS
+    return Sketch(picture.name, title, caption, canvas, intervals, names, bounds=bounds)
 
 
 def _is_cut(axes: Axes, intervals: Intervals) -> bool:
@@ -108,31 +118,36 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
     drawn = [both for _, both in pairs if both is not None]
     if not drawn:
         return None
+    asides = _asides(drawn)
     canvas, axes = canvas_of(7.0, 3.9)
     axes.axhline(0, color=NEUTRAL, linewidth=0.9)
     many = sum(len(s.seeds) for s in drawn) > MANY
     entries = []
     for s in drawn:
         look = look_of(study.sweep.groups, s.group, False)
-        _first(axes, s, look, study.settings.alpha, many)
+        _first(axes, s, look, study.settings.alpha, many, asides.get(s.group, 0.0))
         entries.append((_entry(s), {**look, "linewidth": 1.9}))
     label = textwrap.fill(f"{about.axis}, difference to {base.label}", _Y_LABEL, break_on_hyphens=False)
     _frame(axes, [np.zeros(1), *(s.whole for s in drawn)], study, label)
+    if asides:
+        _only_steps(axes, drawn)
     canvas.set_figheight(3.7 + 0.2 * legend(canvas, "upper", entries))
     intervals = {f"mean--{s.group}": span for s in drawn if (span := _span(s, study.settings.alpha)) is not None}
-    band = f"its {SIMULTANEOUS.format(format_level(study.settings.alpha))}, " if intervals else ""
+    bounds = INTERVAL if asides else SIMULTANEOUS
+    band = bounds.format(format_level(study.settings.alpha)) if intervals else ""
     texts = [
-        f"{capital(about.axis)} minus that of {base.label} in the same seed, against {passing(study)}: mean over seeds "
-        f"(thick), {band}each seed behind it (thin)."
+        f"{capital(about.axis)} minus that of {base.label} in the same seed, against {passing(study)}: "
+        f"{_shown(band, bool(asides))}"
     ]
-    texts += [_BAND] if band else []
+    texts += [_BAND] if band and not asides else []
     texts += [_CUT] if _is_cut(axes, intervals) else []
     texts += [TOGETHER] if many else []
+    texts += all_levels(study.settings)
     texts += _common_steps([drawn])
     if lacking := [s.label for s, both in pairs if both is None]:
         texts.append(f"Not drawn, without a seed or step in common, or of other levels: {', '.join(lacking)}.")
     title = f"{about.axis}, difference to {base.label}"
-    return Sketch(picture.name, title, " ".join(texts), canvas, intervals, bounds=SIMULTANEOUS)
+    return Sketch(picture.name, title, " ".join(texts), canvas, intervals, bounds=bounds)
 
 
 def less(s: Series, base: Series, study: Study) -> Series | None:
@@ -195,6 +210,7 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
     texts = [
         f"{capital(about[0].axis)} against {passing(study)}: mean over seeds. The band is one standard deviation to "
         f"either side, {about[1].label}, mean over seeds: a spread within a step, not an interval of the mean.",
+        *all_levels(study.settings),
         *_common_steps(both),
         *_missing(about, both, False),
         *caveats(picture.metrics),
@@ -277,9 +293,67 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
         axes.plot(x, y, gid=gid, **{**look, "linewidth": 0.6, "alpha": 0.35, "marker": None, "label": label})
 
 
-def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
-    """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include."""
-    if s.whole.size:
+def _asides(drawn: Sequence[Series]) -> dict[str, float]:
+    """Where every curve is a single point: how far from its step each group is drawn, in inches, so that the groups
+    stand side by side; else empty."""
+    groups = [s.group for s in drawn if s.whole.size]
+    if not all(s.single for s in drawn if s.whole.size):
+        return {}
+    apart = min(_APART, _WIDEST / max(1, len(groups)))
+    return {group: apart * (place - (len(groups) - 1) / 2) for place, group in enumerate(groups)}
+
+
+def _only_steps(axes: Axes, drawn: Sequence[Series]) -> None:
+    """Mark the steps of single points, and no others, unless a curve has more points."""
+    if any(s.axis.size > 1 for s in drawn):
+        return
+    steps = sorted({float(s.axis[0]) for s in drawn if s.whole.size})
+    axes.set_xticks(steps, [f"{step:,.0f}" for step in steps])
+    if len(steps) == 1:
+        axes.set_xlim(steps[0] - 1, steps[0] + 1)
+
+
+def _shown(band: str, points: bool) -> str:
+    """What a figure of curves shows; band: its name, "" for none. points: whether each curve is a single point."""
+    if points:
+        return f"mean over seeds (diamond), {f'its {band} (bar), ' if band else ''}each seed as a dot."
+    return f"mean over seeds (thick), {f'its {band}, ' if band else ''}each seed behind it (thin)."
+
+
+def _lone(
+    axes: Axes, s: Series, span: tuple[Array, Array] | None, look: Mapping[str, Any], many: bool, aside: float
+) -> None:
+    """Draw a group whose curves are single points: seeds as dots, the mean as a diamond, its interval as a bar."""
+    from matplotlib.transforms import ScaledTranslation
+
+    canvas: Any = axes.get_figure(root=True)
+    colour, group = look["color"], s.group
+
+    def beside(inches: float) -> dict[str, Any]:
+        return {"transform": axes.transData + ScaledTranslation(inches, 0, canvas.dpi_scale_trans), "color": colour}
+
+    if span is not None:
+        ends = [float(end[0]) for end in span]
+        axes.plot([s.axis[0]] * 2, ends, linewidth=1.6, gid=f"band--{group}", **beside(aside))
+    rows = {f"seed.{n}--{group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
+    dots = {**beside(aside + _BESIDE), **DOT}
+    if many:
+        from analysis.figures.dense_artists import Members
+
+        axes.plot(np.repeat(s.axis, len(s.whole)), s.whole[:, 0], "o", gid=f"seeds--{group}", **dots)
+        axes.add_artist(Members(rows))
+    else:
+        for gid, (label, x, y) in rows.items():
+            axes.plot(x, y, "o", gid=gid, label=label, **dots)
+    axes.plot(s.axis, s.whole.mean(axis=0), "D", markersize=5, gid=f"mean--{group}", label=_MEAN, **beside(aside))
+
+
+def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool, aside: float = 0.0) -> list[Array]:
+    """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include. aside: as
+    `_asides` says."""
+    if s.whole.size and s.single:
+        _lone(axes, s, _span(s, alpha), look, many, aside)
+    elif s.whole.size:
         if (span := _span(s, alpha)) is not None:
             axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
         _seeds(axes, s, look, many)
@@ -306,24 +380,21 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     band exceeds the axes."""
     whole = [s for s in drawn[0] if s.whole.size]
     lone = [s.label for s in whole if len(s.whole) == 1]
-    band = SIMULTANEOUS.format(format_level(study.settings.alpha)) if len(lone) < len(whole) else ""
-    texts = [
-        f"{capital(about[0].axis)} against {passing(study)}: mean over seeds (thick), "
-        f"{f'its {band}, ' if band else ''}each seed behind it (thin)."
-    ]
-    if band:
+    points = all(s.single for s in whole)
+    bounds = INTERVAL if points else SIMULTANEOUS
+    band = bounds.format(format_level(study.settings.alpha)) if len(lone) < len(whole) else ""
+    texts = [f"{capital(about[0].axis)} against {passing(study)}: {_shown(band, points)}"]
+    if band and not points:
         texts.append(_BAND)
     if lone:
-        texts.append(f"One seed has no band{': ' + ', '.join(lone) if band else ''}.")
+        texts.append(f"One seed has no {'interval' if points else 'band'}{': ' + ', '.join(lone) if band else ''}.")
     if cut:
         texts.append(_CUT)
     if len(about) > 1:
         texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
     if study.settings.normalize and any(metric.key == study.settings.metric for metric in about):
         texts.append(f"{capital(study.settings.metric)} is normalised by the declared reference scores.")
-    if study.settings.select:
-        names = ", ".join(study.settings.select)
-        texts.append(f"Curves average all levels of {names}, also where the tables have each method at its best level.")
+    texts += all_levels(study.settings)
     if many:
         texts.append(TOGETHER)
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)

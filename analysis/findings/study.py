@@ -30,14 +30,22 @@ from analysis.stats.sequential import Look
 from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
-AXES = {"steps": "steps", "samples": "responses", "seconds": "seconds"}  # what times are counted in
+#: What times are counted in.
+AXES = {
+    "steps": "steps",
+    "samples": "responses",
+    "seconds": "seconds",
+    "device_seconds": "device-seconds",
+    "flops": "FLOP",
+}
 
 
 @dataclass(frozen=True)
 class Measure:
     """What is compared: a summary of a metric.
 
-    threshold, its origin and axis are for time_to. direction None: neither direction is better.
+    threshold and its origin are for time_to. axis: what times are counted in; for other summaries, what the curve is
+    over. direction None: neither direction is better.
     """
 
     metric: str
@@ -55,7 +63,8 @@ class Measure:
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
             return f"{AXES[self.axis]} until {label} reaches {goal}"
         registered = registry.summary_of(self.summary)
-        return f"{registered.title if registered else self.summary} of {label}"
+        title = f"{registered.title if registered else self.summary} of {label}"
+        return title if self.axis == "steps" else f"{title} at equal {AXES[self.axis]}"
 
     @property
     def unit(self) -> str:
@@ -114,9 +123,10 @@ class Comparison:
     contrast: its values under the test that decides, a[i] of seeds[i], and b[i] of seeds_of_b[i], the same ones if
     seeds are paired. p: of that test; adjusted: for the family. level: at which the family asks p. interval: of the
     difference at this level, so it excludes zero exactly where adjusted <= alpha; None where nothing bounds it.
-    result: the figures that are shown beside. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE; None where the
-    p value alone leaves it open. gaps: seeds without a pair. notes: what is left out. reached: for time_to, (k, n) of
-    the runs that a is of, then of those that b is of. standing: None if the number of seeds was fixed before.
+    planned: what n would be without missing results. result: the figures that are shown beside. ground: why the outcome
+    is INCONCLUSIVE or NOT_EVALUABLE; None where the p value alone leaves it open. gaps: seeds without a pair. notes:
+    what is left out. reached: for time_to, (k, n) of the runs that a is of, then of those that b is of. standing: None
+    if the number of seeds was fixed before.
     """
 
     group: str
@@ -124,6 +134,7 @@ class Comparison:
     seeds: tuple[int, ...]
     seeds_of_b: tuple[int, ...]
     contrast: Contrast = field(compare=False)
+    planned: int
     result: PairedResult | UnpairedResult
     p: float | None
     adjusted: float | None
@@ -152,6 +163,12 @@ class Comparison:
         return self.contrast.n
 
     @property
+    def sizes(self) -> str:
+        """The number of pairs; of two samples, that of each if they differ: 4 and 5."""
+        of_a, of_b = self.contrast.a.size, self.contrast.b.size
+        return str(of_a) if of_a == of_b else f"{of_a} and {of_b}"
+
+    @property
     def mirrored(self) -> Comparison:
         """The baseline against the group."""
         outcome = {Outcome.HIGHER: Outcome.LOWER, Outcome.LOWER: Outcome.HIGHER}.get(self.outcome, self.outcome)
@@ -178,7 +195,8 @@ class Comparison:
 @dataclass(frozen=True)
 class Block:
     """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
-    axis. choices: of the groups that have several levels of a selected factor."""
+    axis. choices: of the groups that have several levels of a selected factor. left_out[group]: seeds that its
+    comparison leaves out, with the reason."""
 
     measure: Measure
     start: float
@@ -189,6 +207,7 @@ class Block:
     comparisons: tuple[Comparison, ...]
     family: FamilyResult | None
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     def estimate(self, group: str) -> Estimate:
         """What the group reaches on its own."""
@@ -239,7 +258,15 @@ def study(sweep: Sweep, settings: Settings) -> Study:
 def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     """The steps on which all usable runs of an experiment have the metric."""
     budget = sweep.plan.get("steps")
-    return common_range(sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis)
+    return common_range(
+        sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis, lengths(sweep)
+    )
+
+
+def lengths(sweep: Sweep) -> str | None:
+    """The label of the factor whose levels are the runs' numbers of steps; None if there is none."""
+    label: str | None = (sweep.plan.get("factors") or {}).get("trainer.steps", {}).get("label")
+    return label
 
 
 def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:
@@ -357,14 +384,17 @@ def versus(
             if standing is not None and standing.status is Status.FUTILE and outcome is Outcome.INCONCLUSIVE:
                 ground = Ground(Reason.FUTILE, n=standing.seeds, needed=standing.most, value=standing.chance)
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
+        judged = [{seed for seed, _ in selected[name].places} for name in (group, baseline)]
+        whole = len(judged[0] & judged[1]) if by_seed else min(map(len, judged))
         comparisons.append(
-            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, result, p, q, level, interval, outcome,
-                       ground, gaps, pair.notes, reached, standings.get(group))
+            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, whole, result, p, q, level, interval,
+                       outcome, ground, gaps, pair.notes, reached, standings.get(group))
         )  # fmt: skip
     choices = {group: own.choice for group, own in selected.items() if own.choice is not None}
     return Block(
-        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family, choices
-    )
+        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family,
+        choices, left_out or {},
+    )  # fmt: skip
 
 
 def selected_runs(
@@ -487,7 +517,7 @@ def _described(
         return two if is_judged else replace(two, p_relabel=None, p_mann_whitney=None)
     result = compare.paired(a, b, alpha, direction=measure.better or "higher", seed=settings.seed)
     if exact_only or not is_judged:
-        result = replace(result, interval=None, p_t=None, d_z=None, detectable=None)
+        result = replace(result, interval=None, p_t=None, d_z=None)
     if contrast.look is not None:
         by_t, by_count = (replace(contrast.look, test=test) for test in ("paired_t", "signflip"))
         result = replace(result, p_t=_at(by_t, result.p_t), p_signflip=_at(by_count, result.p_signflip),

@@ -16,8 +16,10 @@ from analysis.data.run_values import Value
 from analysis.findings import looks
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Block, Comparison, Study, selected_runs, versus
+from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats.curve_summaries import LARGEST
 
+_EVEN = 0.5  # the win rate of the baseline against itself
 _DECIDED = (Outcome.HIGHER, Outcome.LOWER, Outcome.EQUAL)
 
 
@@ -55,41 +57,45 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     """By group, each comparison of a block that has a difference and lacks planned runs. Empty if the values of runs
     have no range, as for a time that no run has.
 
-    Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned. Of a
-    group at its best level of a factor, only the runs that judge it count; the level remains the chosen one.
+    Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned, nor
+    those of seeds that a comparison leaves out. Of a group at its best level of a factor, only the runs that judge it
+    count; the level remains the chosen one. The win rate of the baseline is 0.5 by definition.
     """
     sweep, ends = looks.looked_at(study.sweep, study.settings), _range(study, block)
     selected = selected_runs(sweep, study.settings, block.measure, block.values)
+    against = {c.group: c.baseline for c in block.comparisons}
+    without = {name: block.left_out.get(group, {}) for pair in against.items() for group in pair[:1] for name in pair}
     gone = {
         estimate.group: {
             run.id
             for run in sweep.of(estimate.group)
-            if block.values[run.id].value is None and (run.seed, run.cell) in selected[estimate.group].places
+            if block.values[run.id].value is None
+            and (run.seed, run.cell) in selected[estimate.group].places
+            and run.seed not in without.get(estimate.group, {})
         }
         for estimate in block.estimates
         if estimate.recorded
     }
-    lacking = [c for c in block.comparisons if c.result.mean_difference is not None]
-    lacking = [c for c in lacking if gone.get(c.group) or gone.get(c.baseline)]
+    fixed = Value(_EVEN) if block.measure.metric == WIN_RATE else None
+    unknown = {c.group: gone.get(c.group, set()) | (set() if fixed else gone.get(c.baseline, set()))
+               for c in block.comparisons}  # fmt: skip
+    lacking = [c for c in block.comparisons if c.result.mean_difference is not None and unknown[c.group]]
     if ends is None or not lacking:
         return {}
-    against = {c.group: c.baseline for c in block.comparisons}
     baselines = set(against.values())
 
     def filled(group: Value, baseline: Value) -> Mapping[str, Comparison]:
-        values = {run: baseline if name in baselines else group for name, runs in gone.items() for run in sorted(runs)}
+        of_baseline = fixed or baseline
+        values = {
+            run: of_baseline if name in baselines else group for name, runs in gone.items() for run in sorted(runs)
+        }
         common = study.ranges[block.measure.metric]
-        made = versus(study.sweep, study.settings, common, block.measure, against, filled=values)
+        made = versus(study.sweep, study.settings, common, block.measure, against, block.left_out, values)
         return {comparison.group: comparison for comparison in made.comparisons}
 
     lowest, highest = Value(ends[0], reached=True), Value(ends[1], reached=False)
     low, high = filled(lowest, highest), filled(highest, lowest)
-    return {
-        c.group: WorstCase(
-            c, len(gone.get(c.group, set()) | gone.get(c.baseline, set())), *ends, low[c.group], high[c.group]
-        )
-        for c in lacking
-    }
+    return {c.group: WorstCase(c, len(unknown[c.group]), *ends, low[c.group], high[c.group]) for c in lacking}
 
 
 def _range(study: Study, block: Block) -> tuple[float, float] | None:

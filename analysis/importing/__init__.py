@@ -4,11 +4,13 @@ Everything is read and named before anything is written. Importing again replace
 
 Its modules:
 
-    wandb_files   reads W&B's offline runs
-    event_files   reads TensorBoard's event files
-    verl_files    reads the files of verl's logger `file`
-    found         a run as another tool left it
-    naming        the group, seed and factors of such a run
+    wandb_files     reads W&B's offline runs
+    event_files     reads TensorBoard's event files
+    verl_files      reads the files of verl's logger `file`
+    trainer_files   reads trainer_state.json of Hugging Face's Trainer and of TRL
+    csv_files       reads CSV files with a row for each step
+    found           a run as another tool left it
+    naming          the group, seed and factors of such a run
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import hashlib
 import json
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ import yaml
 
 from analysis.data.normalized import factor_of
 from analysis.data.selection import check_factors
-from analysis.importing import event_files, verl_files, wandb_files
+from analysis.importing import csv_files, event_files, trainer_files, verl_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
 from analysis.spec.keys import key_of
@@ -48,7 +50,7 @@ class Asked:
 
     into: multirun/NAME. metrics: the first is the question. direction: which way is better for it. analysis: a YAML
     file with the whole section instead. unpaired: whether the seeds of two groups mean nothing to one another. step:
-    the metric that counts W&B's steps.
+    the metric that counts W&B's steps, or the column of CSV files that does.
     """
 
     sources: tuple[Path, ...]
@@ -90,8 +92,9 @@ def import_runs(asked: Asked) -> Done:
         runs = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
         if not runs:
             raise BadImport(
-                f"{', '.join(map(str, asked.sources))}: there is no run-*.wandb file, no event file of "
-                "TensorBoard and no .jsonl file of verl; fix: give the folders that contain them"
+                f"{', '.join(map(str, asked.sources))}: there is no run-*.wandb file, no event file of TensorBoard, no "
+                ".jsonl file of verl, no trainer_state.json and no CSV file with a known column of steps; fix: give "
+                "the folders that contain them, or name the column by --step"
             )
         _refuse_twins(runs)
         named, left_out = name(runs, asked.naming)
@@ -138,12 +141,16 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     files: dict[Path, None] = {}
     events: dict[Path, str] = {}
     logs: dict[Path, str] = {}
+    states: dict[Path, str] = {}
+    tables: dict[Path, str] = {}
     for source in asked.sources:
         if not source.exists():
             raise BadImport(f"SOURCE {source}: this file or folder does not exist")
-        if not source.is_dir() and source.suffix not in (".wandb", ".jsonl"):
+        suffixes = (".wandb", ".jsonl", *csv_files.SUFFIXES)
+        if not source.is_dir() and source.suffix not in suffixes and source.name != trainer_files.FILE:
             raise BadImport(
-                f"SOURCE {source}: must be a folder, a run-*.wandb file or a .jsonl file of verl; fix: give the folder"
+                f"SOURCE {source}: must be a folder, a run-*.wandb file, a .jsonl file of verl, a trainer_state.json "
+                "or a CSV file; fix: give the folder"
             )
         if source.is_dir() or source.suffix == ".wandb":
             files |= dict.fromkeys(wandb_files.find(source))
@@ -151,9 +158,25 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
             events |= {folder: named for named, folder in event_files.find(source) if folder not in events}
         if source.is_dir() or source.suffix == ".jsonl":
             logs |= {path: named for named, path in verl_files.find(source) if path not in logs}
+        if source.is_dir() or source.name == trainer_files.FILE:
+            states |= {folder: named for named, folder in trainer_files.find(source) if folder not in states}
+        if source.is_dir() or source.suffix in csv_files.SUFFIXES:
+            tables |= {path: named for named, path in csv_files.find(source, asked.step) if path not in tables}
+    # A run that its tool logged twice is read once: the Trainer writes event files too, and others a CSV file beside.
+    events = {folder: named for folder, named in events.items() if not _is_below(folder, states)}
+    others = {*states, *events, *(path.parent for path in (*files, *logs))}
+    tables = {path: named for path, named in tables.items() if not _is_below(path.parent, others)}
+    keys = [key for key in (asked.naming.group, asked.naming.seed, *asked.naming.factors) if key is not None]
     yield from wandb_files.read(list(files), asked.step, stage_in)
     yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], stage_in)
     yield from verl_files.read([(named, path) for path, named in sorted(logs.items())], stage_in)
+    yield from trainer_files.read([(named, folder) for folder, named in sorted(states.items())], stage_in)
+    yield from csv_files.read([(named, path) for path, named in sorted(tables.items())], asked.step, keys, stage_in)
+
+
+def _is_below(folder: Path, others: Collection[Path]) -> bool:
+    """Whether a folder is one of others, or below one."""
+    return any(place in others for place in (folder, *folder.parents))
 
 
 def _refuse_twins(runs: Sequence[Found]) -> None:

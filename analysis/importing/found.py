@@ -14,8 +14,8 @@ from launcher.run.folder import histograms_path, metrics_path
 
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
-# Where others leave a run's configuration: Lightning, many, Hydra.
-_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml")
+# Where others leave a run's configuration: Lightning, many, Hydra, RLlib.
+_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json")
 
 
 class BadImport(ValueError):
@@ -76,14 +76,15 @@ def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[
 def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
     """The content of the first file in these folders that holds a run's configuration; empty where none does.
 
-    Raises BadImport for a file that is not YAML.
+    Raises BadImport for a file that is not YAML, or JSON by its name.
     """
     for path in (folder / name for folder in folders for name in _CONFIGURATIONS):
         if path.is_file():
             try:
-                content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            except (yaml.YAMLError, UnicodeDecodeError) as error:
-                why = " ".join(str(error).split())
-                raise BadImport(f"{path}: not plain YAML ({why}); fix: name the runs in a --map file") from error
+                text = path.read_text(encoding="utf-8")
+                content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError) as error:
+                why, kind = " ".join(str(error).split()), "JSON" if path.suffix == ".json" else "plain YAML"
+                raise BadImport(f"{path}: not {kind} ({why}); fix: name the runs in a --map file") from error
             return dict(content) if isinstance(content, Mapping) else {}
     return {}

@@ -102,7 +102,7 @@ def _values(
             problems.append(_unknown(run, f"--{word}", key))
         else:
             fields[word] = run.about[key]
-    factors: dict[str, Any] = {k: _said(v) for k, v in fields.items() if k not in ("group", "seed")}
+    factors: dict[str, Any] = {k: level_of(v) for k, v in fields.items() if k not in ("group", "seed")}
     for key in naming.factors:
         if key in run.about:
             factors[key] = _level(run.about[key])
@@ -158,7 +158,7 @@ def _whole(value: Any) -> int | None:
     return number if isinstance(value, str) or number == value else None
 
 
-def _said(text: str) -> Any:
+def level_of(text: str) -> Any:
     """A level in a file or a name, as a number if it is one."""
     for kind in (int, float):
         try:

@@ -23,7 +23,9 @@ from analysis.stats import power
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
+from analysis.stats.t_test import Interval
 from analysis.tables import wording
+from analysis.tables.campaign import condition_lines
 from analysis.tables.comparison import better
 from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines, selection_lines
 from analysis.tables.wording import counted
@@ -44,13 +46,31 @@ class HealthWarning:
 
 
 @dataclass(frozen=True)
+class Leading:
+    """The comparison that the answer is about: its difference with the interval, the adjusted p, the n pairs (or values
+    of the group that has fewer) of those planned, and the means of the group and of the baseline over them."""
+
+    group: str
+    baseline: str
+    difference: float
+    interval: Interval | None
+    p_adjusted: float | None
+    outcome: Outcome
+    n: int
+    planned: int
+    means: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Answer:
-    """The question, its answer (`result`), each method at each level (`levels`), the runs that collapsed (`collapsed`),
-    how sure the answer is (`certainty`), what n seeds can decide (`limits`), the runs that are missing (`gaps`), and
-    which runs there are and what they took (`cost`)."""
+    """The question, its answer (`result`), what a campaign decided before the runs (`conditions`), each method at each
+    level (`levels`), the runs that collapsed (`collapsed`), how sure the answer is (`certainty`), what n seeds can
+    decide (`limits`), the runs that are missing (`gaps`), and which runs there are and what they took (`cost`).
+    leading: what the result is about; None if nothing is compared."""
 
     question: str
     result: str
+    conditions: tuple[str, ...]
     levels: tuple[str, ...]
     collapsed: tuple[str, ...]
     certainty: str
@@ -58,11 +78,12 @@ class Answer:
     gaps: tuple[str, ...]
     warnings: tuple[HealthWarning, ...]
     cost: str
+    leading: Leading | None
 
     @property
     def points(self) -> tuple[str, ...]:
         """What stands between the result and how sure it is, to be read before any p."""
-        return (*self.levels, *self.collapsed, *self.limits)
+        return (*self.conditions, *self.levels, *self.collapsed, *self.limits)
 
 
 def answer(study: Study) -> Answer:
@@ -72,17 +93,21 @@ def answer(study: Study) -> Answer:
     states = Counter(run.state if run.done or run.state != "done" else "unreadable" for run in runs)
     gaps = tuple(f"{gap_of(run, why, sweep.label(run.group))} ({run.folder})" for run, why in lacking(study))
     cost = f"{_extent(study, states)} {_cost(study)}".rstrip()
-    result, certainty = _result(study)
+    usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
+    leader = _leader(study, usable) if usable else None
+    result, certainty = _result(study, usable, leader)
     return Answer(
         question=_question(study),
         result=result,
+        conditions=tuple(condition_lines(sweep)),
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
+        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
+        leading=None if leader is None else _leading(leader),
     )
 
 
@@ -125,6 +150,18 @@ def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
     return (f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}",)
 
 
+def _fork(sweep: Sweep) -> tuple[str, ...]:
+    """One line if all runs continue runs of one group: what the claims are conditional on."""
+    if sweep.fork is None:
+        return ()
+    begin = f"the first {counted(sweep.fork.at, 'step')} of {sweep.label(sweep.fork.source)} with the same seed"
+    seeds = counted(len({run.seed for run in sweep.runs}), "seed")
+    return (
+        f"Every run continues {begin}. The claims are conditional on these first steps, of {seeds}: they are about a "
+        "change of method at that step, and not about methods that train from the first step.",
+    )
+
+
 def _detail(detail: object) -> str:
     if isinstance(detail, dict):
         return ", ".join(f"{key} {value}" for key, value in sorted(detail.items()))
@@ -142,10 +179,23 @@ def _question(study: Study) -> str:
     return f"Does {listed} change the {title}, compared with {sweep.label(sweep.baseline)}?"
 
 
-def _result(study: Study) -> tuple[str, str]:
-    """The result and its certainty."""
+def _leading(leader: Comparison) -> Leading:
+    return Leading(
+        group=leader.group,
+        baseline=leader.baseline,
+        difference=leader.difference,
+        interval=leader.interval,
+        p_adjusted=leader.adjusted,
+        outcome=leader.outcome,
+        n=leader.n,
+        planned=leader.planned,
+        means=(float(np.mean(leader.a)), float(np.mean(leader.b))),
+    )
+
+
+def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | None) -> tuple[str, str]:
+    """The result and its certainty. usable: the comparisons that have a difference; leader: the largest of them."""
     block, sweep = study.primary, study.sweep
-    usable = [c for c in block.comparisons if c.result.mean_difference is not None]
     if not block.comparisons:
         shown = [(e, format_estimate(e.mean, e.interval) or "no result") for e in block.estimates]
         values = [f"{sweep.label(e.group)} {text} ({counted(len(e.seeds), 'seed')})" for e, text in shown]
@@ -153,9 +203,8 @@ def _result(study: Study) -> tuple[str, str]:
         if len(values) > 1:
             why = "No baseline is declared (experiment.baseline), so no method is compared with another."
         return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
-    if not usable:
+    if leader is None:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."
-    leader = _leader(study, usable)
     base = sweep.label(leader.baseline)
     text = _statement(study, leader, len(usable))
     reached, theirs = leader.reached or (None, None)
@@ -274,11 +323,11 @@ def _difference(study: Study, comparison: Comparison) -> str:
     amount = format_estimate(result.mean_difference, comparison.interval, signed=True)
     unit = f" {measure.unit}" if measure.unit else ""
     word = "better" if measure.better else "higher"
-    planned = study.primary.estimate(comparison.group).planned
     against = f"{amount}{unit} against {study.sweep.label(comparison.baseline)}"
     if isinstance(result, UnpairedResult):
         share = better(result, replace(measure, direction=measure.better or "higher"))
         return f"{against}, {word} in {share} of runs ({result.n} against {result.m})"
+    planned = comparison.planned
     only = f" (only {result.n} of {planned} planned pairs have both results)" if result.n < planned else ""
     return f"{against}, {word} in {result.better} of {counted(result.n, 'seed')}{only}"
 
@@ -322,7 +371,10 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     """The smallest p that the test which decides can give, and the true difference that it finds."""
     settings, unit, test = study.settings, study.primary.measure.unit, contrast.test
     n, m = contrast.a.size, contrast.b.size
-    smallest, level = min(1.0, times * smallest_p(test, n, m)), settings.alpha / times
+    # Holm's method asks the first at alpha / m; the levels of the others are known once there are results
+    several, lone = len(study.primary.comparisons) > 1, settings.alpha / times
+    level = lone if settings.family == "holm" else min((c.level for c in members), default=lone)
+    smallest = min(1.0, times * smallest_p(test, n, m))
     text = ""
     if smallest > 0:
         text = f"the smallest {'adjusted ' if times > 1 else ''}p of {wording.test_name(test)} is {format_p(smallest)}"
@@ -340,7 +392,8 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     if spread:
         here = f"{format_number(effect * max(spread), 2)}{f' {unit}' if unit else ''}"
         text += f", here {here} at the largest spread seen"
-    return text + (f", at the level {level:.2g} of the first of {times} comparisons." if times > 1 else ".")
+    which = f"of the first of {times} comparisons" if times > 1 else "at which the family asks it"
+    return text + (f", at the level {level:.2g} {which}." if several else ".")
 
 
 def _excluded(study: Study) -> list[str]:
@@ -362,7 +415,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             f"In brackets: for a mean, its {level} {kind} over seeds; for a difference, what the test that decides "
             "does not reject."
         )
-    lines += [*selection_lines(study, [block]), *averaged(study)]
+    lines += [*selection_lines(study, [block]), *averaged(study), *wording.seeds_apart([block], study.sweep)]
     lines += wording.look_lines(study)
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n and not c.standing}
     for (n, m), contrast in sorted(sizes.items()):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from analysis.data.sweep import BadPlan, Cell, Sweep
 from analysis.figures.canvas import Figure
 from analysis.figures.figures import differences
 from analysis.findings.common_cells import LeftOutBecause
+from analysis.findings.study import Block
 from analysis.findings.sweep_comparison import SweepComparison, compare_sweeps
+from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.judging.results import read_judged
 from analysis.numbers import format_estimate
 from analysis.report.content import command_of
@@ -26,7 +29,7 @@ from analysis.sections.unpaired import unpaired_table
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import settings
 from analysis.tables import wording
-from analysis.tables.comparison import COLUMNS, better, comparison_cells, figures
+from analysis.tables.comparison import COLUMNS, better, comparison_cells, figures, worst
 from analysis.tables.levels import collapse_lines, selection_lines
 from analysis.tables.table import Entry, Table, share, table
 
@@ -76,19 +79,22 @@ def write_comparison(a: Path, b: Path, out: Path | None = None) -> tuple[Path, l
 def comparison(found: SweepComparison) -> Table:
     """Each group of both sweeps, B minus A."""
     entries: list[Entry] = []
+    excluded = _excluded_bounds(found)
     for block in found.study.blocks:
+        cases = worst_cases(found.study, block)
+        excluded += _overturned(found, block, cases)
         for compared in block.comparisons:
             a, b = block.estimate(compared.baseline), block.estimate(compared.group)
             measure, name = block.measure, compared.group.partition("/")[2]
             cells = comparison_cells(found.study, measure, compared)
             row = (
-                capital(measure.title), found.a.label(name), share(compared.n, max(a.planned, b.planned)),
+                capital(measure.title), found.a.label(name), share(compared.n, compared.planned),
                 *(format_estimate(estimate.mean, estimate.interval) or "-" for estimate in (a, b)), *cells,
             )  # fmt: skip
             record = {
                 "metric": measure.metric, "summary": measure.summary, "threshold": measure.threshold, "group": name,
                 "mean_a": a.mean, "mean_b": b.mean, **figures(compared, measure), "verdict": cells[-1],
-                "gaps": "; ".join(map(wording.gap, compared.gaps)),
+                "gaps": "; ".join(map(wording.gap, compared.gaps)), **worst(cases.get(compared.group)),
             }  # fmt: skip
             entries.append((compared.group, row, record))
     notes = (
@@ -98,9 +104,29 @@ def comparison(found: SweepComparison) -> Table:
         "Everything is measured on the steps that all compared runs have in common, by the settings of A.",
         *_left_out(found),
         *selection_lines(found.study, found.study.blocks),
+        *_seeds_apart(found, found.study.blocks),
+        *excluded,
     )
     columns = ("measure", "method", "seeds", "A", "B", *COLUMNS[found.study.settings.pairing])
     return table("comparison", "B against A", columns, entries, notes)
+
+
+def _excluded_bounds(found: SweepComparison) -> list[str]:
+    """How far the excluded runs could move the differences on the primary measure."""
+    block = found.study.primary
+    return wording.excluded_bounds(worst_cases(found.study, block), block.measure, found.study.sweep)
+
+
+def _seeds_apart(found: SweepComparison, blocks: Sequence[Block]) -> list[str]:
+    """The compared methods of a sweep whose seeds fall into two clusters."""
+    compared = {f"{side}/{group}" for side in ("A", "B") for group in found.paired}
+    kept = [replace(b, estimates=tuple(e for e in b.estimates if e.group in compared)) for b in blocks]
+    return wording.seeds_apart(kept, found.study.sweep)
+
+
+def _overturned(found: SweepComparison, block: Block, cases: Mapping[str, WorstCase]) -> list[str]:
+    """The outcomes on a measure that the excluded runs could change."""
+    return wording.overturned(cases, block.measure, found.study.sweep, found.study.settings.alpha)
 
 
 def configuration(found: SweepComparison) -> Table:
@@ -145,7 +171,8 @@ def _says(found: SweepComparison) -> list[str]:
             f"{ends[1]:g}. The values are not those of each sweep's own report."
         )
     lines += _left_out(found) if lines else []
-    over = [*selection_lines(found.study, [block]), *averaged(found.study)]
+    over = [*_overturned(found, block, worst_cases(found.study, block))]
+    over += [*_seeds_apart(found, [block]), *selection_lines(found.study, [block]), *averaged(found.study)]
     return [*lines, *over, *collapse_lines(found.study)] if lines else []
 
 

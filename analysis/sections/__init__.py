@@ -2,6 +2,8 @@
 
 Its modules:
 
+    overview       every method in one row
+    equal_cost     what methods reach for the same cost
     grid           the effects of the factors of a grid
     grid_tables    tables of grids
     grid_figures   figures of grids
@@ -20,11 +22,13 @@ from analysis.figures.canvas import Figure
 from analysis.figures.figures import saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
+from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
 from analysis.sections.grid import cell_results, grids
 from analysis.sections.grid_figures import heat_maps, main_effects
 from analysis.sections.grid_tables import grid_tables
 from analysis.sections.many_cells import many, many_figure, many_table
 from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
+from analysis.sections.overview import overview
 from analysis.sections.unpaired import unpaired_table
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
@@ -43,7 +47,15 @@ class Section:
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[Section]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
     unpaired, benchmark, factors, models = unpaired_table(study), many(study), grids(study), sizes(study)
+    at_a_glance, at_cost = overview(study), equal_cost(study)
     every = (
+        Section("overview", "Every method in one row", [], [at_a_glance] if at_a_glance else []),
+        Section(
+            "equal_cost",
+            "At equal cost",
+            saved(lambda: cost_curves(study, at_cost) if at_cost else None),
+            [equal_cost_table(study, at_cost)] if at_cost else [],
+        ),
         Section("win_rates", "Win rates", [], win_rate_tables(study, judged)),
         Section("unpaired", unpaired.title, [], [unpaired] if unpaired.rows else []),
         Section(

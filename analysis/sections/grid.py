@@ -12,9 +12,10 @@ from analysis.data import cells
 from analysis.data.sweep import Cell, Run
 from analysis.findings.levels import arranged, factor_order
 from analysis.findings.study import Study
-from analysis.stats import factorial, multiplicity
+from analysis.stats import factorial, multiplicity, shape
 from analysis.stats.contrast import Contrast
 from analysis.stats.factorial import Effect, Fit
+from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
 Seeds = dict[int, dict[Cell, float]]
@@ -54,6 +55,7 @@ class CellResult:
     interval.
 
     p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks.
+    split: the two clusters of the seeds of the cell, if they are no single one; apart: the seeds of the smaller one.
     """
 
     group: str
@@ -67,6 +69,8 @@ class CellResult:
     p: float | None
     q: float | None
     remark: str
+    split: Split | None = None
+    apart: tuple[int, ...] = ()
 
 
 def grids(study: Study) -> list[Grid]:
@@ -90,7 +94,8 @@ def _grid(study: Study, group: str) -> Grid | None:
         notes.append(f"{used}; no seed has a result of {kept.left_out} ({_fates(study, group, kept.dropped)})")
     if not kept.balanced:
         lacking = sum(len(own) < len(at) for own in kept.seeds.values())
-        notes.append(f"{lacking} of {len(values)} seeds lack a cell, for which the mean of the others stands")
+        lack = "lacks" if lacking == 1 else "lack"
+        notes.append(f"{lacking} of {len(values)} seeds {lack} a cell, for which the mean of the others stands")
     if out:
         named = " and ".join(f"{name} = {level}" for name, level in out)
         notes.append(f"{named} left out too: the cells that remain there cannot separate its effect from others")
@@ -190,12 +195,15 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     remark = "; ".join(f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items())
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(study, values, cell, base) if base is not None and values else None
+    settings, summary = study.settings, study.primary.measure.summary
+    split = None if summary == "time_to" else shape.split(list(values.values()))
+    apart = () if split is None else tuple(list(values)[place] for place in split.smaller)
     if pairs is None or not pairs.a or not pairs.b:
-        return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark)
-    settings = study.settings
-    test = settings.test_of(study.primary.measure.summary)
+        return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark, split, apart)
+    test = settings.test_of(summary)
     contrast = Contrast(test, np.array(pairs.a), np.array(pairs.b), settings.seed)
     interval, p = contrast.interval(settings.alpha), contrast.p()
     return CellResult(
-        group, cell, len(values), len(by_seed), mean, contrast.n, contrast.difference, interval, p, None, remark
-    )
+        group, cell, len(values), len(by_seed), mean, contrast.n, contrast.difference, interval, p, None, remark, split,
+        apart,
+    )  # fmt: skip

@@ -45,6 +45,7 @@ def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: 
         f"{meaning} The mean over seeds with its {level} t interval, which is not adjusted for the number of effects. "
         "Use it to find where to look, not to draw conclusions.",
         "d: effect over its standard deviation over seeds, with Hedges' correction; three seeds are needed.",
+        *wording.all_levels(study.settings),
         *(f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in every if grid.notes),
     ]
     factor, levels = ("factor", "level") if count == 1 else ("factors", "levels")
@@ -77,17 +78,19 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
     entries: list[Entry] = []
     for result in results:
         of = dict(result.cell)
+        apart = f"the seeds fall apart: {wording.clusters(result.split, result.apart)}" if result.split else ""
+        remark = "; ".join(filter(None, (result.remark, apart)))
         row = (
             study.sweep.label(result.group), *(str(of.get(label, "-")) for label in labels),
             share(result.n, result.planned),
             format_number(result.mean) or "-", format_estimate(result.difference, result.interval, signed=True) or "-",
-            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", result.remark,
+            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", remark,
         )  # fmt: skip
         record = {
             "metric": measure.metric, "summary": measure.summary, "group": result.group, **of, "seeds": result.n,
             "seeds_planned": result.planned, "mean": result.mean, "pairs": result.pairs,
             "difference": result.difference,
-            **ends(result.interval), "p": result.p, "q": result.q, "remark": result.remark,
+            **ends(result.interval), "p": result.p, "q": result.q, "remark": remark,
         }  # fmt: skip
         entries.append((result.group, row, record))
     test, paired = study.settings.test_of(measure.summary), study.settings.pairing == "seed"
@@ -99,6 +102,7 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
         f"{' over the same seeds' if paired else ''} with the {format_level(alpha)} interval of this cell alone, by "
         f"{wording.test_name(test)}. q: Benjamini and Hochberg's adjustment of p over all "
         f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
+        *wording.all_levels(study.settings),
     )
     columns = ("method", *labels, "seeds", "value", "difference", _HEADS[test], "q", "remark")
     return table("cells", "Every cell (exploratory)", columns, entries, notes)

@@ -8,13 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.findings.study import Measure, Study, block, range_of
+from analysis.findings.worst_case import worst_cases
 from analysis.judging.declared import Kind
 from analysis.judging.results import Judged, State, agreements, with_win_rates
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import bradley_terry
 from analysis.stats.strengths import ELO
-from analysis.tables.comparison import comparison_table
+from analysis.tables import wording
+from analysis.tables.comparison import comparison_table, worst
 from analysis.tables.table import Entry, Table, ends, table
 
 
@@ -34,7 +36,12 @@ def _rates(study: Study, one: Judged, name: str, first: bool) -> Table:
     sweep = with_win_rates(study.sweep, (one,))
     common = range_of(sweep, study.settings, WIN_RATE)
     measured = block(sweep, study.settings, common, Measure(WIN_RATE, "final", "higher"), sweep.baseline)
-    shown = comparison_table(name, f"Win rates by {one.title}", replace(study, sweep=sweep), [measured])
+    rated = replace(study, sweep=sweep, ranges={**study.ranges, WIN_RATE: common})
+    shown = comparison_table(name, f"Win rates by {one.title}", rated, [measured])
+    cases = worst_cases(rated, measured)
+    records = tuple({**record, **worst(cases.get(record["group"]))} for record in shown.records)
+    excluded = wording.excluded_bounds(cases, measured.measure, sweep)
+    excluded += wording.overturned(cases, measured.measure, sweep, study.settings.alpha)
     notes = [
         f"The share of pairs that a method's response wins against that of {sweep.label(str(sweep.baseline))} to the "
         f"same prompt, of the same seed and cell, after step {one.step}; a tie is half a win. Value: mean over seeds.",
@@ -42,7 +49,8 @@ def _rates(study: Study, one: Judged, name: str, first: bool) -> Table:
     ]
     if first:
         notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")
-    return replace(shown, notes=(*notes, *(f"{note}." for note in one.notes), *shown.notes))
+    notes += [*(f"{note}." for note in one.notes), *shown.notes, *excluded]
+    return replace(shown, records=records, notes=tuple(notes))
 
 
 def _decided(one: Judged) -> str:

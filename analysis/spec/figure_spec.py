@@ -14,7 +14,14 @@ from analysis.spec.metric_catalog import describe
 from analysis.spec.validation import METRIC_SCHEMA, Distinct, Listed, Metric, Pair, Section, refusal
 
 _MOST = 6  # metrics of one figure of curves: a seventh line style could not be told from the others
-_KINDS = {"band": (), "difference": (), "histogram": (), "pareto": ("directions",), "scatter": ("diagonal",)}
+_KINDS: dict[str, tuple[str, ...]] = {
+    "band": (),
+    "difference": (),
+    "histogram": (),
+    "levels": (),
+    "pareto": ("directions",),
+    "scatter": ("diagonal",),
+}
 _FORMS = f"a metric's key, a list of 2 to {_MOST} of them, or a mapping such as {{scatter: [x, y]}}"
 
 Direction = Literal["higher", "lower"]
@@ -36,6 +43,7 @@ class Picture(Section):
     band: _Metrics = None
     difference: Metric | None = Field(None, description="a metric's key")
     histogram: str | None = Field(None, pattern="^[a-z_]+$", description="the name of a histogram, such as entropy")
+    levels: Metric | None = Field(None, description="a metric's key")
     pareto: _Metrics = None
     scatter: _Metrics = None
     registered: str | None = None  # another kind, with its metrics
@@ -89,7 +97,7 @@ class Picture(Section):
 
     @property
     def kind(self) -> str:
-        """curves, band, difference, histogram, pareto, scatter, or another registered kind."""
+        """curves, band, difference, histogram, levels, pareto, scatter, or another registered kind."""
         return self.registered or next((kind for kind in _KINDS if getattr(self, kind) is not None), "curves")
 
     @property

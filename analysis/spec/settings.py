@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
-from analysis.spec import derived_metric
+from analysis.spec import derived_metric, levels
 from analysis.spec.figure_spec import Direction, Picture, curves
 from analysis.spec.hypothesis import Declared, Hypothesis, check_references, hypothesis
 from analysis.spec.metric_catalog import describe
@@ -31,11 +31,13 @@ from analysis.spec.validation import (
     context_of,
     explain,
     refusal,
+    refusals,
 )
 from analysis.spec.window import Window
 from analysis.stats.resolution import PAIRED, UNPAIRED
 
 REWARD = "analysis/reward_sum_mean"
+_Value = TypeVar("_Value")
 
 
 class Primary(Section):
@@ -100,6 +102,15 @@ References = Annotated[
 ]
 
 
+def _known(named: dict[str, _Value], wrong: Sequence[levels.Unknown]) -> dict[str, _Value]:
+    """A mapping by names of levels or factors; raises what is wrong with them."""
+    if wrong:
+        raise refusals(
+            (() if one.name is None else (one.name,), named, refusal(one.rule, one.fix, shown=False)) for one in wrong
+        )
+    return named
+
+
 class Settings(Section):
     """How the runs are summarised and compared.
 
@@ -122,7 +133,7 @@ class Settings(Section):
     declared: Annotated[dict[str, Declared] | None, AfterValidator(check_references)] = Field(
         {}, alias="hypotheses", description="a mapping such as {H1: {claim: ..., kind: range, ...}}"
     )
-    axis: Literal["steps", "samples", "seconds"] = "steps"
+    axis: Literal["steps", "samples", "seconds", "device_seconds", "flops"] = "steps"
     alpha: float = Field(0.05, gt=0, lt=1)
     pairing: Literal["seed", "none"] = "seed"
     family: Literal["holm", "max_t", "bh"] = "holm"
@@ -187,6 +198,18 @@ class Settings(Section):
         if pairing == "none" and family == "max_t":
             raise refusal("family: max_t flips the signs of pairs", "choose family: holm, or analysis.pairing: seed")
         return test
+
+    @field_validator("normalize")
+    @classmethod
+    def _of_levels(cls, references: dict[str, References], info: ValidationInfo) -> dict[str, References]:
+        cells = context_of(info).cells
+        return _known(references, [] if cells is None else levels.unknown_references(references, cells))
+
+    @field_validator("select")
+    @classmethod
+    def _of_factors(cls, factors: dict[str, Literal["best"]], info: ValidationInfo) -> dict[str, Literal["best"]]:
+        cells = context_of(info).cells
+        return _known(factors, [] if cells is None else levels.unknown_factors(factors, cells))
 
     @model_serializer
     def _record(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats import exact, power, t_test
+from analysis.stats import exact, t_test
 from analysis.stats.multiplicity import FamilyResult, family
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
 from analysis.stats.t_test import ROUNDING, Interval
@@ -46,7 +46,6 @@ class PairedResult:
                       of more than 2000 pairs
     floor             smallest p that the sign-flip test can give with n pairs: 2 / 2^n up to n = 20, 1 / 100001 above
     seeds_needed      smallest number of pairs with which 2 / 2^n is at or below alpha
-    detectable        true effect, in standard deviations of the differences, that the t test finds with 80% power
     reason            what a reader must know beside these numbers, or None
     sd                standard deviation of the differences (n - 1 in the denominator)
     ties              pairs with no difference
@@ -62,7 +61,6 @@ class PairedResult:
     p_wilcoxon: float | None
     floor: float
     seeds_needed: int
-    detectable: float | None
     reason: str | None
     sd: float | None = None
     ties: int = 0
@@ -128,7 +126,7 @@ def paired(
     needed = seeds_needed(alpha)
     if n == 0:
         reasons.append("no pair to compare")
-        return PairedResult(0, None, None, None, 0, None, None, None, 1.0, needed, None, "; ".join(reasons))
+        return PairedResult(0, None, None, None, 0, None, None, None, 1.0, needed, "; ".join(reasons))
 
     d, size = _differences(left, right, t_test.rounding(a, b))
     largest = float(np.abs(d).max())
@@ -173,7 +171,6 @@ def paired(
         p_wilcoxon=exact.wilcoxon(d),
         floor=floor(n),
         seeds_needed=needed,
-        detectable=power.detectable("paired_t", n, alpha),
         reason="; ".join(reasons) or None,
         sd=sd,
         ties=ties,

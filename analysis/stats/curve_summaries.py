@@ -66,6 +66,8 @@ def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: fl
 
 def areas(x: Array, y: Array, low: float, high: float) -> Array:
     """The same for curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
+    if x.size == 1 and high > low:
+        raise NotEvaluable("one value has no area")
     if x[0] > low + _SLACK:
         raise NotEvaluable(f"begins at {x[0]:g}, after {low:g}")
     if x[-1] < high - _SLACK:
@@ -129,6 +131,17 @@ def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> f
     for first in range(width):
         total += y[first : first + total.size]
     return float(total.max() if direction == "higher" else total.min()) / width
+
+
+def late_relative(axis: ArrayLike, values: ArrayLike, stop: float | None = None) -> float:
+    """The mean of the last tenth of the budget over that of the tenth in its middle; NotEvaluable where that is not
+    above 0."""
+    x, y = measured(axis, values)
+    budget = float(x[-1]) if stop is None else stop
+    middle = float(finals(x, y, (0.5 + FINAL / 2) * budget, fraction=FINAL / (0.5 + FINAL / 2)))
+    if not middle > 0:
+        raise NotEvaluable(f"its value in the middle is {middle:g}, and a share of it means nothing")
+    return float(finals(x, y, budget)) / middle
 
 
 def lowest_relative(values: ArrayLike) -> float:

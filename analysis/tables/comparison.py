@@ -10,7 +10,7 @@ from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
-from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
+from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, lengths
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -18,6 +18,7 @@ from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
+from analysis.tables.compute import checklist, used_by
 from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 
@@ -28,13 +29,20 @@ COLUMNS = {
 }
 
 
+_LENGTHS = (
+    "Runs have several lengths by design ({}): final values, areas and best values are those of each run's own length; "
+    "times and curves end where the shortest runs end."
+)
 #: The summaries that have a window.
 _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
 
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first; none without a row."""
-    every = [main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study), runs(study)]
+    every = [
+        main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study), checklist(study),
+        runs(study),
+    ]  # fmt: skip
     return [table for table in every if table.rows]
 
 
@@ -69,16 +77,16 @@ def main(study: Study) -> Table:
     at = [(measure.metric, measure.summary, measure.threshold) for measure in cases]
     by_measure = dict(zip(at, cases.values(), strict=True))
     records = tuple(
-        {**r, **_worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
+        {**r, **worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
     )
-    worst = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
+    excluded = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
     for measure, of in cases.items():
-        worst += wording.overturned(of, measure, study.sweep, study.settings.alpha)
+        excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
     notes += wording.added_seeds(study.sweep)
-    return replace(compared, records=records, notes=(*notes, *compared.notes, *worst))
+    return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
 
 
-def _worst(case: WorstCase | None) -> Record:
+def worst(case: WorstCase | None) -> Record:
     """How far the excluded runs could move a difference, and whether they could change its verdict."""
     return {
         "excluded_runs": case.excluded if case else 0,
@@ -123,8 +131,11 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
         if without:
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
-        if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
+        late = block.start > begin and block.measure.axis == "steps"
+        if block.measure.summary == "auc" and late and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
+        if (factor := lengths(study.sweep)) is not None:
+            notes[_LENGTHS.format(factor)] = None
         notes.update(dict.fromkeys(uneven_lines(study, block)))
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
@@ -134,7 +145,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
-                notes[f"{block.measure.title}: {text}."] = None
+                notes[f"{capital(block.measure.title)}: {text}."] = None
     notes |= dict.fromkeys([*wording.seeds_apart(blocks, study.sweep), *selection_lines(study, blocks)])
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)
@@ -324,7 +335,8 @@ COSTS = {"train_seconds": "training time (s)", "steps": "steps", "samples": "res
 
 
 def cost(study: Study) -> Table:
-    """The cost of each group as its runs reported it: the mean of a run, and the sum."""
+    """The cost of each group: the mean of a run, and the sum. Device-hours are of all attempts, the rest is what the
+    runs reported."""
     entries: list[Entry] = []
     for group in study.sweep.groups:
         members = study.sweep.of(group)
@@ -337,9 +349,20 @@ def cost(study: Study) -> Table:
             mean = total / len(numbers) if total is not None else None
             record |= {f"{key}_mean": mean, f"{key}_total": total}
             row += [format_number(mean, 3) or "-", format_number(total, 3) or "-"]
+        used = used_by(members)
+        values = (used.a_run, used.in_all, used.unfinished)
+        record |= dict(zip(("device_hours_mean", "device_hours_total", "device_hours_unfinished"), values, strict=True))
+        row += [format_number(value, 3) or "-" for value in values]
         entries.append((group, row, record))
     heads = [f"{label} {count}" for label in COSTS.values() for count in ("a run", "in all")]
-    notes = ("As the runs reported at their end; a run that did not end well reported nothing and is not counted.",)
+    heads += ["device-hours a run", "device-hours in all", "of them in unfinished attempts"]
+    notes = (
+        "Training time, steps, responses and tokens: as the runs reported at their end; a run that did not end well "
+        "reported nothing and is not counted.",
+        "Device-hours: from the start to the end of each attempt, times its devices (without one, the time of a "
+        "processor); a run: of those that are done; in all: of every attempt, also those that failed or were "
+        "interrupted (unfinished).",
+    )
     return table("cost", "Cost", ("method", "runs", *heads), entries, notes)
 
 

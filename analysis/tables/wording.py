@@ -122,7 +122,7 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
     if comparison.outcome is Outcome.EQUAL:
         return f"equal in all {comparison.n} seeds" if comparison.n > 1 else "equal in the only seed"
     if ground is None:
-        return f"undecided with n = {comparison.n}: p = {format_p(comparison.adjusted, alpha)}"
+        return f"undecided with n = {comparison.sizes}: p = {format_p(comparison.adjusted, alpha)}"
     text = grounds([ground], sweep)
     return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
 
@@ -164,7 +164,7 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     for block in blocks:
         for estimate in block.estimates:
             if (split := estimate.split) is not None:
-                text = _clusters(split, estimate.seeds_at(split.smaller))
+                text = clusters(split, estimate.seeds_at(split.smaller))
                 found.setdefault(estimate.group, []).append(f"{text} in the {block.measure.title}")
     return [
         f"The seeds of {sweep.label(group)} fall apart: {'; '.join(texts)}. Means and intervals assume one cluster, "
@@ -173,7 +173,7 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     ]
 
 
-def _clusters(split: Split, seeds: Sequence[int]) -> str:
+def clusters(split: Split, seeds: Sequence[int]) -> str:
     """4 near 0.81 and 1 near 0.10 (seed 3). seeds: of the smaller cluster."""
     larger, smaller = format_apart(split.larger_near, split.smaller_near)
     return f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller} ({seeds_in_words(seeds)})"
@@ -303,7 +303,19 @@ def pairing_gain(study: Study) -> list[str]:
     ]
 
 
+def all_levels(settings: Settings) -> list[str]:
+    """That something is about all levels of the selected factors; none if no factor is selected."""
+    names = ", ".join(settings.select)
+    about = f"of all levels of {names} and of all seeds, also where the tables have each method at its best level"
+    return [f"This is {about}."] if names else []
+
+
 # ---------------------------------------------------------------- windows
+
+
+def declared_window(declared: Window) -> str:
+    """A window as the experiment declares it: 20 steps, or 5 points."""
+    return counted(declared.points, "point") if isinstance(declared, Points) else counted(declared, "step")
 
 
 def window(extent: Extent) -> str:
@@ -415,7 +427,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
         seeds=", ".join(map(str, ground.seeds)),
         value=ground.value, alpha=ground.level, level=format_level(ground.level), share=f"{ground.value or 0:.0%}",
         outcome=ground.outcome, detail=ground.detail, having="; ".join(having), claimed=_claimed(h) if h else "",
-        clusters=_clusters(ground.split, ground.seeds) if ground.split else "",
+        clusters=clusters(ground.split, ground.seeds) if ground.split else "",
         past="below" if least else "above", best="lowest" if least else "highest",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""python -m launcher plan: the runs that launch.py would execute with these overrides.
+"""python -m launcher plan: the runs that launch.py would execute with these overrides; of a campaign, its stages.
 
 Exit codes: 0 fine, 2 an invalid plan, with every problem on standard error.
 """
@@ -9,6 +9,7 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher.commands import completion
@@ -21,10 +22,11 @@ from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
 from launcher.status import tables
 from launcher.status.standing import UNFINISHED
-from launcher.text import byte_size, counted, duration
+from launcher.text import byte_size, counted, duration, hours
 
 if TYPE_CHECKING:
-    from launcher.planning.cost import Estimate, History
+    from launcher.execution.forecast import Forecast
+    from launcher.planning.cost import Estimate
     from launcher.planning.plan import Experiment, Plan
     from launcher.status.other_code import OtherCode
 
@@ -33,7 +35,7 @@ HELP = "print the runs that launch.py would execute with these overrides; writes
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Overrides, as launch.py takes them."""
-    example = "as for launch.py: experiment=NAME ..."
+    example = "as for launch.py: experiment=NAME ..., or campaign=NAME ..."
     completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", example, nargs="*")
 
 
@@ -41,11 +43,14 @@ def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
-    from launcher.planning import planner
-    from launcher.planning.cost import History
+    from launcher.execution.forecast import Forecast, budget_line
+    from launcher.planning import campaign_stages as stages
+    from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
     try:
+        if stages.is_campaign(given.overrides):
+            return _run_campaign(given)
         planned = planner.make(ROOT, given.overrides)
     except InvalidPlan as invalid:
         print_problems(invalid)
@@ -54,74 +59,79 @@ def run(given: argparse.Namespace) -> int:
     changed = code_changes.find(planned)
     if planned.code_choice == CodeChoice.RERUN:
         states |= {run_id: NEW for others in changed.values() for other in others for run_id in other.runs}
-    done = [run_id for run_id, state in states.items() if state == RunState.DONE]
-    cost = _Cost(planned, states, History(planned.multirun, planned.runs, done))
-    whole = document(planned, states, cost, changed)
+    forecast = Forecast(planned, states)
+    whole = document(planned, states, forecast, changed)
     if given.json:
         print(json.dumps(whole, indent=1))
     else:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name])
         _print_total(whole)
+        for line in continuation.sentences(planned):
+            print(line)
+        if (budget := budget_line(planned, forecast)) is not None:
+            print(budget)
         for line in _changes(planned, states, changed):
             print(line)
     return EXIT_FINE
 
 
-class _Cost:
-    """The cost of those runs of a plan that are not done, on the slots that a launch would have."""
+def _run_campaign(given: argparse.Namespace) -> int:
+    """The dry run of a campaign. Raises InvalidPlan with the problems of every stage."""
+    from launcher.campaign import forecast
+    from launcher.config import installed_parts
+    from launcher.config.hydra_compose import Composer
+    from launcher.planning import campaign_stages as stages
+    from launcher.planning.planner import ROOT_CONFIG
+    from launcher.run import campaign_record
 
-    def __init__(self, planned: Plan, states: Mapping[str, str], history: History) -> None:
-        self._history = history
-        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
-        self.slots = _slots(planned)
-
-    def of(self, ids: Sequence[str]) -> Estimate:
-        """The cost of those of the runs that are not done."""
-        from launcher.planning.cost import estimate
-
-        return estimate([self._left[run_id] for run_id in ids if run_id in self._left], self._history, self.slots)
-
-    def sources(self) -> dict[str, tuple[int, int]]:
-        """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
-        sources: dict[str, tuple[int, int]] = {}
-        for run in self._left.values():
-            rate = self._history.rate(run)
-            runs, most = sources.get(rate.source, (0, 0))
-            sources[rate.source] = (runs + 1, max(most, rate.runs))
-        return sources
-
-
-def _slots(planned: Plan) -> int | None:
-    """How many runs a launch executes at a time; None if a cluster's queue decides."""
-    from launcher.planning.resources import shape
-    from launcher.schedulers.local.pool import slots, visible_devices
-
-    if planned.cluster["name"] != "local":
-        most: int | None = planned.cluster["max_running"]
-        return most
-    devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
-    return len(slots(planned.cluster["slots"], devices, visible_devices()))
+    composer = Composer(ROOT / "conf", ROOT_CONFIG, installed_parts.folders())
+    planner = stages.Planner(ROOT, given.overrides, composer)
+    planned = planner.all(None)
+    record = campaign_record.find(planned[0].plan.multirun, planner.asked.campaign)
+    if record is not None:
+        planned = planner.all(record)
+    document = forecast.document(planner.asked.campaign, planned, record)
+    if given.json:
+        print(json.dumps(document, indent=1))
+    else:
+        forecast.show(document)
+    return EXIT_FINE
 
 
 def document(
-    planned: Plan, states: Mapping[str, str], cost: _Cost, changed: Mapping[str, Sequence[OtherCode]]
+    planned: Plan, states: Mapping[str, str], cost: Forecast, changed: Mapping[str, Sequence[OtherCode]]
 ) -> dict[str, Any]:
     """The JSON object.
 
-    device_hours, wall_seconds (on `slots`; both null if a cluster's queue decides) and storage_bytes (null: unknown)
-    are those of the runs that are not done, estimated from step_times. `undecidable` names the hypotheses for which an
-    experiment has too few seeds, whatever its runs show; `undecidable_primary` says so of its primary question;
-    `other_code` names its runs of other code, by difference.
+    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a queue decides)
+    and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
+    spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `retries` says
+    which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
+    `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
+    saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
+    `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
+    `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
-    counts = Counter(states.values())
+    from launcher.planning.cost import retries
+
+    counts, rules = Counter(states.values()), retries(planned.cluster)
     total = cost.of(list(planned.runs))
+    saved_steps, saved_hours = cost.saved()
     return {
         "total": len(planned.runs),
         "new": counts[NEW],
         "done": counts[RunState.DONE],
         "states": dict(sorted(counts.items())),
         "device_hours": total.device_hours,
+        "worst_device_hours": total.worst_device_hours,
+        "spent_device_hours": cost.spent,
+        "budget_device_hours": planned.budget,
+        "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
+        "saved_steps": saved_steps,
+        "saved_device_hours": saved_hours,
+        "continued": cost.taken_over,
+        "started_again": {run_id: asdict(why) for run_id, why in planned.restarts.items()},
         "wall_seconds": total.wall_seconds,
         "slots": cost.slots,
         "storage_bytes": total.storage,
@@ -133,6 +143,7 @@ def document(
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
+                "sequential": _added_seeds(experiment, cost),
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
@@ -156,11 +167,20 @@ def document(
     }
 
 
+def _added_seeds(experiment: Experiment, cost: Forecast) -> dict[str, Any] | None:
+    """How seeds are added, and what these can cost; None if their number is fixed."""
+    more = cost.of_added_seeds(experiment)
+    if more is None:
+        return None
+    return {**experiment.analysis["sequential"], "most_added_runs": more[0], "most_added_device_hours": more[1]}
+
+
 def _group(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
     return {
         "total": len(ids),
         "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
         "device_hours": cost.device_hours,
+        "worst_device_hours": cost.worst_device_hours,
         "wall_seconds": cost.wall_seconds,
         "storage_bytes": cost.storage,
     }
@@ -180,12 +200,23 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     total = len({entry.id for entry in experiment.entries})
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
+    rule = planned["sequential"]
+    if rule is not None:
+        print(
+            f"  seeds are added until each comparison of the primary measure is decided: {rule['batch']} at a time, "
+            f"at most {rule['max']}; this adds at most {counted(rule['most_added_runs'], 'run')} and "
+            f"{rule['most_added_device_hours']:.2f} device-hours"
+        )
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     columns = {"device-hours": {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}
+    columns["worst case"] = {name: f"{group['worst_device_hours']:.2f}" for name, group in groups.items()}
     walls = {name: group["wall_seconds"] for name, group in groups.items() if group["wall_seconds"] is not None}
     if walls:
         columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
+    sizes = {name: group["storage_bytes"] for name, group in groups.items() if group["storage_bytes"] is not None}
+    if sizes:
+        columns["storage"] = {name: byte_size(size) for name, size in sizes.items()}
     tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
     for line in (hypotheses.findable(experiment), *hypotheses.warnings(experiment)):
         if line is not None:
@@ -229,7 +260,9 @@ def _changes(planned: Plan, states: Mapping[str, str], changed: Mapping[str, Seq
 
 
 def _print_total(document: Mapping[str, Any]) -> None:
-    print(f"{counted(document['total'], 'run')}, {document['done']} done")
+    spent = document["spent_device_hours"]
+    until_now = f"; their attempts took {hours(spent)} device-hours until now" if spent else ""
+    print(f"{counted(document['total'], 'run')}, {document['done']} done{until_now}")
     if document["done"] == document["total"]:
         return
     storage, wall = document["storage_bytes"], ""
@@ -237,9 +270,23 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = "storage unknown" if storage is None else f"{byte_size(storage)} of storage"
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
+    print(_worst_case(document))
+    if document["saved_steps"]:
+        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
+        print(f"taken over from other runs: {saved}")
     sources = [
         f"{time['source']} for {counted(time['runs'], 'run')}"
         + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")
         for time in document["step_times"]
     ]
     print(f"step times from {'; '.join(sources)}")
+
+
+def _worst_case(document: Mapping[str, Any]) -> str:
+    """What the runs cost if every retry that is counted is used, and which retries are not counted."""
+    rules = document["retries"]
+    used = ", ".join(f"{kind} {limit}" for kind, limit in rules["counted"].items()) or "no failure is retried"
+    text = f"worst case: {document['worst_device_hours']:.2f} device-hours with every counted retry ({used})"
+    if not rules["unlimited"]:
+        return text
+    return f"{text}; {', '.join(rules['unlimited'])} have no limit, and each repeats the steps since a checkpoint"

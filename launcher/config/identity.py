@@ -34,6 +34,9 @@ IGNORED = frozenset(
 IGNORED_IF_EMPTY = frozenset({"trainer.eval_scores"})
 # The sections of a composed configuration that can change a result.
 SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
+# Where a fork leaves the run that it continues: {at: step, run: the identity of that run}. Other runs have no such
+# section: a run that continues a shorter one of the same configuration has the result of a run from the first step.
+FORK = "fork"
 # The content hashes of a run's data files, by path. A run without data files does not have this section.
 DATA = "data"
 
@@ -62,8 +65,8 @@ def canonical_json(value: Any) -> str:
 
 
 def science(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a run's configuration that decides its result: the science sections without the ignored keys, and the
-    data."""
+    """The part of a run's configuration that decides its result: the science sections without the ignored keys, the
+    data, and the fork."""
     part: dict[str, Any] = {}
     for section in SECTIONS:
         value = config.get(section)
@@ -71,8 +74,9 @@ def science(config: Mapping[str, Any]) -> dict[str, Any]:
             part[section] = {key: item for key, item in value.items() if _counts(f"{section}.{key}", item)}
         else:
             part[section] = value
-    if config.get(DATA):
-        part[DATA] = config[DATA]
+    for key in (DATA, FORK):
+        if config.get(key):
+            part[key] = config[key]
     return part
 
 
@@ -84,6 +88,11 @@ def identity(base: str, config: Mapping[str, Any]) -> str:
     """The sha256 (64 hex digits) of a run: the hash of verl's frozen tree and the run's own science configuration."""
     text = canonical_json({"version": VERSION, "base": base, "config": science(config)})
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def with_steps(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """The configuration of the same run with another number of steps."""
+    return {**config, "trainer": {**config["trainer"], "steps": steps}}
 
 
 def run_id(digest: str) -> str:

@@ -26,12 +26,11 @@ class Decision:
 
 def find(plan: Plan) -> dict[str, list[OtherCode]]:
     """The runs of other code in each of the plan's experiments that has any."""
-    found = {
-        experiment.name: other_code.of_runs(
-            plan.multirun, experiment.name, dict.fromkeys(entry.id for entry in experiment.entries)
-        )
-        for experiment in plan.experiments
-    }
+    found = {}
+    for experiment in plan.experiments:
+        ids = list(experiment.members)
+        prefixes = {run_id: plan.prefixes[run_id].run for run_id in ids if run_id in plan.prefixes}
+        found[experiment.name] = other_code.of_runs(plan.multirun, experiment.name, ids, prefixes)
     return {name: others for name, others in found.items() if others}
 
 
@@ -51,7 +50,7 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
     problems = Diagnostics()
     missing = {*freeze.missing(plan), *resumed, *anew}
     for experiment in plan.experiments:
-        waiting = {entry.id for entry in experiment.entries} & missing
+        waiting = experiment.members.keys() & missing
         others = [other for other in found.get(experiment.name, []) if not other.accepted and {*other.runs} - {*anew}]
         if not waiting or not others:
             continue

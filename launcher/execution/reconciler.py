@@ -5,22 +5,23 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from launcher import text
+from launcher.execution.budget import Budget
 from launcher.execution.progress import Display
 from launcher.files import size_of
-from launcher.run import claim, lifecycle, stop_request, transitions
-from launcher.run.folder import latest_checkpoint, read_state, run_folder, stacks_path, write_state
+from launcher.run import claim, compute, launch_record, lifecycle, stop_request, transitions
+from launcher.run.folder import find_state, latest_checkpoint, read_state, run_folder, stacks_path, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
 from launcher.schedulers.local.memory import oom_kills
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
-from launcher.text import without_numbers
 from launcher.worker.process import handling
 
 _POLL_S = 0.2
@@ -43,7 +44,10 @@ class Interruption:
 
 @dataclass
 class Outcome:
-    """The result of one launch: the final state of every run, the runs that it executed, and how it ended."""
+    """The result of one launch: the final state of every run, the runs that it executed, and how it ended.
+
+    left_out: the runs for which the budget did not suffice.
+    """
 
     states: dict[str, State] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
@@ -51,6 +55,7 @@ class Outcome:
     tripped: str | None = None
     interrupted: bool = False
     detached: bool = False
+    left_out: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -70,9 +75,10 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
 
 
 class Reconciler:
-    """One launch of a list of runs. `describe` gives a run's title by its id.
+    """One launch of a list of runs. `describe` gives a run's title by its id, `devices` what its state says of them.
 
-    `circuit_breaker`: after so many failures in a row with one message, no further run is submitted.
+    `circuit_breaker`: after so many failures in a row with one message, no further run is submitted. `prefixes`: by
+    run, the run that it continues, which must be done first.
     """
 
     def __init__(
@@ -83,6 +89,9 @@ class Reconciler:
         describe: Callable[[str], str],
         launch: Launch,
         circuit_breaker: int | None = None,
+        devices: Callable[[str], int] = lambda _: 0,
+        budget: Budget | None = None,
+        prefixes: Mapping[str, str] | None = None,
     ) -> None:
         self._multirun = multirun
         self._scheduler = scheduler
@@ -90,6 +99,10 @@ class Reconciler:
         self._describe = describe
         self._launch = launch
         self._circuit_breaker = circuit_breaker
+        self._devices = devices
+        self._budget = budget
+        self._prefixes = prefixes or {}
+        self._unfinished_prefixes: set[str] = set()
         self._witness = claim.Witness()
         self._queue: deque[str] = deque()
         self._running: set[str] = set()
@@ -99,11 +112,13 @@ class Reconciler:
         self._interruption = Interruption()
         self._oom_kills = oom_kills()
         self._next_check = 0.0
+        self._closed = False  # the budget is used up
         self.outcome = Outcome()
 
     def run(self, ids: Sequence[str], interruption: Interruption) -> Outcome:
         """Run them all. After an interruption nothing is submitted, and running runs are asked to stop."""
         self._queue.extend(ids)
+        self._unfinished_prefixes = {*self._prefixes.values()} & {*ids}
         self._interruption = interruption
         began = time.monotonic()
         cancelled = 0
@@ -118,8 +133,12 @@ class Reconciler:
                 self._queue.clear()
                 ours = {} if cancelled > 1 else self._waiting
                 self._waiting = {run_id: ended for run_id, ended in ours.items() if ended is not None}
+            self._watch_budget()
             while self._queue and not self._stopping() and self._has_room():
-                run_id = self._queue.popleft()
+                run_id = self._next()
+                if run_id is None or not self._can_afford(run_id):
+                    break
+                self._queue.remove(run_id)
                 with self._guarded(run_id):
                     self._dispatch(run_id)
             for ended in self._scheduler.poll(_POLL_S):
@@ -132,13 +151,48 @@ class Reconciler:
         self.outcome.interrupted = interruption.count > 0
         return self.outcome
 
+    def _next(self) -> str | None:
+        """The first run of the queue that does not wait for the run that it continues; None: all wait."""
+        free = (run_id for run_id in self._queue if self._prefixes.get(run_id) not in self._unfinished_prefixes)
+        return next(free, None)
+
     def submit_all(self, ids: Sequence[str]) -> Outcome:
         """Give them all to the scheduler, and wait for none."""
-        for run_id in ids:
+        self._queue.extend(ids)
+        while self._queue and (self._budget is None or self._budget.admits(self._queue[0])):
+            run_id = self._queue.popleft()
             with self._guarded(run_id):
                 self._dispatch(run_id)
+        if self._queue:
+            self._stop_for_budget()
         self.outcome.detached = True
         return self.outcome
+
+    def _watch_budget(self) -> None:
+        """Once the budget is used up, let the running attempts finish, and keep all others of this launch waiting."""
+        if self._budget is None or self._closed:
+            return
+        self._budget.watch(self._waiting)
+        if self._budget.is_used_up:
+            self._closed = True
+            # A scheduler may start an attempt by itself, such as that of a preempted job.
+            launch_record.closed(launch_record.path_of(self._multirun, self._launch)).touch()
+            self._scheduler.withdraw()
+
+    def _can_afford(self, run_id: str) -> bool:
+        """Whether the budget holds one more attempt. If nothing runs that may take less than expected, this stops the
+        launch."""
+        if self._budget is None or self._budget.admits(run_id):
+            return True
+        if not self._running:
+            self._stop_for_budget()
+        return False
+
+    def _stop_for_budget(self) -> None:
+        assert self._budget is not None
+        self.outcome.left_out = list(self._queue)
+        used = text.hours(self._budget.spent / compute.HOUR_S)
+        self._trip(f"budget.device_hours = {self._budget.hours:g}, of which {used} are used")
 
     @contextmanager
     def _guarded(self, run_id: str) -> Iterator[None]:
@@ -153,6 +207,7 @@ class Reconciler:
             if folder.exists():
                 raise
             self._display.released(run_id)
+            self._unfinished_prefixes.discard(run_id)
             self._display.say(f"{folder} was deleted; the same command creates it again")
         except OSError as error:
             if not lifecycle.is_disk_full(error):
@@ -187,12 +242,18 @@ class Reconciler:
     def _dispatch(self, run_id: str) -> None:
         """Submit a run, unless another launcher has it or it has ended since the plan was made."""
         folder = self._folder(run_id)
+        prefix = self._prefixes.get(run_id)
+        if prefix is not None and latest_checkpoint(folder) is None and not self._is_done(prefix):
+            why = f"it was not started, because run {prefix}, which it continues, is not done"
+            return self._end(run_id, read_state(folder).replace(message=why))
         with claim.locked(folder, claim.PATIENCE_S):
             state = read_state(folder)
             owner = self._witness.owner(folder)
             if owner is None and state.state in RESUMABLE:
+                state = transitions.with_lost_attempt(folder, state)
                 cancelled = transitions.pending_cancellation(folder, state)
-                write_state(folder, cancelled or transitions.submitted(state, self._launch.token))
+                devices = self._devices(run_id)
+                write_state(folder, cancelled or transitions.submitted(state, self._launch.token, devices))
                 claim.discard(folder)
                 state = cancelled or state
         if state.state not in RESUMABLE:
@@ -202,9 +263,16 @@ class Reconciler:
         else:
             self._scheduler.submit(folder, self._launch.token)
             self._running.add(run_id)
+            if self._budget is not None:
+                self._budget.submitted(run_id)
             title = self._describe(run_id)
             newest = latest_checkpoint(folder)
-            self._display.started(run_id, f"{title}, from step {newest[0]}" if newest else title)
+            begin = newest[0] if newest else state.prefix_step
+            self._display.started(run_id, f"{title}, from step {begin}" if begin else title)
+
+    def _is_done(self, run_id: str) -> bool:
+        state = find_state(self._folder(run_id))
+        return state is not None and state.state == RunState.DONE
 
     def _wait_for(self, run_id: str, owner: Claim | None, ended: Ended | None = None) -> None:
         self._waiting[run_id] = ended
@@ -241,6 +309,8 @@ class Reconciler:
                 write_state(folder, state)
                 claim.discard(folder)
                 unfinished = False
+        if self._budget is not None:
+            self._budget.ended(run_id, state.state == RunState.DONE)
         if owner is not None or unfinished:  # another launcher's worker has it, had it, or is about to
             self._display.released(run_id)
             self._wait_for(run_id, owner, ended if owner is not None and ours else None)
@@ -281,6 +351,7 @@ class Reconciler:
         return transitions.ended(state, kind, message, self._launch.retry, transitions.progressed(folder, state))
 
     def _end(self, run_id: str, state: State) -> None:
+        self._unfinished_prefixes.discard(run_id)
         self.outcome.states[run_id] = state
         self._display.ended(run_id, state.state, state.message)
 
@@ -295,7 +366,7 @@ class Reconciler:
         if state.failure_kind not in _COUNTED:
             self._streak = ("", set())
             return
-        reason = without_numbers(f"{state.failure_kind}: {state.message}")
+        reason = text.without_numbers(f"{state.failure_kind}: {state.message}")
         self._streak = (reason, {*self._streak[1], run_id} if self._streak[0] == reason else {run_id})
         if self._circuit_breaker is not None and len(self._streak[1]) >= self._circuit_breaker and self._some_wait():
             self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message})")

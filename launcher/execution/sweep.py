@@ -8,18 +8,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
-from launcher.execution import code_changes, progress
+from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
+from launcher.execution.forecast import Forecast, budget_line, budget_of
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
-from launcher.planning import freeze, hypotheses
+from launcher.planning import added_seeds, continuation, freeze, hypotheses
 from launcher.planning.plan import Plan
+from launcher.planning.planner import AddedSeeds
+from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
-from launcher.run import catalog, launch_record, lifecycle
+from launcher.run import catalog, compute, launch_record, lifecycle
 from launcher.run.folder import attempt_folder, find_state, read_summary, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, RunState
@@ -31,33 +35,72 @@ from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.status import standing
 from launcher.status.index import Index
 from launcher.status.standing import Standing
-from launcher.text import counted
+from launcher.text import counted, hours, more_than
 from launcher.worker import worker
 
 # How many failed runs are listed one by one.
 _LISTED = 5
 
 
-def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None) -> int:
-    """Freeze a plan, run what is missing, wait, report; the exit code: 0, 1 with runs not done, 130 after Ctrl-C.
+Again = Callable[[AddedSeeds], Plan]
 
-    The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. Raises
+
+def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> int:
+    """Sweep a plan; the exit code: 0, 1 with runs not done, 130 after Ctrl-C. Arguments and errors as in `sweep`."""
+    return sweep(root, plan, train, plugin, again).code
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The end of a sweep: of its last launch, the state of each run of the plan with the seeds that were added (None:
+    without a folder), and the exit code of each report, None if none was due."""
+
+    outcome: Outcome
+    states: Mapping[str, State | None]
+    reports: tuple[int, ...] | None
+
+    @property
+    def code(self) -> int:
+        """The exit code of the command."""
+        if self.outcome.interrupted:
+            return EXIT_INTERRUPTED
+        if self.outcome.detached:
+            return EXIT_FAILED if self.outcome.left_out else EXIT_FINE
+        done = all(state is not None and state.state == RunState.DONE for state in self.states.values())
+        reported = self.reports is not None and not any(self.reports)
+        return EXIT_FINE if done and reported and not self.outcome.tripped else EXIT_FAILED
+
+
+def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> Swept:
+    """Freeze a plan, run what is missing, wait, and report.
+
+    The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. `again` makes the
+    plan anew with further seeds, for experiments that add them until their comparisons are decided. Raises
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
     _check_writable(plan.multirun)
-    outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
-    if outcome.detached:
-        return EXIT_FINE
+    while True:
+        outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
+        if outcome.detached:
+            for experiment in plan.experiments:
+                if added_seeds.rule_of(experiment) is not None:
+                    print(f"{experiment.name}: repeat this command when its runs have ended; it adds seeds as needed")
+            break
+        if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
+            break
+        added = looks.undecided(root, plan)
+        if not added:
+            break
+        plan = again(added)
     states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+    if outcome.detached:
+        return Swept(outcome, states, None)
     not_done = [run_id for run_id, state in states.items() if state is None or state.state != RunState.DONE]
     _explain(plan, states, not_done)
-    if outcome.interrupted:
-        return EXIT_INTERRUPTED
-    if not any(states.values()):  # it stopped before the plan was frozen
-        return EXIT_FAILED
-    reported = [report(root, plan.multirun / experiment.name) for experiment in plan.experiments]
-    return EXIT_FAILED if not_done or outcome.tripped or any(reported) else EXIT_FINE
+    if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
+        return Swept(outcome, states, None)
+    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
 
 
 def _check_writable(multirun: Path) -> None:
@@ -113,6 +156,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     from launcher.worker import provenance
 
     began, clock = time.time(), time.monotonic()
+    continuation.check(plan, run_ids)
     cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
         cluster.check(plan, run_ids)
@@ -128,7 +172,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         started = cluster.start(Order(root, plan, run_ids, train, launched, record))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    entries = {entry.id: entry for experiment in reversed(plan.experiments) for entry in experiment.entries}
+    entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
@@ -139,9 +183,22 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     def describe(run_id: str) -> str:
         return catalog.title(entries[run_id].model_dump())
 
+    def devices(run_id: str) -> int:
+        return shape(plan.runs[run_id].config).units
+
+    forecast = None
+    if plan.budget is not None:
+        forecast = Forecast(
+            plan, {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+        )
+        print(budget_line(plan, forecast), flush=True)
+    budget = budget_of(plan, forecast) if forecast is not None else None
+
     try:
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
+        for line in continuation.sentences(plan):
+            print(line, flush=True)
         freeze.freeze(plan)
         index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
 
@@ -154,14 +211,27 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             interruptible(display.say) as interruption,
         ):
             limit = plan.cluster.get("breaker")
-            reconciler = Reconciler(plan.multirun, started.scheduler, display, describe, launched, limit)
+            reconciler = Reconciler(
+                plan.multirun,
+                started.scheduler,
+                display,
+                describe,
+                launched,
+                limit,
+                devices,
+                budget,
+                continuation.within(plan),
+            )
             if started.detached is None:
                 outcome = reconciler.run(run_ids, interruption)
             else:
                 outcome = reconciler.submit_all(run_ids)
-                print(started.detached(), flush=True)
+                if len(outcome.left_out) < len(run_ids):
+                    print(started.detached(), flush=True)
     finally:
         started.scheduler.close()
+    if forecast is not None and outcome.left_out:
+        _say_left_out(plan, forecast, outcome.left_out)
     _record(plan, outcome, began, time.monotonic() - clock, started.workers, command)
     return outcome
 
@@ -171,7 +241,7 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
     if not outcome.ran:
         return
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         ran = [run_id for run_id in outcome.ran if run_id in ids]
         if not ran:
             continue
@@ -197,6 +267,19 @@ def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: in
         print(f"{experiment.name}: {states} in {wall:.1f} s{efficiency}", flush=True)
 
 
+def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> None:
+    """Print which runs the budget left out, and how to go on."""
+    for experiment in plan.experiments:
+        groups = Counter(entry.group for entry in experiment.entries if entry.id in left_out)
+        if groups:
+            listed = ", ".join(f"{group} {counted(count, 'run')}" for group, count in groups.items())
+            print(f"{experiment.name}: the budget leaves out {listed}", file=sys.stderr, flush=True)
+    spent = sum(compute.spent(plan.multirun, {*plan.runs, *plan.charged}, time.time()).values()) / compute.HOUR_S
+    needed = spent + forecast.of(left_out).device_hours
+    more = f"budget.device_hours={more_than(needed)} or more, of which {hours(spent)} are used"
+    print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)
+
+
 def _train_seconds(multirun: Path, state: State) -> float:
     """The seconds that a done run trained in this launch, without those of earlier attempts."""
     summary = read_summary(run_folder(multirun, state.id)) if state.state == RunState.DONE else None
@@ -209,7 +292,7 @@ def _train_seconds(multirun: Path, state: State) -> float:
 def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str]) -> None:
     """Print which runs are not done, and the commands that continue with them."""
     for experiment in plan.experiments:
-        ids = {entry.id for entry in experiment.entries}
+        ids = experiment.members
         unfinished = [state for run_id in not_done if run_id in ids and (state := states[run_id]) is not None]
         if not unfinished:
             continue

@@ -154,25 +154,40 @@ def rerun(folder: Path, root: Path, scratch: Path) -> Rerun:
 
     Metrics that depend on a clock are ignored; all others must be equal to the last bit.
     """
-    again = run_folder(scratch, folder.name)
-    again.mkdir(parents=True)
-    config = read_config(folder)
-    base = base_path(multirun_of(folder), config["base"])
-    copied = base_path(scratch, config["base"])
-    copied.parent.mkdir(parents=True)
-    shutil.copyfile(base, copied)
-    shutil.copyfile(folder / "config.yaml", again / "config.yaml")
-    write_state(again, transitions.created(folder.name))
-    threads = (read_provenance(folder) or {}).get("threads") or ONE_THREAD
-    subprocess.run(
-        [sys.executable, "-m", "launcher.worker", str(again)], cwd=root, env={**os.environ, **threads}, check=False
-    )
+    again = _repeated(folder, root, scratch)
     state = read_state(again)
     equal, difference = compare(folder, again)
     then = read_state(folder).state
     if state.state != then:
         difference = f"the repetition ended as {state.state} ({state.message}), but the run as {then}"
     return Rerun(again, state.state, equal, difference)
+
+
+def _repeated(folder: Path, root: Path, scratch: Path) -> Path:
+    """Repeat the run in the folder `scratch`, after the run that it is a fork of; its new folder."""
+    again = run_folder(scratch, folder.name)
+    config = read_config(folder)
+    begin: tuple[str, int] | None = None
+    if fork := config.get(identity.FORK):
+        begin = identity.run_id(fork["run"]), fork["at"]
+        prefix = run_folder(multirun_of(folder), begin[0])
+        if not prefix.is_dir():
+            raise Usage(
+                f"run {folder.name}: it is a fork of run {prefix.name}, whose folder {prefix} is gone. Fix: repeat the "
+                "command of its experiment, which runs that run again"
+            )
+        _repeated(prefix, root, scratch)
+    again.mkdir(parents=True)
+    copied = base_path(scratch, config["base"])
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(base_path(multirun_of(folder), config["base"]), copied)
+    shutil.copyfile(folder / "config.yaml", again / "config.yaml")
+    write_state(again, transitions.created(folder.name, *(begin or ())))
+    threads = (read_provenance(folder) or {}).get("threads") or ONE_THREAD
+    subprocess.run(
+        [sys.executable, "-m", "launcher.worker", str(again)], cwd=root, env={**os.environ, **threads}, check=False
+    )
+    return again
 
 
 def compare(then: Path, now: Path) -> tuple[int, str | None]:

@@ -13,6 +13,7 @@ Its modules:
     suggestions       what users probably mean by a name that the configuration does not have
     schema            the keys, types and ranges that YAML files declare
     run_specs         the runs: cells and seeds, composed, checked, identified
+    continuation      which runs continue a finished run of fewer steps
     hypotheses        whether the seeds can decide the hypotheses
     preregistration   the record of when hypotheses were declared
     cost              what a plan costs in device-hours, time and storage

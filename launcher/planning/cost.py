@@ -20,13 +20,13 @@ from launcher import files
 from launcher.config import identity
 from launcher.planning.plan import PlannedRun
 from launcher.planning.resources import shape
+from launcher.run.compute import HOUR_S
 from launcher.run.folder import find_state, read_config, read_summary, run_folder, runs_folder
 from launcher.run.lifecycle import RunState
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
 # Reading a configuration takes 2 ms, and the newest runs resemble the next ones most.
 OTHERS, SIZED = 200, 20
-_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,12 @@ class Rate:
 class Estimate:
     """What some runs cost: hours of a device (without one, of a processor), seconds on the given slots, bytes.
 
-    wall_seconds is None where the number of slots is not known, storage where no run of the same model is done.
+    worst_device_hours: if each run uses every retry that is counted (`worst_steps`). wall_seconds is None where
+    the number of slots is not known, storage where no run of the same model is done.
     """
 
     device_hours: float
+    worst_device_hours: float
     wall_seconds: float | None
     storage: float | None
 
@@ -112,18 +114,50 @@ class History:
         self._rates[f"{kind} {_method(config)}"].append(seconds / steps)
 
 
-def estimate(runs: Iterable[PlannedRun], history: History, slots: int | None) -> Estimate:
-    """What these runs cost from their first step on. slots: runs at a time, None where a queue decides."""
-    seconds, hours, sizes = [], 0.0, []
+def estimate(
+    runs: Iterable[PlannedRun],
+    history: History,
+    slots: int | None,
+    cluster: Mapping[str, Any],
+    taken_over: Mapping[str, int] | None = None,
+) -> Estimate:
+    """What these runs cost. slots: runs at a time, None where a queue decides; cluster: the plan's section.
+
+    taken_over: by run, the steps that it takes over from another run; every other run is counted from its first step.
+    """
+    counted = sum(retries(cluster).counted.values())
+    seconds, hours, worst, sizes = [], 0.0, 0.0, []
     for run in runs:
-        seconds.append(history.rate(run).seconds * run.config["trainer"]["steps"])
-        asked = shape(run.config)
-        hours += seconds[-1] * asked.nodes * max(asked.devices, 1) / _HOUR_S
+        rate, units, begun = history.rate(run).seconds, shape(run.config).units, (taken_over or {}).get(run.id, 0)
+        seconds.append(rate * (run.config["trainer"]["steps"] - begun))
+        hours += seconds[-1] * units / HOUR_S
+        worst += rate * (worst_steps(run.config, counted) - begun) * units / HOUR_S
         sizes.append(history.size(run))
     known = [size for size in sizes if size is not None]
     storage = sum(known) * len(sizes) / len(known) if known else None
     wall = None if slots is None else makespan(seconds, slots)
-    return Estimate(hours, wall, storage if sizes else 0.0)
+    return Estimate(hours, worst, wall, storage if sizes else 0.0)
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often a run is resumed by itself: `counted`, by failure kind; and the kinds without limit."""
+
+    counted: Mapping[str, int]
+    unlimited: tuple[str, ...]
+
+
+def retries(cluster: Mapping[str, Any]) -> Retries:
+    """The retries that the section `cluster` of a plan allows."""
+    rules: Mapping[str, int | None] = cluster["retry"]
+    counted = {kind: limit for kind, limit in rules.items() if limit}
+    return Retries(counted, tuple(kind for kind, limit in rules.items() if limit is None))
+
+
+def worst_steps(config: Mapping[str, Any], counted: int) -> int:
+    """The steps that a run computes if it is resumed so often, each time just before it would write a checkpoint."""
+    steps, between = int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"])
+    return steps + counted * min(between, steps)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

@@ -7,9 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from analysis.spec.settings import Sequential
 from analysis.spec.validation import Breach, Listed, Section, closest, explain, refusal, refusals
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
@@ -74,8 +85,34 @@ _Zip = Annotated[
     AfterValidator(_zipped),
 ]
 _Exclusion = Annotated[dict[str, Any], Field(min_length=1, description="a mapping of factors, group or seed to levels")]
-_Scale = Annotated[dict[str, Any], Field(description="a mapping of dotted keys to values")]
+_Scale = Annotated[dict[str, Any], Field(description="a mapping of dotted keys to values, or of groups to choices")]
 _Seed = Annotated[int, Field(ge=0, description="an integer from 0 on")]
+
+
+def _seeds_once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise refusal(f"seed {seed} is named twice", "name each seed once")
+    return seeds
+
+
+_LIST_OF_SEEDS = TypeAdapter(Annotated[Listed[_Seed], Field(min_length=1), AfterValidator(_seeds_once)])
+
+
+def _read_seeds(given: Any) -> tuple[int, ...] | Sequential:
+    return Sequential.model_validate(given) if isinstance(given, Mapping) else _LIST_OF_SEEDS.validate_python(given)
+
+
+_Seeds = Annotated[
+    tuple[int, ...] | Sequential,
+    PlainValidator(_read_seeds),
+    WithJsonSchema(
+        {
+            "anyOf": [_LIST_OF_SEEDS.json_schema(), Sequential.model_json_schema()],
+            "description": "a list of one seed or more, such as [0, 1, 2], or {start: 4, max: 12, until: decided}",
+        }
+    ),
+]
 _Methods = Annotated[
     str | Annotated[Listed[str], Field(min_length=1)],
     Field(description="the name of a file in conf/method, or a list of them"),
@@ -108,11 +145,18 @@ class Group(Section):
         return {key: choice for key, choice in self.overrides.items() if "/" in key}
 
 
+class Fork(Section):
+    """Where all runs of an experiment leave the runs of one group: after step `at` of the run with their seed."""
+
+    at: Annotated[int, Field(ge=1, description="a step, 1 or more")]
+    source: Annotated[str, Field(alias="from", description="the name of a group")]
+
+
 class ExperimentSpec(Section):
     """An experiment as its file and the command line declare it.
 
     zip: factors of several keys whose levels go together, by a name that the file gives; exclude: for each exclusion
-    levels by key; scales: values by dotted key at each scale.
+    levels by key; scales: values by dotted key, and choices by group of files, at each scale.
     """
 
     name: Annotated[str, Field(pattern=f"^{_NAME}$", description=_FOLDER)]
@@ -127,9 +171,8 @@ class ExperimentSpec(Section):
     exclude: Listed[_Exclusion] = Field(
         (), description="a list of mappings of factors, group or seed to the levels left out"
     )
-    seeds: Annotated[Listed[_Seed], Field(min_length=1)] | None = Field(
-        None, description="a list of one seed or more, such as [0, 1, 2]"
-    )
+    seeds: _Seeds | None = None
+    fork: Fork | None = Field(None, description="a mapping of at (a step) and from (a group), or null")
     scales: _Entries[_Scale] = Field(
         {}, description="a mapping of scales to dotted keys and their values, such as {tiny: {trainer.steps: 200}}"
     )
@@ -169,13 +212,24 @@ class ExperimentSpec(Section):
             raise refusal(f"must be one of the groups: {', '.join(groups)}", fix)
         return baseline
 
-    @field_validator("seeds")
+    @field_validator("fork")
     @classmethod
-    def _each_once(cls, seeds: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        for seed in seeds or ():
-            if seeds is not None and seeds.count(seed) > 1:
-                raise refusal(f"seed {seed} is named twice", "name each seed once")
-        return seeds
+    def _forks_a_group(cls, fork: Fork | None, info: ValidationInfo) -> Fork | None:
+        groups = list(info.data.get("groups", ()))
+        if fork is not None and groups and fork.source not in groups:
+            fix = closest(fork.source, groups, "from: ", otherwise="name a group")
+            raise refusal(f"`from` must be one of the groups: {', '.join(groups)}; it is {fork.source}", fix)
+        return fork
+
+    @property
+    def rule(self) -> Sequential | None:
+        """How seeds are added, if their number depends on results."""
+        return self.seeds if isinstance(self.seeds, Sequential) else None
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds that runs may have; by a rule, those up to its last look."""
+        return tuple(range(self.seeds.max)) if isinstance(self.seeds, Sequential) else self.seeds or ()
 
     @property
     def multiplied(self) -> frozenset[str]:

@@ -116,7 +116,7 @@ class _Resolution:
             **levels,
             **{key: [value] for key, value in (*arguments.choices.items(), *arguments.values.items())},
             "group": list(self._spec.groups),
-            "seed": list(self._spec.seeds or ()),
+            "seed": list(self._spec.all_seeds),
         }
         exclusions: list[tuple[Exclusion, str | None]] = []
         for number, declared in enumerate(self._spec.exclude):

@@ -9,7 +9,7 @@ from launcher import files
 from launcher.config import hydra_compose, identity, verl_tree
 from launcher.errors import Diagnostics, InvalidPlan, Problem
 from launcher.planning import preregistration
-from launcher.planning.plan import Experiment, Plan, PlannedRun
+from launcher.planning.plan import Experiment, Plan, PlannedRun, Prefix
 from launcher.planning.variants import SECTIONS
 from launcher.run import transitions
 from launcher.run.folder import create_state, find_state, read_config, run_folder
@@ -32,7 +32,7 @@ def freeze(plan: Plan) -> None:
     for base in plan.bases.values():
         verl_tree.freeze(plan.multirun, base)
     for run in plan.runs.values():
-        _freeze_run(plan.multirun, run)
+        _freeze_run(plan.multirun, run, plan.prefixes.get(run.id))
     for experiment in plan.experiments:
         path = plan.multirun / experiment.name / "plan.json"
         text = json.dumps(experiment.document(), indent=1) + "\n"
@@ -65,7 +65,7 @@ def _frozen(run: PlannedRun) -> str:
         "id": run.id,
         "identity": {"version": identity.VERSION, "hash": run.hash},
         "base": run.base,
-        **{key: run.config[key] for key in (*SECTIONS, identity.DATA) if key in run.config},
+        **{key: run.config[key] for key in (*SECTIONS, identity.DATA, identity.FORK) if key in run.config},
     }
     return files.dump_yaml(frozen)
 
@@ -85,14 +85,15 @@ def _check_unchanged(multirun: Path, run: PlannedRun, problems: Diagnostics) -> 
         problems.add(str(path), "identity", None, one_line(str(error)), fix)
 
 
-def _freeze_run(multirun: Path, run: PlannedRun) -> None:
+def _freeze_run(multirun: Path, run: PlannedRun, prefix: Prefix | None) -> None:
     folder = run_folder(multirun, run.id)
     folder.mkdir(parents=True, exist_ok=True)
     if not files.mark_used(folder / "config.yaml"):
         files.write_atomic(folder / "config.yaml", _frozen(run))
     if (folder / "state.json").is_file():
         return  # the state is written after the configuration
-    create_state(folder, transitions.created(run.id))
+    begin = (prefix.run, prefix.step) if prefix is not None else ()
+    create_state(folder, transitions.created(run.id, *begin))
 
 
 def missing(plan: Plan) -> list[str]:

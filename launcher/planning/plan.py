@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NotRequired
@@ -22,6 +22,30 @@ class PlannedRun:
     hash: str
     base: str
     config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The run whose first `step` steps another run takes over: its id. `fork`: with another method from there on."""
+
+    run: str
+    step: int
+    fork: bool = False
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Why a run starts again although a run of fewer steps, `run`, is done: what `Problem` says of a key.
+
+    key, value: None where it is about the run itself.
+    """
+
+    run: str
+    steps: int
+    key: str | None
+    value: Any
+    rule: str
+    fix: str
 
 
 class Entry(BaseModel, frozen=True):
@@ -47,8 +71,18 @@ class FactorLevels(TypedDict):
     levels: list[Any]
 
 
+class PlannedFork(TypedDict):
+    """Where the runs of an experiment leave those of the group `source`: after step `at`."""
+
+    at: int
+    source: str
+
+
 class Experiment(BaseModel, frozen=True):
-    """One experiment's plan: what multirun/<name>/plan.json holds. Old plans may lack the fields with a default."""
+    """One experiment's plan: what multirun/<name>/plan.json holds. Old plans may lack the fields with a default.
+
+    fork, prefixes: where its runs leave others, and these; a file has them only if there is a fork.
+    """
 
     format: Literal[1] = 1
     name: str = Field(alias="experiment")
@@ -60,6 +94,13 @@ class Experiment(BaseModel, frozen=True):
     factors: dict[str, FactorLevels] = {}
     analysis: dict[str, Any]
     entries: tuple[Entry, ...] = Field(alias="runs")
+    fork: PlannedFork | None = None
+    prefixes: tuple[Entry, ...] = ()
+
+    @property
+    def members(self) -> dict[str, Entry]:
+        """Its runs, and the runs that these continue, each with its first entry, by id."""
+        return {entry.id: entry for entry in reversed((*self.entries, *self.prefixes))}
 
     def seeds_of(self) -> dict[str, list[int]]:
         """The seeds of each group, in the order of the plan."""
@@ -67,7 +108,7 @@ class Experiment(BaseModel, frozen=True):
 
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
-        return self.model_dump(by_alias=True)
+        return self.model_dump(by_alias=True, exclude=set() if self.fork else {"fork", "prefixes"})
 
 
 def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[int]]:
@@ -90,6 +131,9 @@ class CodeChoice(StrEnum):
 class Plan:
     """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
     that hold for the whole launch.
+
+    budget: the device-hours that all attempts of its runs may take, and of the runs `charged`, which are other plans';
+    None: without limit. prefixes: what runs that do not exist yet continue, by id; restarts: why others do not.
     """
 
     experiments: tuple[Experiment, ...]
@@ -99,3 +143,7 @@ class Plan:
     tracking: Mapping[str, Any]
     multirun: Path
     code_choice: CodeChoice = CodeChoice.REFUSE
+    budget: float | None = None
+    charged: frozenset[str] = frozenset()
+    prefixes: Mapping[str, Prefix] = field(default_factory=dict)
+    restarts: Mapping[str, Restart] = field(default_factory=dict)

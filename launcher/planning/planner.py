@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
-from launcher.planning import design, experiment_spec, method_parts, schema
+from launcher.planning import added_seeds, continuation, design, experiment_spec, method_parts, schema
+from launcher.planning import budget as budgets
 from launcher.planning.clusters import CLUSTERS
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
-from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
+from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, Prefix, seeds_of
 from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
@@ -33,28 +34,37 @@ from launcher.tracking import settings as tracking
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
-_WHOLE = ("analysis", "cluster", "tracking")
+_WHOLE = ("analysis", "cluster", "tracking", "budget")
 _HYPOTHESES = "analysis.hypotheses"
 _LONGEST_NAME = 80  # characters, before the hash
 
 
-def make(root: Path, arguments: Sequence[str], composer: Composer | None = None) -> Plan:
+#: Seeds to add, by experiment and group.
+AddedSeeds = Mapping[str, Mapping[str, Iterable[int]]]
+
+
+def make(
+    root: Path, arguments: Sequence[str], composer: Composer | None = None, added: AddedSeeds | None = None
+) -> Plan:
     """Plan what the overrides ask for. `root` is the project's folder; `composer` that of its conf/ by default.
 
-    Several plans may share a composer while the files stay as they are. Raises InvalidPlan with every problem found;
-    writes nothing.
+    Several plans may share a composer while the files stay as they are. added: of experiments whose number of seeds
+    depends on results, those beyond the plan that was frozen last. Raises InvalidPlan with every problem found; writes
+    nothing.
     """
-    return _Planner(root, composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders()), arguments).plan()
+    composer = composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders())
+    return _Planner(root, composer, arguments, added or {}).plan()
 
 
 class _Planner:
     """Makes one plan."""
 
-    def __init__(self, root: Path, composer: Composer, arguments: Sequence[str]) -> None:
-        self._root, self._composer = root, composer
+    def __init__(self, root: Path, composer: Composer, arguments: Sequence[str], added: AddedSeeds) -> None:
+        self._root, self._composer, self._added = root, composer, added
         self._context = PlanningContext(composer, arguments)
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
+        self._prefixes: dict[str, Prefix] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
         lasting = [word for word in arguments if not is_code_choice(word)]
         self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in lasting)])
@@ -63,7 +73,7 @@ class _Planner:
         """The plan. Raises InvalidPlan."""
         experiments: list[Experiment] = []
         sections: dict[str, dict[str, Any]] = {}
-        multirun = "multirun"
+        multirun, budget = "multirun", None
         self._check_hydras()
         for name in self._arguments.experiments:
             composed = self._compose(name)
@@ -72,6 +82,7 @@ class _Planner:
                 continue
             if not sections:
                 sections = {"cluster": self._cluster(tree, composed, name), "tracking": self._tracking(tree, name)}
+                budget = self._budget(tree, name)
                 multirun = str(tree.get("multirun") or multirun)
                 self._context.runs_here = sections["cluster"].get("name") == "local"
             experiments.append(self._experiment(name, tree, composed))
@@ -81,14 +92,18 @@ class _Planner:
             self._problems.add(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one")
         self._refuse_secrets(experiments, sections)
         self._problems.raise_any()
-        return Plan(
+        planned = Plan(
             tuple(experiments),
             self._runs,
             self._context.used_bases,
-            **sections,
+            sections["cluster"],
+            sections["tracking"],
             multirun=self._root / multirun,
+            budget=budget,
             code_choice=self._arguments.code_choice,
+            prefixes=self._prefixes,
         )
+        return continuation.continued(planned)
 
     def _check_hydras(self) -> None:
         """Add a problem for each override of Hydra's own section that Hydra refuses when it starts."""
@@ -166,8 +181,18 @@ class _Planner:
             section["name"] = self._adhoc_name(str(section.get("name")), default)
         self._check_owner(name, str(section.get("name")), where)
         spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
-        specs = run_specs(self._context, name, spec)
+        multirun = self._root / str(tree.get("multirun") or "multirun")
+        frozen = added_seeds.frozen_plan(multirun / spec.name)
+        if frozen is not None:
+            by = "seed" if self._arguments.seeds is not None else "experiment.seeds"
+            at = COMMAND_LINE if by == "seed" else self._arguments.origin(by, where)
+            added_seeds.check_unchanged(spec.rule, frozen, multirun, at, by, self._problems)
+        seeds_now: Mapping[str, Iterable[int]] = dict.fromkeys(spec.groups, spec.all_seeds)
+        if spec.rule is not None:
+            seeds_now = added_seeds.current(spec.rule, spec.groups, frozen, self._added.get(spec.name, {}))
+        specs = run_specs(self._context, name, spec, {group: {*own} for group, own in seeds_now.items()})
         self._runs.update(specs.runs)
+        self._prefixes.update(specs.prefixes)
         if not self._problems:
             experiment_spec.check_groups(spec, specs.entries, where, self._arguments, self._problems)
         groups: dict[str, PlannedGroup] = {
@@ -185,11 +210,13 @@ class _Planner:
             command=self._command,
             baseline=spec.baseline,
             steps=max(steps, default=0),
-            seeds=spec.seeds or (),
+            seeds=tuple(sorted({entry.seed for entry in specs.entries})) if spec.rule else spec.all_seeds,
             groups=groups,
             factors=factors,
-            analysis=self._analysis(tree, composed, name, self._known(seeds, spec, specs)),
+            analysis=self._analysis(tree, composed, name, self._known(seeds, spec, specs), spec),
             runs=specs.entries,
+            fork={"at": spec.fork.at, "source": spec.fork.source} if spec.fork else None,
+            prefixes=specs.prefix_entries,
         )
 
     def _adhoc_name(self, prefix: str, method: str) -> str:
@@ -226,9 +253,11 @@ class _Planner:
                 self._problems.add(at, "experiment.name", name, rule, "give this experiment a name of its own")
 
     def _known(self, seeds: Mapping[str, Any], spec: ExperimentSpec, specs: RunSpecs) -> Context:
-        """What the section `analysis` is checked with; the metrics of runs with problems are not known."""
-        written = None if self._problems else specs.metrics
-        return Context(seeds, spec.baseline, True, written, self._context.unwritten)
+        """What the section `analysis` is checked with; the metrics and cells of runs with problems are not known."""
+        if self._problems:
+            return Context(seeds, spec.baseline, True, None, self._context.unwritten)
+        cells = [tuple(entry.factors.items()) for entry in specs.entries]
+        return Context(seeds, spec.baseline, True, specs.metrics, self._context.unwritten, cells)
 
     def _inherited(self, key: str, section: Mapping[str, Any], composed: Composed, where: str) -> dict[str, Any]:
         files = [hydra_compose.lookup(file.tree, key)[1] for file in composed.files]
@@ -238,10 +267,26 @@ class _Planner:
     # ------------------------------------------------------------ sections that hold for a whole experiment
 
     def _analysis(
-        self, tree: Mapping[str, Any], composed: Composed, experiment: str | None, context: Context
+        self,
+        tree: Mapping[str, Any],
+        composed: Composed,
+        experiment: str | None,
+        context: Context,
+        spec: ExperimentSpec,
     ) -> dict[str, Any]:
         where = self._context.file_of(experiment)
         section = self._inherited("analysis", tree.get("analysis") or {}, composed, where)
+        sequential = spec.rule.model_dump() if spec.rule is not None else None
+        if section.get("sequential") not in (None, sequential):
+            at = self._arguments.origin("analysis.sequential", where)
+            self._problems.add(
+                at,
+                "analysis.sequential",
+                schema.brief(section["sequential"]),
+                "experiment.seeds decides how seeds are added, and the report follows it",
+                "remove it, and write experiment.seeds: {start: 4, max: 12, until: decided}",
+            )
+        section["sequential"] = sequential
         files = {Path(file.path).name: file.content for file in composed.files if file.package == _HYPOTHESES}
         for file, other in itertools.combinations(reversed(files), 2):
             for name in [name for name in files[file] if name in files[other]]:
@@ -268,6 +313,12 @@ class _Planner:
         section: dict[str, Any] = tree["tracking"]
         self._check(tracking.Settings, "tracking", section, experiment, self._context.file_of(experiment))
         return section
+
+    def _budget(self, tree: Mapping[str, Any], experiment: str | None) -> float | None:
+        """The device-hours that the experiment may take, None without limit."""
+        section = tree.get("budget") or {}
+        self._check(budgets.Settings, "budget", section, experiment, self._context.file_of(experiment))
+        return section.get("device_hours")
 
     def _check(
         self,

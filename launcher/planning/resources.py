@@ -21,6 +21,11 @@ class Shape:
     memory_gb: float = 0.0
     time_s: int = 0
 
+    @property
+    def units(self) -> int:
+        """What device-hours count: the devices on all nodes; without devices, one for each node."""
+        return self.nodes * max(self.devices, 1)
+
     def __str__(self) -> str:
         nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
         devices = f"{self.devices} devices, " if self.devices else ""

@@ -285,7 +285,8 @@ class PlanningContext:
         """Why a split that a run reads has no prompt of at most `longest` tokens; None: it has, or it is not known."""
         section, model, trainer = config["task"], config["model"], config["trainer"]
         evaluated = bool(trainer.get("eval_every"))
-        memo = repr([section, model.get("kind"), model.get("path"), trainer.get("split"), evaluated, longest])
+        named = model.get("kind"), model.get("path"), preflight.chat_template(config)
+        memo = repr([section, named, trainer.get("split"), evaluated, longest])
         if memo not in self._prompts:
             known = schema.is_local(section)
             self._prompts[memo] = preflight.check_prompts(config, longest) if known else None

@@ -18,10 +18,19 @@ def archive_folder(multirun: Path) -> Path:
     return multirun / "archive"
 
 
+def archived(multirun: Path) -> dict[str, list[Path]]:
+    """The archived folders of each run, in no order."""
+    folders: dict[str, list[Path]] = {}
+    for path in archive_folder(multirun).glob("*"):
+        run_id, _, number = path.name.rpartition(".")
+        if re.fullmatch("[0-9]+", number):
+            folders.setdefault(run_id, []).append(path)
+    return folders
+
+
 def generation(multirun: Path, run_id: str) -> int:
     """Which folder of the run this is, from 1: the number of its newest archived folder, plus one."""
-    names = (path.name.removeprefix(f"{run_id}.") for path in archive_folder(multirun).glob(f"{run_id}.*"))
-    return 1 + max((int(name) for name in names if re.fullmatch("[0-9]+", name)), default=0)
+    return 1 + max((int(path.name.rpartition(".")[2]) for path in archived(multirun).get(run_id, ())), default=0)
 
 
 def archive(multirun: Path, run_id: str) -> Path | None:

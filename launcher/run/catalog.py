@@ -37,9 +37,9 @@ def experiments(multirun: Path) -> list[str]:
     return sorted(path.parent.name for path in multirun.glob("*/plan.json"))
 
 
-def declared() -> list[str]:
-    """The experiments in conf/experiment."""
-    return sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
+def declared(group: str = "experiment") -> list[str]:
+    """The files of conf/experiment, or of another group."""
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
 
 
 def run_ids(multirun: Path) -> list[str]:
@@ -67,8 +67,12 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
 
 
 def entries(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Each run's first entry of a plan (group, factors, seed), by id."""
-    return _first(plan["runs"])
+    """Each run's first entry of a plan (group, factors, seed), by id; the runs that forks continue are the last."""
+    return _first(_all_entries(plan))
+
+
+def _all_entries(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*plan["runs"], *plan.get("prefixes", ())]
 
 
 def _first(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -87,7 +91,8 @@ def title(entry: Mapping[str, Any]) -> str:
 def titles(multirun: Path) -> dict[str, str]:
     """The title of every planned run by id, from the first plan that names it."""
     plans = (read_plan(multirun, name) for name in experiments(multirun))
-    return {run_id: title(entry) for run_id, entry in _first(entry for plan in plans for entry in plan["runs"]).items()}
+    every = _first(entry for plan in plans for entry in _all_entries(plan))
+    return {run_id: title(entry) for run_id, entry in every.items()}
 
 
 def find_run(multirun: Path, beginning: str) -> Path:

@@ -42,9 +42,14 @@ def launches_folder(multirun: Path) -> Path:
     return multirun / "launches"
 
 
+def path_of(multirun: Path, launch: Launch) -> Path:
+    """multirun/launches/<token>.json."""
+    return launches_folder(multirun) / f"{launch.token}.json"
+
+
 def write(multirun: Path, launch: Launch) -> Path:
-    """Write multirun/launches/<token>.json and return its path."""
-    path = launches_folder(multirun) / f"{launch.token}.json"
+    """Write a launch's record and return its path."""
+    path = path_of(multirun, launch)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_record(path, launch)
     return path

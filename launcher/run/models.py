@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from launcher.run.campaign_record import CampaignRecord
 from launcher.run.code import Code
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.launch_record import Launch
@@ -16,7 +17,7 @@ from launcher.run.stop_request import StopRequest
 @dataclass(frozen=True)
 class FrozenConfig(Record):
     """config.yaml of a run, never rewritten. `verl` holds the differences to the tree of verl that `base` names.
-    `data` has the hash of the content of each data file, by path.
+    `data` has the hash of the content of each data file, by path. `fork`: the run that it continues, and from where.
 
     Readers get the mapping as it is. A run that another tool made has fewer keys.
     """
@@ -32,6 +33,7 @@ class FrozenConfig(Record):
     trainer: Mapping[str, Any] = field(default_factory=dict)
     verl: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
+    fork: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ MODELS: Mapping[str, type[Any]] = {
     "claim": Claim,
     "stop": StopRequest,
     "launch": Launch,
+    "campaign": CampaignRecord,
     "config": FrozenConfig,
     "provenance": Provenance,
     "code": Code,

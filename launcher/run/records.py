@@ -50,7 +50,10 @@ class State(Record):
 
     `launch_id` is the token of the launch that submitted the run. `failure_kind` and `message` say why the last attempt
     ended; `failure_counts` counts the attempts that ended so, by kind. `from_step` is the step after which the attempt
-    began. `code` has the id of the record in multirun/code of each attempt whose steps count.
+    began. `code` has the id of the record in multirun/code of each attempt whose steps count. `devices` is how many
+    devices an attempt holds on all its nodes (without devices, how many nodes), 0 if no launch said so.
+    `device_seconds` has the wall time of each attempt that has ended times `devices` (at least 1), by its number.
+    `prefix` is the id of the run whose first `prefix_step` steps this run takes over; its attempts count here, too.
     """
 
     format: Literal[1] = field(default=FORMAT, kw_only=True)
@@ -69,6 +72,10 @@ class State(Record):
     failure_counts: Mapping[str, int] = field(default_factory=dict)
     from_step: int | None = None
     code: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
+    devices: int = field(default=0, metadata=LATER)
+    device_seconds: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
+    prefix: str | None = field(default=None, metadata=LATER)
+    prefix_step: int | None = field(default=None, metadata=LATER)
 
     def code_ids(self) -> tuple[str, ...]:
         """The ids of the records of code of the attempts, each once; none for a run of an older version."""

@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from launcher.run import claim, stop_request
+from launcher.run import claim, compute, stop_request
 from launcher.run.folder import latest_checkpoint, read_state, run_folder, write_state
 from launcher.run.lifecycle import RESUMABLE, Event, FailureKind, Rules, RunState, check, state_after
 from launcher.run.records import Claim, State
 
 
-def created(run_id: str) -> State:
-    """The first state of a run."""
+def created(run_id: str, prefix: str | None = None, prefix_step: int | None = None) -> State:
+    """The first state of a run; prefix: the run whose first steps it takes over, up to `prefix_step`."""
     check(Event.CREATE, None, RunState.PLANNED)
-    return State(run_id, RunState.PLANNED, created=time.time())
+    return State(run_id, RunState.PLANNED, created=time.time(), prefix=prefix, prefix_step=prefix_step)
 
 
-def submitted(state: State, launch_id: str) -> State:
-    """A launch gives the run to its scheduler."""
+def submitted(state: State, launch_id: str, devices: int = 0) -> State:
+    """A launch gives the run to its scheduler. `devices`: as in the state."""
     check(Event.SUBMIT, state.state, RunState.SUBMITTED)
-    return _fresh(state, RunState.SUBMITTED, launch_id)
+    return _fresh(state, RunState.SUBMITTED, launch_id).replace(devices=devices)
 
 
 def started(state: State, owner: Claim, launch_id: str | None, from_step: int) -> State:
@@ -46,7 +46,7 @@ def started(state: State, owner: Claim, launch_id: str | None, from_step: int) -
 def finished(state: State) -> State:
     """The run is done."""
     check(Event.FINISH, state.state, RunState.DONE)
-    return state.replace(state=RunState.DONE, finished=time.time())
+    return _timed(state, time.time()).replace(state=RunState.DONE)
 
 
 def ended(
@@ -63,9 +63,8 @@ def ended(
     check(kind, state.state, after)
     if count > 1 and after not in RESUMABLE and kind in rules:
         message = f"{message} ({kind} {count} times)"
-    return state.replace(
+    return _timed(state, time.time()).replace(
         state=after,
-        finished=time.time(),
         failure_kind=kind,
         message=message,
         error=error,
@@ -79,6 +78,14 @@ def retried(state: State) -> State:
     return _fresh(state, RunState.PLANNED, None).replace(failure_counts={})
 
 
+def _timed(state: State, end: float) -> State:
+    """The state of a run whose attempt, if one was running and has no time yet, ended then (unix seconds)."""
+    seconds = dict(state.device_seconds)
+    if state.state == RunState.RUNNING:
+        seconds.setdefault(str(state.attempt), compute.running(state, end))
+    return state.replace(finished=end, device_seconds=seconds)
+
+
 def _fresh(state: State, after: RunState, launch_id: str | None) -> State:
     """The state without what the last attempt left in it."""
     return state.replace(
@@ -87,6 +94,16 @@ def _fresh(state: State, after: RunState, launch_id: str | None) -> State:
 
 
 # ---------------------------------------------------------------- on the run's folder
+
+
+def with_lost_attempt(folder: Path, state: State) -> State:
+    """The state with the time of an attempt whose process ended without a word: until its last heartbeat.
+
+    The caller holds the folder's lock, knows that the run has no owner, and has not removed the claim.
+    """
+    if state.state != RunState.RUNNING:
+        return state
+    return _timed(state, compute.last_sign(folder)).replace(finished=state.finished)
 
 
 def progressed(folder: Path, state: State) -> bool:
@@ -132,6 +149,7 @@ def cancel(multirun: Path, run_id: str) -> str:
             return state.state
         if stop_request.send_to_owner(folder, FailureKind.CANCELLED, message) is not None:
             return ASKED
+        state = with_lost_attempt(folder, state)
         claim.discard(folder)
         write_state(folder, ended(state, FailureKind.CANCELLED, message, {}, progressed=False))
         return RunState.CANCELLED

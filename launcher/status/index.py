@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
+from launcher.run import compute
 from launcher.run.folder import metrics_path, read_state, runs_folder
 from launcher.run.lifecycle import RunState
 
-FORMAT = 3
+FORMAT = 4
 UNREADABLE = "unreadable"
 _STATES = frozenset((*RunState, UNREADABLE))
 _TAIL, _LONG_TAIL = 2**14, 2**18
@@ -34,7 +35,9 @@ class Row:
     `state` is a RunState, or UNREADABLE with the reason in `message`. `step` is the last step of the
     metric log (0 without one), `step_seconds` the measured time of a step (None with fewer than two lines), `metrics`
     the last finite values by name: None where the log's last 256 KiB have none. `code` has the ids of the records of
-    its code, `launch_id` the token of the launch that submitted it.
+    its code, `launch_id` the token of the launch that submitted it. `device_seconds` is what its ended
+    attempts took, `unfinished_seconds` the part of those that did not finish the run; `started` is when the present one
+    began, on so many `devices`.
     """
 
     key: tuple[int, int, int]
@@ -47,6 +50,10 @@ class Row:
     metrics: Mapping[str, float | None]
     code: Sequence[str] = ()
     launch_id: str | None = None
+    device_seconds: float = 0.0
+    unfinished_seconds: float = 0.0
+    started: float | None = None
+    devices: int = 0
 
 
 _NAMES = tuple(field.name for field in fields(Row))
@@ -150,6 +157,10 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
         metrics=values,
         code=list(state.code_ids()),
         launch_id=state.launch_id,
+        device_seconds=sum(state.device_seconds.values()),
+        unfinished_seconds=compute.unfinished(state.device_seconds, state.attempt, state.state),
+        started=state.started,
+        devices=state.devices,
     )
 
 

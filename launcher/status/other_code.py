@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,22 +60,37 @@ class OtherCode:
         }
 
 
-def of_runs(multirun: Path, experiment: str, run_ids: Iterable[str]) -> list[OtherCode]:
-    """The runs of an experiment with other code, read from their folders."""
+def of_runs(
+    multirun: Path, experiment: str, run_ids: Iterable[str], prefixes: Mapping[str, str] | None = None
+) -> list[OtherCode]:
+    """The runs of an experiment with other code, read from their folders. prefixes: by run, which one it continues."""
     states = ((run_id, find_state(run_folder(multirun, run_id))) for run_id in run_ids)
-    return of_codes(multirun, experiment, {run_id: (one.state, one.code_ids()) for run_id, one in states if one})
+    runs = {run_id: (one.state, one.code_ids()) for run_id, one in states if one}
+    taken_over = {
+        run_id: (runs[run_id][0] if run_id in runs else RunState.PLANNED, before.code_ids())
+        for run_id, prefix in (prefixes or {}).items()
+        if not runs.get(run_id, ("", ()))[1] and (before := find_state(run_folder(multirun, prefix))) is not None
+    }
+    return of_codes(multirun, experiment, {**runs, **taken_over}, taken_over)
 
 
-def of_codes(multirun: Path, experiment: str, runs: Mapping[str, tuple[str, Sequence[str]]]) -> list[OtherCode]:
+def of_codes(
+    multirun: Path,
+    experiment: str,
+    runs: Mapping[str, tuple[str, Sequence[str]]],
+    taken_over: Collection[str] = (),
+) -> list[OtherCode]:
     """The runs of an experiment with other code. `runs`: the state of each, and the ids of its records of code.
 
-    A run without a record, of an older version or without a step, has no known code.
+    A run without a record, of an older version or without a step, has no known code. `taken_over`: the runs that have
+    no step of their own yet, but will take over those of runs with these records.
     """
     changed: dict[str, Mapping[str, tuple[str, str]]] = {}
     differences: dict[str, Mapping[str, tuple[str, str]]] = {}
     by_difference: dict[str, list[str]] = {}
     for run_id, (state, code_ids) in runs.items():
-        if not code_ids or (state != RunState.DONE and latest_checkpoint(run_folder(multirun, run_id)) is None):
+        counts = state == RunState.DONE or run_id in taken_over
+        if not code_ids or not (counts or latest_checkpoint(run_folder(multirun, run_id)) is not None):
             continue
         different: dict[str, tuple[str, str]] = {}
         for code_id in code_ids:

@@ -6,6 +6,7 @@ else that of the experiment.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.run import catalog
+from launcher.run.compute import HOUR_S
 from launcher.run.folder import read_config, run_folder
 from launcher.run.launch_record import Jobs
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
@@ -66,12 +68,21 @@ class RunningRun:
 
 
 @dataclass(frozen=True)
+class Compute:
+    """What runs took until now, in device-hours: all attempts, and those that ended without finishing their run."""
+
+    device_hours: float
+    unfinished: float
+
+
+@dataclass(frozen=True)
 class Standing:
     """An experiment.
 
     `work_seconds` is what its unfinished runs still compute, added up; None while no step was measured.
     `remaining_seconds` is the wall time of that with as many runs at a time as now; None while none runs. `running` has
     the running runs by id; `jobs`, by the scheduler's id of a job, how many of its runs are in each unfinished state.
+    `compute`: of its runs, each counted once.
     """
 
     experiment: str
@@ -86,6 +97,7 @@ class Standing:
     other_code: Sequence[OtherCode] = ()
     running: Mapping[str, RunningRun] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    compute: Compute = Compute(0.0, 0.0)
 
     @property
     def finished(self) -> bool:
@@ -111,6 +123,8 @@ class Standing:
             ],
             "other_code": [other.document() for other in self.other_code],
             "jobs": {job: dict(states) for job, states in self.jobs.items()},
+            "device_hours": self.compute.device_hours,
+            "unfinished_device_hours": self.compute.unfinished,
         }
 
 
@@ -124,9 +138,11 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     rows = index.refresh(ids, [metric] if metric else [])
     states = {run_id: _state(multirun, run_id, rows.get(run_id)) for run_id in ids}
     steps = {run_id: _steps(multirun, run_id, states[run_id], plan["steps"]) for run_id in ids}
+    steps |= {entry["id"]: entry["factors"]["steps"] for entry in plan.get("prefixes", ())}
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
-    for members in groups.values():
+    prefixes = {entry["id"]: None for entry in plan.get("prefixes", ())}
+    for members in (*groups.values(), prefixes):
         group_pace = _mean(rows[run_id].step_seconds for run_id in members if run_id in rows) or pace
         for run_id in members:
             if states[run_id] in UNFINISHED:
@@ -156,11 +172,24 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         remaining_seconds=_wall(work, [run.work_seconds for run in running.values()]),
         running=running,
         jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
+        compute=_compute(rows, {run_id for run_id in ids if states[run_id] == RunState.RUNNING}),
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
         other_code=of_codes(
             multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
         ),
     )
+
+
+def _compute(rows: Mapping[str, Row], running: Collection[str]) -> Compute:
+    now = time.time()
+    present = sum(
+        max(0.0, now - started) * max(rows[run_id].devices, 1)
+        for run_id in running
+        if (started := rows[run_id].started) is not None
+    )
+    ended = sum(row.device_seconds for row in rows.values())
+    unfinished = sum(row.unfinished_seconds for row in rows.values())
+    return Compute((ended + present) / HOUR_S, unfinished / HOUR_S)
 
 
 def remaining_seconds(standings: Sequence[Standing]) -> float | None:

@@ -221,6 +221,39 @@ def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Obje
     return [Objection(one.key, one.value, one.rule, one.fix) for one in misfits]
 
 
+def check_continuation(
+    config: Mapping[str, Any], verl: Mapping[str, Any], shorter: Mapping[str, Any]
+) -> list[Objection]:
+    """Why a run does not continue a shorter one. verl: the whole tree; shorter: the other's section `trainer`."""
+    from trainer_ext import continuing
+
+    found = continuing.obstacles({**config, "verl": verl}, shorter)
+    return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
+
+
+def check_logs(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> list[Objection]:
+    """What a run cannot take over of the logs of another one. shorter: the other's section `trainer`."""
+    from trainer_ext import continuing
+
+    found = continuing.log_obstacles(config["trainer"], shorter)
+    return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
+
+
+def check_fork(config: Mapping[str, Any], prefix: Mapping[str, Any]) -> list[Objection]:
+    """Why a run cannot be a fork of another one; config, prefix: their configurations, with verl's trees merged."""
+    from trainer_ext import continuing
+
+    return [Objection(one.key, one.value, one.rule, one.fix) for one in continuing.fork_obstacles(config, prefix)]
+
+
+def prefix_trainer(trainer: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """The section `trainer` of the first `at` steps of a run: its histograms are of the same steps as the run's."""
+    from trainer_ext import continuing
+
+    interval = continuing.histogram_interval(trainer["hist_every"], trainer["steps"])
+    return {**trainer, "steps": at, "hist_every": continuing.share_for(interval, at)}
+
+
 def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
     """The metrics of the section's further scores of responses."""
     from trainer_ext import scores
@@ -238,7 +271,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     section, trainer = config["task"], config["trainer"]
     if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
         return None
-    module, count = tasks.get(section["name"]), _counter(config["model"])
+    module, count = tasks.get(section["name"]), _counter(config["model"], chat_template(config))
     try:
         divided = _prompts_of(module, section).divided(trainer["split"])
     except sizes.Misfit as error:
@@ -277,13 +310,20 @@ def _no_template(section: Mapping[str, Any], model: Mapping[str, Any], error: Ex
     return Objection("model.path", model.get("path"), rule, fix)
 
 
-def _counter(model: Mapping[str, Any]) -> Callable[[Row], int] | None:
+def chat_template(config: Mapping[str, Any]) -> str | None:
+    """The chat template that a run gives its model; None: the tokenizer's own."""
+    model = (config["verl"].get("actor_rollout_ref") or {}).get("model") or {}
+    template: str | None = model.get("custom_chat_template")
+    return template
+
+
+def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], int] | None:
     """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises chat.Unusable."""
     if model.get("kind") == "embedded":  # one token for each character
         return lambda row: sum(len(message["content"]) for message in row.messages)
     from trainer_ext import chat
 
-    count = chat.counter(Path(os.path.expanduser(str(model.get("path")))))
+    count = chat.counter(Path(os.path.expanduser(str(model.get("path")))), template)
     return None if count is None else lambda row: count(row.messages)
 
 

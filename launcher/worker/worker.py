@@ -36,7 +36,7 @@ from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
 from launcher.text import one_line
-from launcher.worker import loaded
+from launcher.worker import loaded, prefix
 from launcher.worker.attempt import Attempt, prepare
 from launcher.worker.stall import Watchdog
 
@@ -170,16 +170,20 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
         state = read_state(folder)
         if state.state not in RESUMABLE or (launch_id is not None and _is_closed(folder, launch_id)):
             return None
-        cancelled = transitions.pending_cancellation(folder, state) if witness.owner(folder) is None else None
+        cancelled = None
+        if witness.owner(folder) is None:
+            state = transitions.with_lost_attempt(folder, state)
+            cancelled = transitions.pending_cancellation(folder, state)
         if cancelled is not None:
             write_state(folder, cancelled)
             claim.discard(folder)
             return None
-        owner = claim.acquire(folder, state.attempt + 1, witness)
+        owner = claim.acquire(folder, prefix.attempts(folder, state) + 1, witness)
         if owner is None:
             return None
         try:
             stop_request.clear(folder)
+            state = prefix.adopt(folder, state)
             prepare(folder, owner.attempt)
             newest = latest_checkpoint(folder)
             state = transitions.started(state, owner, launch_id, newest[0] if newest else 0)
@@ -211,6 +215,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         config = read_config(folder)
         identity.verify(config, folder.name)
         data_files.check(config)
+        prefix.check(folder, config, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         function: Train = function_of(train)  # if its import fails, the run's own attempt does

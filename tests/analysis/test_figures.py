@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +61,24 @@ def studied(folder: Path) -> Study:
 
 def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = False) -> dict[str, tuple[str, Any]]:
     """Caption and canvas of every figure, that of differences only if asked for, laid out as it is saved."""
-    kept: dict[str, tuple[str, Any]] = {}
+    kept = sketched(monkeypatch, lambda: figures(studied(folder)))
+    return {name: found[2:4] for name, found in kept.items() if all_of_them or name != "differences"}
+
+
+def sketched(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> dict[str, Sketch]:
+    """Every figure that a function draws, laid out as it is saved."""
+    kept: dict[str, Sketch] = {}
 
     def keep(sketches: Sequence[Sketch]) -> list[Figure]:
         for sketch in sketches:
             lay_out(sketch.canvas)
             sketch.canvas.canvas.draw()
-            kept[sketch.name] = sketch.caption, sketch.canvas
+            kept[sketch.name] = sketch
         return []
 
     monkeypatch.setattr("analysis.figures.figures.save", keep)
-    figures(studied(folder))
-    return {name: found for name, found in kept.items() if all_of_them or name != "differences"}
+    draw()
+    return kept
 
 
 def lines_of(canvas: Any) -> dict[str, Any]:
@@ -369,7 +375,7 @@ def test_every_documented_metric_has_a_label() -> None:
 
 @pytest.mark.parametrize(
     ("key", "direction"),
-    [("eval/reward_mean", "higher"), ("cost/sample_seconds", "lower"), ("speculative/kl_to_standard", "lower"),
+    [("eval/reward_mean", "higher"), ("cost/sample_seconds", "lower"), ("cost/flops", "lower"),
      ("qstar/ess_ratio", None), ("qstar/alpha_mean", None), ("rejection/accepted_fraction", None),
      ("actor/dpo_margin", None), ("speculative/expected_acceptance", "higher")],
 )  # fmt: skip

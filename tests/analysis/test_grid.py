@@ -79,7 +79,7 @@ def test_a_torn_grid_names_what_is_left_out_and_what_diverged(make_sweep: MakeSw
     study = studied(folder)
     (found,) = grids(study)
     assert found.seeds == (0, 1, 2) and found.fit.levels["gamma"] == [0.8, 10.0]
-    lacking = "1 of 3 seeds lack a cell, for which the mean of the others stands"
+    lacking = "1 of 3 seeds lacks a cell, for which the mean of the others stands"
     assert found.notes == ("8 of 12 cells are used; no seed has a result of gamma = 1.2 (12 diverged)", lacking)
     mains = {(e.factors[0], e.levels[0]): e.value for e in found.effects if len(e.factors) == 1}
     assert mains["gamma", 10.0] == pytest.approx(0.1) and mains["kl", "on"] == pytest.approx(0.1)

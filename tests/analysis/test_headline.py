@@ -18,7 +18,7 @@ from analysis.findings.study import Study, study
 from analysis.report.headline import Answer, answer
 from analysis.report.missing import missing
 from analysis.spec.settings import settings
-from analysis.stats import t_test
+from analysis.stats import power, t_test
 from analysis.tables.comparison import main as main_table
 from launcher import files
 from launcher.run.folder import run_folder
@@ -210,3 +210,22 @@ def test_the_best_method_is_named_only_when_the_test_has_decided(make_sweep: Mak
     shown = result.split("+")[1].split("]")[0].split(" [")[1].split(", ")
     assert (float(shown[0]), float(shown[1])) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))
     assert "Bonferroni" not in result  # which is the same level
+
+
+@pytest.mark.parametrize("family", ["holm", "bh", "max_t"])
+def test_the_power_is_at_the_level_at_which_the_family_asks(make_sweep: MakeSweep, family: str) -> None:
+    """Of four methods one is better. Holm's and Benjamini and Hochberg's least level is alpha / 4 then."""
+    random = np.random.default_rng(4)
+    heights = {group: dict(enumerate(random.standard_normal(10))) for group in "ABCDE"}
+    heights["C"] = {seed: value + 4 for seed, value in heights["C"].items()}
+    asked = {**ASKED, "family": family}
+    found = studied(make_sweep(tuple("ABCDE"), range(10), steps=20, analysis=asked, lines=level(heights)))
+    leader = found.primary.comparison("C")
+    assert leader is not None and leader.outcome is Outcome.HIGHER
+    least = min(comparison.level for comparison in found.primary.comparisons)
+    assert least == 0.0125 if family != "max_t" else 0.005 < least < 0.05
+    effect = power.detectable(leader.contrast.test, 10, least)
+    (line,) = [line for line in answer(found).limits if line.startswith("10 pairs of seeds: ")]
+    assert f"with 80% power a true difference of {effect:.2g} standard deviations" in line
+    assert f"at the level {least:.2g} " in line
+    assert effect is not None and effect > (power.detectable(leader.contrast.test, 10, 0.05) or 9)

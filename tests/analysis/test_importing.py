@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -300,7 +301,7 @@ def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: Mak
     with pytest.raises(BadImport, match="--baseline b: no run has this group; the groups are a"):
         import_runs(asked(logs, folder.parent / "theirs", Naming(map=table), baseline="b"))
     with pytest.raises(
-        BadImport, match=r"no run-\*\.wandb file, no event file of TensorBoard and no \.jsonl file of verl"
+        BadImport, match=r"no run-\*\.wandb file, no event file of TensorBoard, .* and no CSV file with a known column"
     ):
         import_runs(asked(folder, folder.parent / "theirs"))
     with pytest.raises(BadImport, match=r"SOURCE .*nowhere: this file or folder does not exist"):
@@ -531,3 +532,157 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
     path.write_bytes(data)
     with pytest.raises(BadImport, match=r"--step global_step: no line has this metric"):
         list(read([path], "global_step", tmp_path / "stage"))
+
+
+# ---------------------------------------------------------------- Hugging Face's Trainer, TRL
+
+
+def trainer_state(folder: Path, steps: int, height: float, planned: int = 40, **more: Any) -> None:
+    """A state as TRL writes it: entries of training and of evaluation every ten steps, and one at the end."""
+    history: list[dict[str, Any]] = []
+    for step in range(10, steps + 1, 10):
+        history.append({"epoch": step / 40, "kl": 0.002, "loss": 0.0, "reward": height * step, "step": step})
+        history.append({"epoch": step / 40, "eval_reward": height * step / 2, "eval_runtime": 9.1, "step": step})
+    if steps == planned:
+        history.append({"epoch": 1.0, "step": steps, "total_flos": 0.0, "train_runtime": 99.5})
+    control = {"TrainerControl": {"args": {"should_training_stop": steps == planned}, "attributes": {}}}
+    state = {"best_metric": None, "global_step": steps, "log_history": history, "max_steps": planned}
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({**state, "stateful_callbacks": control, **more}, indent=2))
+
+
+def test_the_newest_state_of_the_trainer_is_the_run(tmp_path: Path) -> None:
+    named = Naming(match=r"(?P<group>\w+)-s(?P<seed>\d+)")
+    for group, height in (("grpo", 1.0), ("rloo", 2.0)):
+        for seed in (0, 1):
+            for steps in (20, 40):
+                trainer_state(tmp_path / "out" / f"{group}-s{seed}" / f"checkpoint-{steps}", steps, height + seed)
+    events(tmp_path / "out" / "grpo-s0" / "runs" / "Nov01_host", {1: 5.0})  # the Trainer's own, of the same run
+    trainer_state(tmp_path / "out" / "rloo-s2", 20, 1.0)
+    done = import_runs(asked(tmp_path / "out", tmp_path / "theirs", named, baseline="grpo"))
+    assert done.groups == {"grpo": 2, "rloo": 3}
+    assert [gap.partition(" (")[0] for gap in done.gaps] == ["group rloo, seed 2: it did not end: step 20 of 40"]
+    sweep, compared = found(tmp_path / "theirs")
+    curves = sweep.of("rloo")[1].curves
+    assert curves.steps.tolist() == [10, 20, 30, 40] and curves.values["reward"].tolist() == [30, 60, 90, 120]
+    assert curves.values["eval_reward"].tolist() == [15, 30, 45, 60] and curves.repeated == 0
+    assert [estimate.mean for estimate in compared.primary.estimates] == [60.0, 100.0]
+
+
+def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(tmp_path: Path) -> None:
+    stopped = {"TrainerControl": {"args": {"should_training_stop": True}}}
+    trainer_state(tmp_path / "out" / "grpo-s0", 20, 1.0, stateful_callbacks=stopped)
+    named = Naming(match=r"(?P<group>\w+)-s(?P<seed>\d+)")
+    file = tmp_path / "out" / "grpo-s0" / "trainer_state.json"
+    assert import_runs(asked(file, tmp_path / "theirs", named)).gaps == ()
+    file.write_text("[]")
+    with pytest.raises(BadImport, match=r"trainer_state\.json: not a state of the Trainer .*; fix: remove this file"):
+        import_runs(asked(tmp_path / "out", tmp_path / "theirs", named))
+
+
+# ---------------------------------------------------------------- CSV files
+
+
+def test_progress_and_monitors_of_a_folder_are_one_run(tmp_path: Path) -> None:
+    """As Stable-Baselines3 writes them: keys in any order, empty cells, evaluations in rows of their own, two
+    environments, and a last row that a crash cut off."""
+    folder = tmp_path / "logs" / "ppo" / "seed_3"
+    folder.mkdir(parents=True)
+    (folder / "progress.csv").write_text(
+        "time/iterations,rollout/ep_rew_mean,time/total_timesteps,eval/mean_reward,train/loss\n"
+        "1,20.5,100,,\n2,25.0,200,,0.1\n,,200,30.5,\n3,26.0,300,,0.2\n4,27"
+    )
+    head = '#{"t_start": 1688057141.4, "env_id": "CartPole-v1"}\nr,l,t\n'
+    (folder / "0.monitor.csv").write_text(f"{head}1.0,40,0.5\n2.0,60,1.5\n")
+    (folder / "1.monitor.csv").write_text(f"{head}5.0,100,1.0\n")
+    (folder.parent / "notes.csv").write_text("a,b\n1,2\n")
+    naming = Naming(match=r"(?P<group>\w+)/seed_(?P<seed>\d+)")
+    metrics = {"metrics": ("rollout/ep_rew_mean", "r", "eval/mean_reward")}
+    import_runs(asked(tmp_path / "logs", tmp_path / "theirs", naming, **metrics))
+    (run,) = read_sweep(tmp_path / "theirs").runs
+    assert (run.group, run.seed) == ("ppo", 3)
+    by_step = {key: dict(zip(run.curves.steps, run.curves.values[key], strict=True)) for key in metrics["metrics"]}
+    assert {step: value for step, value in by_step["rollout/ep_rew_mean"].items() if value == value} == {
+        100: 20.5, 200: 25.0, 300: 26.0,
+    }  # fmt: skip
+    assert by_step["eval/mean_reward"][200] == 30.5
+    assert {step: value for step, value in by_step["r"].items() if value == value} == {40: 1.0, 140: 5.0, 200: 2.0}
+
+
+def test_columns_that_name_group_seed_and_factor_divide_a_published_table(tmp_path: Path) -> None:
+    lines = ["env id;algo;seed;global_step;episodic return;note"]
+    lines += [
+        f"{env};{algo};{seed};{step};{gain * step + seed};x"
+        for step in (200, 100)  # in any order
+        for env, gain in (("Pong", 1), ("Qbert", 2))
+        for algo, gain in (("dqn", gain), ("ppo", gain + 2))
+        for seed in (1, 2)
+    ]
+    (tmp_path / "published.csv").write_text("\n".join(lines), encoding="utf-8-sig")
+    naming = Naming(group="algo", seed="seed", factors=("env id",))
+    done = import_runs(
+        asked(tmp_path / "published.csv", tmp_path / "theirs", naming, metrics=("episodic_return",), baseline="dqn")
+    )
+    assert done.groups == {"dqn": 4, "ppo": 4}
+    sweep, compared = found(tmp_path / "theirs")
+    assert {run.cell for run in sweep.runs} == {(("env id", "Pong"),), (("env id", "Qbert"),)}
+    assert sweep.runs[0].curves.steps.tolist() == [100, 200] and sweep.plan["steps"] == 200
+    assert [estimate.mean for estimate in compared.primary.estimates] == [301.5, 701.5]
+
+
+def test_rllibs_progress_has_the_configuration_beside_it(tmp_path: Path) -> None:
+    for algo in ("PPO", "IMPALA"):
+        folder = tmp_path / "exp" / f"{algo}_0"
+        folder.mkdir(parents=True)
+        (folder / "params.json").write_text(json.dumps({"algo": algo, "seed": 7, "lr": 5e-05}))
+        (folder / "progress.csv").write_text(
+            'episode_reward_mean,timesteps_total,done,trial_id,hist\n10.5,4000,False,ab1,"[1.0, 2.0]"\n'
+            "nan,8000,True,ab1,\n"
+        )
+    naming = Naming(group="algo", seed="seed", factors=("lr",))
+    into = tmp_path / "theirs"
+    assert import_runs(asked(tmp_path / "exp", into, naming, metrics=("episode_reward_mean",))).groups == {
+        "IMPALA": 1, "PPO": 1,
+    }  # fmt: skip
+    run = read_sweep(into).runs[0]
+    assert (run.seed, run.cell) == (7, (("lr", 5e-05),)) and run.curves.steps.tolist() == [4000, 8000]
+    assert run.curves.values["episode_reward_mean"].tolist() == pytest.approx([10.5, np.nan], nan_ok=True)
+
+
+def test_a_run_that_began_again_supersedes_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "a-s0.csv").write_text("step,reward\n1,1\n2,2\n3,3\n2,20\n3,30\n")
+    import_runs(asked(tmp_path / "a-s0.csv", tmp_path / "theirs", Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")))
+    (run,) = read_sweep(tmp_path / "theirs").runs
+    assert run.curves.values["reward"].tolist() == [1, 20, 30] and run.curves.superseded == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "says"),
+    [
+        (
+            "episode,reward\n1,2\n",
+            None,
+            "no column is known to count steps; the columns are episode, reward; fix: give",
+        ),
+        ("step,reward\n1,2\n", "epoch", "--step epoch is no column; the columns are step, reward; fix: give --step"),
+        ("step,reward\n1,2\n0.5,3\n", None, "line 3: step = '0.5': must be a whole number, 0 or more; fix: mend or"),
+        ("step,reward\n1,2,9\n", None, "line 2: has 3 cells, the first line has 2; fix: mend or remove this line"),
+        ("r,l,t\n1.0,x,2\n", None, "line 2: r, l and t must be numbers; fix: remove this line"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
+    tmp_path: Path, text: str, step: str | None, says: str
+) -> None:
+    (tmp_path / "a-s0.csv").write_text(text)
+    naming = Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")
+    with pytest.raises(BadImport, match=re.escape(says)):
+        import_runs(asked(tmp_path / "a-s0.csv", tmp_path / "theirs", naming, step=step))
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_a_table_beside_another_tools_log_is_not_a_second_run(tmp_path: Path) -> None:
+    events(tmp_path / "tb" / "a-s0", {1: 1.0, 2: 2.0})
+    (tmp_path / "tb" / "a-s0" / "progress.csv").write_text("step,reward\n1,7\n")
+    naming = Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")
+    assert import_runs(asked(tmp_path / "tb", tmp_path / "theirs", naming)).groups == {"a": 1}
+    assert read_sweep(tmp_path / "theirs").runs[0].curves.values["reward"].tolist() == [1.0, 2.0]

@@ -1,10 +1,18 @@
-"""Figures that are no plain curves: bands, scatters, histograms, Pareto fronts; and metrics that are sparse."""
+"""Figures that are no plain curves: bands, scatters, histograms, Pareto fronts; and metrics that are sparse.
+
+Golden pictures hold what the figures of other tools' logs show; python -m tests.analysis.test_pictures writes them.
+Look at the figures then: with a FOLDER, the same command also writes their reports there.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Mapping
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +21,20 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.histograms import Histogram, read_histograms
+from analysis.data.sweep import read_sweep
+from analysis.figures.canvas import Sketch
+from analysis.figures.figures import figures
 from analysis.figures.scatter import front
+from analysis.figures.traces import traces_of
+from analysis.findings.study import study
+from analysis.sections import sections
+from analysis.spec.settings import settings
 from launcher.run.folder import histograms_path, run_folder, write_state
 from launcher.run.records import State
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, sweeps_in
-from tests.analysis.test_figures import drawn, lines_of
+from tests.analysis.foreign_logs import KINDS, make
+from tests.analysis.test_figures import drawn, lines_of, sketched
 
 ROOT = Path(__file__).parents[2]
 X, Y = "qstar/ess_t", "qstar/ess_theta"
@@ -232,4 +248,81 @@ def test_metric_recorded_once_is_seen(make_sweep: MakeSweep, monkeypatch: pytest
     folder = make_sweep(qstar.METHODS, steps=qstar.STEPS, lines=once, analysis={"primary": {"metric": qstar.EVAL}})
     _, canvas = drawn(monkeypatch, folder)["curve_eval_reward_mean"]
     line = lines_of(canvas)["mean--ppo"]
-    assert list(line.get_xdata()) == [120] and line.get_marker() == "."
+    assert list(line.get_xdata()) == [120] and line.get_marker() == "D"
+
+
+# ---------------------------------------------------------------- golden pictures of other tools' logs
+
+GOLDEN = Path(__file__).with_name("pictures")
+_SLACK = 3  # hundredths of an inch: the box of a text is a little larger than its letters
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+
+
+def figures_of(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Sketch]:
+    """Every figure of a report, those of its sections too."""
+    sweep = read_sweep(folder)
+    found = study(sweep, settings(sweep.plan["analysis"], groups=sweep.groups, baseline=sweep.baseline))
+    return sketched(patch, lambda: (figures(found), sections(found)))
+
+
+def described(sketch: Sketch) -> Iterator[str]:
+    """What a figure shows: its texts, and of each line five points, with their intervals."""
+    traces = traces_of(sketch.canvas, sketch.intervals, sketch.names, sketch.steps, sketch.values)
+    yield f"## {sketch.name}: {sketch.title}"
+    yield sketch.caption
+    for legend in sketch.canvas.legends:
+        yield f"legend: {'; '.join(text.get_text() for text in legend.get_texts())}"
+    for number, axes in enumerate(sketch.canvas.axes):
+        names = [" ".join(text.split()) for text in (axes.get_title(), axes.get_xlabel(), axes.get_ylabel())]
+        yield f"panel {number}: {'; '.join(filter(None, names))}"
+    for trace in traces.traces:
+        n = trace.x.size
+        at = dict.fromkeys([0, n // 4, n // 2, 3 * n // 4, n - 1] if trace.seed is None else [0, n - 1])
+        ends = [""] * n
+        if trace.interval is not None:
+            ends = [f" [{low:.4g}, {high:.4g}]" for low, high in zip(*trace.interval, strict=True)]
+        points = (f"({trace.x[i]:.5g}, {trace.shown[i]:.4g}{ends[i]})" for i in at)
+        yield f"panel {trace.panel}, {trace.group}, {trace.what}, {n} points: {' '.join(points)}"
+
+
+def picture_text(drawings: Mapping[str, Sketch]) -> str:
+    return "\n".join(line for sketch in drawings.values() for line in (*described(sketch), "")) + "\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_figures_of_foreign_logs_are_the_golden_ones(kind: str, make_sweep: MakeSweep) -> None:
+    """Texts are equal, numbers nearly: no pixel is compared, so that fonts and versions of matplotlib do not matter."""
+    with pytest.MonkeyPatch.context() as patch:
+        drawings = figures_of(make(make_sweep, kind), patch)
+    own, golden = (_NUMBER.split(text) for text in (picture_text(drawings), (GOLDEN / f"{kind}.txt").read_text()))
+    assert own[::2] == golden[::2]
+    assert list(map(float, own[1::2])) == pytest.approx(list(map(float, golden[1::2])), rel=2e-3, abs=1e-6)
+    for name, sketch in drawings.items():
+        _is_readable(name, sketch)
+
+
+def _is_readable(name: str, sketch: Sketch) -> None:
+    """Everything is inside the figure, no legend covers a panel, and no two names along an axis overlap."""
+    canvas = sketch.canvas
+    shown = [axes for axes in canvas.axes if axes.get_visible()]
+    legends = [legend.get_window_extent() for legend in canvas.legends]
+    panels = [axes.get_tightbbox() for axes in shown]
+    for box in (*legends, *panels):
+        assert box.x0 >= -_SLACK and box.y0 >= -_SLACK, name
+        assert box.x1 <= canvas.bbox.width + _SLACK and box.y1 <= canvas.bbox.height + _SLACK, name
+    assert not any(legend.overlaps(panel.padded(-1)) for legend in legends for panel in panels), name
+    for axis in (axis for axes in shown for axis in (axes.xaxis, axes.yaxis)):
+        boxes = [text.get_window_extent() for text in axis.get_ticklabels() if text.get_text() and text.get_visible()]
+        assert not any(a.overlaps(b) for a, b in pairwise(boxes)), name
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch)
+        GOLDEN.mkdir(exist_ok=True)
+        for one in KINDS:
+            made = make(sweeps_in(root / one), one)
+            with pytest.MonkeyPatch.context() as unrendered:
+                (GOLDEN / f"{one}.txt").write_text(picture_text(figures_of(made, unrendered)))
+            if len(sys.argv) > 1:
+                reported(made)

@@ -191,7 +191,7 @@ def test_methods_without_a_common_seed_are_compared_as_samples_and_marked(make_s
     assert table.records[0]["paired"] is False and table.rows[0][2] == "2 and 2"
     grounds = {one.group: one.ground for one in study.primary.comparisons}
     assert grounds == {"C1": Ground(Reason.NO_COMMON_SEED), "PTRW": None}
-    assert [part.id for part in sections(study)] == ["unpaired"]
+    assert [part.id for part in sections(study)] == ["overview", "unpaired"]
 
 
 def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:

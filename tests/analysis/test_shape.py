@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main as command
+from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.numbers import format_apart
+from analysis.report.headline import answer
+from analysis.report.sweep_comparison import write_comparison
+from analysis.sections.grid import cell_results, grids
+from analysis.sections.grid_tables import grid_tables
 from analysis.spec.settings import settings
 from analysis.stats.shape import LIMITS, separation, split
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from benchmarks.validity import FLAGGED, UP, splits, sweep_of
 from tests.analysis import shape_limits as limits
-from tests.analysis.conftest import MakeSweep, ground_of, reasons
+from tests.analysis.conftest import MakeSweep, ground_of, reasons, sweeps_in
 
 APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
 TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
@@ -168,6 +174,44 @@ def test_report_json_has_the_clusters(make_sweep: MakeSweep) -> None:
     assert groups["A"]["clusters"] is None
     assert groups["B"]["clusters"] == [{"seeds": [0, 1, 2, 4, 5], "near": 0.81}, {"seeds": [3], "near": 0.10}]
     assert any("fall apart" in note for note in document["notes"]["main"])
+
+
+def heights(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """B's seed 3 falls apart, of the grid at lr = 2 alone."""
+    apart = group == "B" and cell.get("lr", 2) == 2
+    return [{"step": step, "attempt": 1, UP: (APART if apart else TOGETHER)[seed]} for step in range(1, 21)]
+
+
+def test_the_answer_has_the_clusters_of_the_question(make_sweep: MakeSweep) -> None:
+    section = {"primary": {"metric": UP, "direction": "higher"}}
+    folder = make_sweep(("A", "B"), range(6), 20, section, lines=heights)
+    sweep = read_sweep(folder)
+    lines = answer(study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))).limits
+    (line,) = [line for line in lines if "fall apart" in line]
+    assert "The seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3) in the final value" in line
+    assert "area" not in line
+
+
+def test_every_cell_of_a_grid_has_its_clusters(make_sweep: MakeSweep) -> None:
+    section = {"primary": {"metric": UP, "direction": "higher"}}
+    cells = {group: [{"lr": 1}, {"lr": 2}] for group in ("A", "B")}
+    sweep = read_sweep(make_sweep(("A", "B"), range(6), 20, section, cells, lines=heights))
+    found = study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))
+    table = next(table for table in grid_tables(found, grids(found), cell_results(found)) if table.name == "cells")
+    remarks = {(record["group"], record["lr"]): record["remark"] for record in table.records}
+    assert remarks.pop(("B", 2)) == "the seeds fall apart: 5 near 0.81 and 1 near 0.10 (seed 3)"
+    assert set(remarks.values()) == {""}
+
+
+def test_two_sweeps_have_the_clusters_of_each(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    section = {"primary": {"metric": UP, "direction": "higher"}}
+    a = make_sweep(("B", "A"), range(6), 20, section, lines=heights, name="first")
+    b = sweeps_in(tmp_path / "second")(("A", "B"), range(6), 20, section, lines=lambda g, s, c: heights("A", s, c))
+    index, lines = write_comparison(a, b)
+    (line,) = [line for line in lines if "fall apart" in line]
+    assert line.startswith("The seeds of B of A fall apart: 5 near 0.81 and 1 near 0.10 (seed 3) in the final value")
+    document = json.loads(index.with_name("report.json").read_text())
+    assert document["format"] == 1 and "fall apart" in index.read_text()
 
 
 @pytest.mark.parametrize(

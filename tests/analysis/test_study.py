@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -116,6 +117,50 @@ def test_run_that_ends_early_is_excluded_or_carried(make_sweep: MakeSweep, tmp_p
     assert "carried forward" in carried.estimates[1].gaps[0].why
 
 
+def test_runs_of_several_planned_lengths_are_each_measured_to_their_own_end(make_sweep: MakeSweep) -> None:
+    """C0 stays; C1 rises with every step. At the shortest length the final value is the mean of steps 9 and 10."""
+
+    def rising(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        up = (group == "C1") * 0.01
+        return [{"step": step, "attempt": 1, REWARD: 0.1 * seed + up * step} for step in range(1, cell["steps"] + 1)]
+
+    lengths = [{"steps": 10}, {"steps": 40}]
+    folder = make_sweep(
+        groups=("C0", "C1"), steps=40, analysis=ALONE, lines=rising, cells={"C0": lengths, "C1": lengths}
+    )
+    unaware = studied(folder).primary
+    assert unaware.values["C1-0-0"].value == unaware.values["C1-0-1"].value == pytest.approx(0.1)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["factors"] = {"trainer.steps": {"label": "steps", "levels": [10, 40]}}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    found = studied(folder)
+    values = {run: value.value for run, value in found.primary.values.items()}
+    assert values["C1-0-0"] == pytest.approx(0.1) and values["C1-0-1"] == pytest.approx(0.01 * 38.5)
+    assert values["C0-2-0"] == values["C0-2-1"] == pytest.approx(0.2)
+    (area,) = (block for block in found.blocks if block.measure.summary == "auc")
+    assert area.values["C1-0-1"].value == pytest.approx(0.01 * 20.5)
+    (comparison,) = found.primary.comparisons
+    assert comparison.difference == pytest.approx((0.1 + 0.385) / 2)
+    notes = [note for table in tables(found, []) for note in table.notes]
+    assert any("Runs have several lengths by design (steps)" in note for note in notes)
+
+
+def test_a_short_run_is_no_result_of_its_planned_length(make_sweep: MakeSweep) -> None:
+    def broken(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return flat(0.5 + 0.01 * seed, 12 if (group, seed, cell["steps"]) == ("C1", 1, 40) else cell["steps"])
+
+    lengths = [{"steps": 10}, {"steps": 40}]
+    folder = make_sweep(
+        groups=("C0", "C1"), steps=40, analysis=ALONE, lines=broken, cells={"C0": lengths, "C1": lengths}
+    )
+    sweep = read_sweep(folder)
+    runs = common_range(sweep.runs, REWARD, "exclude", lengths="steps")
+    assert runs.reasons == {"C1-1-1": f"{REWARD} ends at step 12 of 40"}
+    assert (runs.stop, runs.end("C0-0-0"), runs.end("C0-0-1")) == (10, 10, 40)
+    carried = common_range(sweep.runs, REWARD, "carry", lengths="steps")
+    assert carried.curves["C1-1-1"][0][-1] == 40
+
+
 def test_common_range_follows_a_metric_that_begins_late_in_one_group(make_sweep: MakeSweep) -> None:
     def late(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
         lines = level(group, seed, cell)
@@ -176,7 +221,7 @@ def test_cell_that_one_seed_lacks_counts_with_the_seeds_that_have_it(make_sweep:
     comparison = studied(folder).primary.comparisons[0]
     assert comparison.result.n == 3
     assert comparison.result.mean_difference == pytest.approx(np.mean([0.264, 0.528, 0.396, 0.72 * np.mean([1, 1.2])]))
-    note = "1 of 4 cells have 2 of 3 pairs of seeds; each cell counts the same, with the pairs that it has"
+    note = "1 of 4 cells has 2 of 3 pairs of seeds; each cell counts the same, with the pairs that it has"
     assert comparison.notes == (f"unbalanced: {note}",)
 
 

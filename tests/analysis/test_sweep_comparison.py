@@ -206,3 +206,34 @@ def test_a_method_that_is_averaged_over_models_says_so(tmp_path: Path, capsys: p
     assert main(["report", "--compare", str(a), str(b)]) == 0
     said = "Averaged within each seed first: C0 (GRPO) of A, C0 (GRPO) of B over the levels of model."
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_pdfs")
+def test_excluded_runs_have_worst_case_bounds_and_the_same_runs_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C1 lacks a run of B, and C0's seed 5 is gone from both, where its other seeds are the same runs."""
+    a, b = two(tmp_path)
+    shutil.rmtree(run_folder(b.parent, "new-3"))
+    for folder in (a, b):
+        shutil.rmtree(run_folder(folder.parent, "C0-5"))
+    assert main(["report", "--compare", str(a), str(b)]) == 0
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if "depends on the excluded runs" in line]
+    assert len(lines) == 1 and lines[0].startswith("The verdict on C1 (BNTO minimal) of B in the final value")
+    document = json.loads((a.parent / "compare-first-second" / "report.json").read_text())
+    record = next(r for r in document["tables"]["comparison"] if r["group"] == "C1" and r["summary"] == "final")
+    assert (record["excluded_runs"], record["verdict_rests_on_excluded"]) == (1, True)
+    sweep = read_sweep(a)
+    found = compare_sweeps(sweep, read_sweep(b), settings(sweep.plan["analysis"]))
+    comparison = found.study.primary.comparison("B/C1")
+    assert comparison is not None and comparison.seeds == (0, 1, 2, 4, 5)
+    recorded = [v for run in found.study.sweep.runs for v in run.curves.values.get(REWARD, ())]
+    lost = next(run for run in found.study.sweep.runs if run.group == "A/C1" and run.seed == 3)
+    of_a = found.study.primary.values[lost.id].value
+    for name, end in (("difference_if_lowest", min(recorded)), ("difference_if_highest", max(recorded))):
+        assert record[name] == pytest.approx((5 * comparison.difference + end - of_a) / 6)
+    same = next(r for r in document["tables"]["comparison"] if r["group"] == "C0" and r["summary"] == "final")
+    assert same["difference_if_lowest"] is None
+    page = (a.parent / "compare-first-second" / "index.html").read_text()
+    assert "If the excluded runs had ended at" in page

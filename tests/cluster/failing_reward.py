@@ -36,10 +36,9 @@ def main() -> None:
     import ray
     from omegaconf import OmegaConf
 
-    from tests.cluster.verl_ray_steps import compared, read, recorded, without_ray
+    from tests.cluster.verl_ray_steps import compared, read, recorded, weights_of, without_ray
     from tests.trainer_ext.conftest import configuration
     from trainer_ext.backends.verl_ray import session
-    from trainer_ext.backends.verl_ray.shards import whole_weights
 
     folder, cache, steps, overrides = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     hold, whole_tree = Path(os.environ["HOLD_REWARDS"]), session.whole_tree
@@ -56,7 +55,8 @@ def main() -> None:
         run = session.Session(plain, str(cache), ours)
         for step in range(1, steps + 1):
             run.step(step)
-        run.save(str(folder), {})
+        (folder / "end").mkdir()
+        run.save(str(folder / "end"), {})
         (trains,), (loop,) = run.trainer.actor_rollout_wg.workers, run.trainer.agent_loop_manager.agent_loop_workers
 
         def kill(actor: Any) -> None:
@@ -73,7 +73,7 @@ def main() -> None:
             except Exception as error:
                 print(f"RAISED {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
         run.close()
-    found = read(folder / "steps", steps), whole_weights(folder / "actor")
+    found = read(folder / "steps", steps), weights_of(folder / "end")
     (folder / "compared.json").write_text(json.dumps(compared(without_ray(overrides, cache, steps), found)))
 
 

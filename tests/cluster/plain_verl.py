@@ -1,7 +1,8 @@
 """Imported by verl (VERL_USE_EXTERNAL_MODULES) so that `python -m verl.trainer.main_ppo` runs without a GPU.
 
-It brings workers, resource pool and rollout server of the backend verl_ray, and writes the tensors of each step into
-the folder PLAIN_VERL_STEPS, before the policy's update.
+It brings workers, resource pool and rollout server of the backend verl_ray. Where the environment names the folder
+PLAIN_VERL_STEPS, it writes the tensors of each step there, before the policy's update. Where it says PLAIN_VERL_BATCH,
+that many responses are drawn as one batch; the server else waits until no more requests come.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Server(rollout.Server):
     _requests = itertools.count()
 
     async def generate(self, *given: Any, sampling_params: dict[str, Any], **named: Any) -> Any:
+        self._announced = int(os.environ.get("PLAIN_VERL_BATCH", "0"))
         key = draws.key(1, "sample", 0, next(self._requests))
         own = {**sampling_params, "seed": key, "purpose": "sample"}
         return await super().generate(*given, sampling_params=own, **named)
@@ -68,6 +70,8 @@ def _kept(self: PPOTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
     return _update(self, batch, metrics)
 
 
-PPOTrainer._init_resource_pool_mgr, PPOTrainer._update_actor = _on_cpus, _kept
+PPOTrainer._init_resource_pool_mgr = _on_cpus
+if "PLAIN_VERL_STEPS" in os.environ:
+    PPOTrainer._update_actor = _kept
 RolloutReplicaRegistry.register(ROLLOUT, lambda: Replica)
 rollout_base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{rollout.__name__}.{rollout.Adapter.__name__}"

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 
@@ -75,13 +76,13 @@ class Rays:
             *([] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]),
         ]
 
-    def run(self, *command: str, **environment: str) -> subprocess.Popen[str]:
-        """A process in the namespace."""
+    def run(self, *command: str, output: TextIO | None = None, **environment: str) -> subprocess.Popen[str]:
+        """A process in the namespace; what it says goes into a pipe, or into `output`."""
         process = subprocess.Popen(
             [*self._enter, *command],
             cwd=ROOT,
             env={**self.environment, **environment},
-            stdout=subprocess.PIPE,
+            stdout=output or subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,

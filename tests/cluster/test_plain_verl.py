@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,15 @@ import torch
 
 from analysis.__main__ import main as analysis
 from analysis.data.sweep import read_sweep
+from analysis.numbers import format_number
+from tests.cluster import plain_settings
 from tests.cluster.rays import Rays
-from tests.trainer_ext.twins import write_problems, write_twin
-from trainer_ext import tasks
 from trainer_ext.backends.verl_ray import process
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 800
 STEPS, PROMPTS, RESPONSES = 3, 4, 4
-MODULES = "tests.cluster.plain_verl,trainer_ext.plugin"
+MODULES = f"{plain_settings.MODULE},trainer_ext.plugin"
 LOSS = "actor_rollout_ref.actor.policy_loss"
 #: What a user sets for the plug-in.
 OWN = [
@@ -36,43 +35,6 @@ OWN = [
     f"+{LOSS}.method.sigma=0.2",
     f"+{LOSS}.method.differentiable=false",
     "trainer.logger=[console,file]",
-]
-#: What a machine without a GPU needs.
-ON_CPU = [
-    "actor_rollout_ref.rollout.name=plain_hf",
-    "actor_rollout_ref.model.use_remove_padding=false",
-    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-    "actor_rollout_ref.actor.strategy=fsdp2",
-    "actor_rollout_ref.actor.use_torch_compile=false",
-    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=false",
-    "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
-    "trainer.device=cpu",
-    "ray_kwargs.ray_init.num_cpus=12",
-    "+ray_kwargs.ray_init.num_gpus=0",
-    "+ray_kwargs.ray_init.object_store_memory=200000000",
-    "+ray_kwargs.ray_init.include_dashboard=false",
-]
-SMALL = [
-    "actor_rollout_ref.model.enable_gradient_checkpointing=false",
-    "actor_rollout_ref.actor.optim.lr=1e-3",
-    f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
-    f"actor_rollout_ref.rollout.n={RESPONSES}",
-    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
-    "actor_rollout_ref.rollout.free_cache_engine=false",
-    "actor_rollout_ref.rollout.agent.num_workers=1",
-    f"data.train_batch_size={PROMPTS}",
-    "data.max_prompt_length=120",
-    "data.max_response_length=8",
-    "reward.num_workers=1",
-    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-    "trainer.n_gpus_per_node=1",
-    "trainer.val_before_train=false",
-    "trainer.save_freq=-1",
-    "trainer.test_freq=-1",
-    "trainer.resume_mode=disable",
-    f"trainer.total_training_steps={STEPS}",
 ]
 
 
@@ -87,18 +49,13 @@ def space() -> Iterator[Rays]:
 
 def started(space: Rays, folder: Path) -> subprocess.Popen[str]:
     """verl on word problems, with a small random model of Qwen's kind, and the reward of the task gsm8k."""
-    problems = write_problems(folder / "problems.jsonl")
-    twin = write_twin("qwen2", problems, folder / "twin")
-    section = {"name": "gsm8k", "train_path": str(problems), "test_path": None}
-    data = tasks.prepare(section, {"validation": 0.0, "test": 0.25}, folder / "cache")
     logs = folder / "logs"
     (folder / "steps").mkdir()
     own = [
-        f"actor_rollout_ref.model.path={twin}",
-        f"data.train_files={data}/train.parquet",
-        f"data.val_files={data}/train.parquet",
-        "reward.custom_reward_function.path=pkg://trainer_ext.tasks.gsm8k",
-        "reward.custom_reward_function.name=compute_score",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
+        "data.max_response_length=8",
+        f"trainer.total_training_steps={STEPS}",
         "trainer.project_name=words",
         "trainer.experiment_name=ptrw-seed7",
         "data.seed=7",
@@ -106,10 +63,9 @@ def started(space: Rays, folder: Path) -> subprocess.Popen[str]:
         f"+ray_kwargs.ray_init._temp_dir={space.folder}",
     ]
     return space.run(
-        sys.executable,
-        "-m",
-        "verl.trainer.main_ppo",
-        *(*OWN, *ON_CPU, *SMALL, *own),
+        *plain_settings.PROGRAM,
+        *(*OWN, *plain_settings.ON_CPU, *plain_settings.sizes(PROMPTS, RESPONSES)),
+        *(*plain_settings.on_problems(folder), *own),
         VERL_USE_EXTERNAL_MODULES=MODULES,
         VERL_FILE_LOGGER_ROOT=str(logs),
         PLAIN_VERL_STEPS=str(folder / "steps"),
@@ -175,5 +131,5 @@ def test_three_steps_whose_metrics_are_right_and_can_be_imported(
     assert imported.curves.steps.tolist() == [1, 2, 3]
     assert imported.curves.values[key].tolist() == [data[key] for data in lines.values()]
     assert analysis(["report", str(into)]) == 0
-    assert f"rlsweep_grpo {lines[STEPS][key]:.4g} (1 seed)" in capsys.readouterr().out
+    assert f"rlsweep_grpo {format_number(lines[STEPS][key])} (1 seed)" in capsys.readouterr().out
     assert (into / "report" / "index.html").exists()

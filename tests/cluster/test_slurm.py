@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from launcher.run.folder import metrics_path, read_config, run_folder
 from launcher.run.records import State
 from launcher.schedulers.slurm import code_snapshot
-from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
+from tests.cluster.slurm import ON_SLURM, ROOT, Lab, begun, run_on, states, whole
+from tests.launcher.made import read_log
+from tests.launcher.test_continuation import walk
+from tests.launcher.test_forks import declare
 from tests.launcher.test_hydra_launcher import RUNS, learned
 from tests.waiting import until
 
@@ -47,8 +52,39 @@ def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path
     assert json.loads((multirun / "adhoc" / "plan.json").read_text())["runs"]
     assert learned(multirun) == pool
     assert "started" not in real(slurm, multirun, "cluster=slurm")
-    again = real(slurm, multirun, "cluster=slurm", "trainer.steps=4", "seed=0")  # a longer one is another run
-    assert "1 to run" in again and "1 done" in again
+    again = real(slurm, multirun, "cluster=slurm", "trainer.steps=6")  # continues the runs of 3 steps
+    assert "2 to run" in again and "2 done" in again and "2 runs continue runs from step 3 on" in again
+    real(slurm, tmp_path / "direct", "trainer.steps=6")
+    longer, direct = learned(multirun), learned(tmp_path / "direct")
+    assert {run_id: longer[run_id] for run_id in direct} == direct
+
+
+def test_runs_continue_others_and_forks_wait_for_theirs(slurm: Lab, tmp_path: Path, gate: Path) -> None:
+    """A longer run that is killed after it began goes on; forks begin when the run that they continue is done."""
+    multirun = tmp_path / "m"
+    assert "2 done" in slurm.finish(multirun, "seed=0,1", "trainer.steps=4")
+    short = set(states(multirun))
+    launcher = slurm.launch(multirun, "seed=0,1", "trainer.steps=8", STEPS_GATE=str(gate))
+    begun(multirun, 2)
+    victim = next(run_id for run_id in states(multirun) if run_id not in short)
+    job = next(one for one in slurm.jobs(multirun, "running") if run_on(slurm, multirun, one) == victim)
+    slurm.ask("scancel", "--signal=KILL", "--full", job)
+    gate.unlink()
+    said, _ = launcher.communicate(timeout=280)
+    found = {run_id: state for run_id, state in states(multirun).items() if run_id not in short}
+    assert {state.state for state in found.values()} == {"done"}, said
+    assert {(state.prefix in short, state.prefix_step) for state in found.values()} == {(True, 4)}
+    for run_id in found:
+        seed = read_config(run_folder(multirun, run_id))["seed"]
+        lines = read_log(metrics_path(run_folder(multirun, run_id))).records
+        assert [(line["step"], line["value"]) for line in lines] == walk(seed, 8)
+    conf = declare(Path(shutil.copytree(ROOT / "conf", tmp_path / "conf")), seeds=[0])
+    forks = tmp_path / "forks"
+    command = [sys.executable, "-m", "tests.launcher.drive", str(forks), *ON_SLURM, "experiment=late"]
+    environment = {**slurm.environment, "DRIVE_CONF": str(conf), "STEPS_LEDGER": str(tmp_path / "ledger")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((tmp_path / "ledger").read_text().splitlines()) == 6 + 8 * 6
 
 
 @pytest.mark.timeout(900)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tests.configuration import configuration
 from trainer_ext.backends.in_process import trainer as in_process
+from trainer_ext.backends.verl_ray import shards
 
 Seen = dict[str, Any]
 Weights = dict[str, Tensor]
@@ -63,7 +64,7 @@ def read(folder: Path, steps: int) -> list[Seen]:
 
 
 def without_ray(overrides: Sequence[str], cache: Path, steps: int) -> tuple[list[Seen], Weights]:
-    """What the first steps of a run in this process see, and the policy's parameters after them.
+    """What the first steps of a run in this process see, and the parameters of policy and critic after them.
 
     overrides: of the run under Ray.
     """
@@ -86,7 +87,14 @@ def without_ray(overrides: Sequence[str], cache: Path, steps: int) -> tuple[list
             batch = drawn[-1].samples.batch
             tokens = [row[keep] for row, keep in zip(batch.responses, batch.mask, strict=True)]
             found.append(seen(*caught[-1], metrics, tokens))
-    return found, {name: value.clone() for name, value in trainer.actor.weights().items()}
+    trained = {"actor": trainer.actor, **({"critic": trainer.critic} if trainer.critic else {})}
+    return found, {f"{model}/{key}": x.clone() for model, one in trained.items() for key, x in one.weights().items()}
+
+
+def weights_of(checkpoint: Path) -> Weights:
+    """The parameters of policy and critic in a checkpoint of Ray's run."""
+    models = [path.name for path in checkpoint.iterdir() if path.is_dir()]
+    return {f"{model}/{key}": x for model in models for key, x in shards.whole_weights(checkpoint / model).items()}
 
 
 def furthest(a: Tensor, b: Tensor) -> float:

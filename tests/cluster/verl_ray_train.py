@@ -28,11 +28,10 @@ def main() -> None:
     (place / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in run.lines))
     print(json.dumps(summary))
     if kept:
-        from tests.cluster.verl_ray_steps import compared, read, without_ray
-        from trainer_ext.backends.verl_ray.shards import whole_weights
+        from tests.cluster.verl_ray_steps import compared, read, weights_of, without_ray
 
         steps = int(summary["steps"])
-        ours = read(Path(kept), steps), whole_weights(place / f"step_{steps:06d}" / "actor")
+        ours = read(Path(kept), steps), weights_of(place / f"step_{steps:06d}")
         (place / "compared.json").write_text(json.dumps(compared(without_ray(overrides, Path(cache), steps), ours)))
 
 

@@ -49,12 +49,12 @@ def planned_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str
     shared = shared_folder(tmp_path_factory, "plans")
 
     def planned(name: str, scale: str) -> Plan:
-        from tests.launcher.experiments import make
+        from tests.launcher.experiments import at_scale, make
 
         path = shared / f"{name}-{scale}"
         if not path.exists():
             aside = path.with_name(f"{path.name}.{os.getpid()}")
-            aside.write_bytes(pickle.dumps(make(f"experiment={name}", f"scale={scale}")))
+            aside.write_bytes(pickle.dumps(make(f"experiment={name}", *at_scale(scale))))
             aside.rename(path)
         found: Plan = pickle.loads(path.read_bytes())
         return found

@@ -25,6 +25,16 @@ def make(*arguments: str, conf: Path | None = None, root: Path = ROOT) -> Plan:
     return planner.make(root, arguments, Composer(conf, "config") if conf is not None else SHIPPED)
 
 
+#: What makes a plan of models for several devices: none of it is part of a run's identity.
+HELD = tuple(f"model.resources.{one}" for one in ("device_memory_gb=null", "devices=1", "nodes=1"))
+
+
+def at_scale(scale: str) -> list[str]:
+    """The words for a plan at a scale. That of the designs has models that no trainer drives yet: of them, what a plan
+    refuses is left out."""
+    return [f"scale={scale}", *(HELD if scale == "design" else ())]
+
+
 def refused(*arguments: str, conf: Path | None = None) -> list[str]:
     """The lines of a plan that is refused; each names a fix."""
     with pytest.raises(InvalidPlan) as raised:

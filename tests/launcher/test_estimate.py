@@ -45,7 +45,7 @@ def test_the_models_file_holds_until_a_run_is_done(tmp_path):
     planned = frozen(tmp_path)
     rates = {history(planned).rate(run) for run in planned.runs.values()}
     assert rates == {cost.Rate(0.15, FILE, 0)}
-    found = cost.estimate(planned.runs.values(), history(planned), 2)
+    found = cost.estimate(planned.runs.values(), history(planned), 2, planned.cluster)
     assert found.device_hours == pytest.approx(4 * 10 * 0.15 / 3600)
     assert (found.wall_seconds, found.storage) == (pytest.approx(3.0), None)
 
@@ -87,7 +87,7 @@ def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
     finish(planned, first, 1.0)
     folder = run_folder(tmp_path, first)
     (folder / "weights").write_bytes(b"w" * 1_000_000)
-    found = cost.estimate([planned.runs[one] for one in others], history(planned), 1)
+    found = cost.estimate([planned.runs[one] for one in others], history(planned), 1, planned.cluster)
     assert found.storage == pytest.approx(3e6, rel=0.01)
 
 
@@ -97,7 +97,7 @@ def test_devices_multiply_hours_not_wall_time(tmp_path):
     )
     (run,) = planned.runs.values()
     devices, seconds = run.config["model"]["resources"]["devices"], run.config["model"]["seconds_per_step"]
-    found = cost.estimate([run], history_of_none(planned), 3)
+    found = cost.estimate([run], history_of_none(planned), 3, planned.cluster)
     assert devices > 1 and found.device_hours == pytest.approx(100 * seconds * devices / 3600)
     assert found.wall_seconds == pytest.approx(100 * seconds)
 

@@ -21,7 +21,7 @@ from launcher.run.folder import read_config, read_state, run_folder
 from launcher.tracking import settings as tracking
 from launcher.worker import worker
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
+from tests.launcher.experiments import SHIPPED, by_group, levels, make, refused, shipped, write_experiment
 
 
 def test_a_conditional_grid_counts_the_baseline_once_a_seed():
@@ -53,7 +53,41 @@ def test_every_shipped_experiment_plans_at_every_scale(name, scale, planned_once
         # With one update a step the importance ratio is 1, and most variants are GRPO.
         assert verl["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] < verl["data"]["train_batch_size"]
         if scale == "tiny":
-            assert run.config["model"]["kind"] == "embedded" and run.config["task"]["name"] == "expression"
+            assert run.config["model"]["kind"] == "embedded"
+            assert run.config["task"]["name"] in ("expression", *(["sorting"] if name == "qstar_tasks" else []))
+
+
+@pytest.mark.parametrize("cluster", shipped("cluster"))
+@pytest.mark.parametrize("scale", ["full", "tiny"])
+def test_all_shipped_experiments_plan_together_on_every_cluster(scale, cluster):
+    """The campaigns' worst case: every experiment in one plan, with the runs that several have counted once."""
+    planned = make(f"experiment={','.join(shipped('experiment'))}", f"scale={scale}", f"cluster={cluster}")
+    sizes = {one.name: len({entry.id for entry in one.entries}) for one in planned.experiments}
+    assert sizes == {name: sizes_of[scale][0] for name, sizes_of in GOLDEN.items()}
+    assert sizes["bnto_grid"] == 651
+    assert planned.cluster["name"] == cluster
+    assert len(planned.runs) <= sum(sizes.values())
+
+
+@pytest.mark.parametrize("name", shipped("experiment"))
+def test_an_experiment_is_headed_by_its_command_its_claim_and_its_cost(name, planned_once):
+    head = [line for line in (ROOT / f"conf/experiment/{name}.yaml").read_text().splitlines() if line.startswith("#")]
+    assert head[2] == f"# python launch.py -m experiment={name}"
+    assert head[3].startswith("# Claim: ") and len(head[3]) > len("# Claim: q*")
+    costs = [line for line in head if line.startswith("# Cost: ")]
+    full, design = (cost_of(planned_once(name, scale)) for scale in ("full", "design"))
+    assert costs == [f"# Cost: {full}" + (f"; scale=design: {design}" if design != full else "") + "."]
+
+
+def cost_of(planned):
+    """The runs of a plan and what they cost before anything was measured, on the devices that their models ask for."""
+    hours = 0.0
+    for run in planned.runs.values():
+        model = SHIPPED.compose([f"model={run.config['model']['name']}"]).tree["model"]
+        devices = model["resources"]["nodes"] * max(1, model["resources"]["devices"])
+        hours += run.config["trainer"]["steps"] * run.config["model"]["seconds_per_step"] * devices / 3600
+    unit = "device-hours" if devices and model["resources"]["devices"] else "processor-hours"
+    return f"{len(planned.runs)} runs, {float(f'{hours:.2g}'):,g} {unit}"
 
 
 @pytest.mark.parametrize("name", shipped("method"))
@@ -342,6 +376,46 @@ def test_what_a_scale_means_for_an_experiment_is_below_its_groups_and_factors(co
     assert steps("experiment=bad", conf=conf) == {120, 6}
 
 
+def test_a_scale_chooses_files_for_an_experiment_below_factors_and_the_command_line(conf):
+    scales = {"tiny": {"task": "sorting", "trainer.steps": 5}}
+    write_experiment(conf, {"A": {"method": "c0_grpo"}}, scales=scales)
+
+    def found(*words):
+        runs = make("experiment=bad", "seed=0", *words, conf=conf).runs.values()
+        return [(run.config["task"]["name"], run.config["trainer"]["steps"]) for run in runs]
+
+    assert found("scale=tiny") == [("sorting", 5)]
+    assert found() == [("expression", 120)]
+    assert found("scale=tiny", "task=expression") == [("expression", 5)]
+    assert found("scale=tiny", "task=expression,sorting") == [("expression", 5), ("sorting", 5)]
+    write_experiment(conf, {"A": {"method": "c0_grpo"}}, scales={"tiny": {"model": "tinny"}})
+    (line,) = refused("experiment=bad", "scale=tiny", conf=conf)
+    assert "experiment.scales.tiny.model = tinny" in line and "Fix: use tiny" in line
+
+
+@pytest.mark.parametrize("scale", shipped("scale"))
+def test_every_model_size_is_compared_on_the_same_samples(scale, planned_once):
+    """With fewer samples, a larger model would look worse for its data."""
+    planned = planned_once("qstar_scale", scale)
+    (base,) = planned.bases.values()
+    samples = set()
+    for run in planned.runs.values():
+        tree = merged(base.tree, run.config["verl"])
+        each = tree["data"]["train_batch_size"] * tree["actor_rollout_ref"]["rollout"]["n"]
+        mini = tree["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"]
+        samples.add((run.config["trainer"]["steps"] * each, run.config["trainer"]["eval_every"] * each, mini))
+    assert len(samples) == 1
+    if scale != "tiny":
+        ((total, between, _),) = samples
+        assert (total, between) == (99_840, 5_120)
+
+
+def test_a_plan_of_the_designs_models_is_refused_for_their_devices_alone():
+    for name in ("qstar_main", "qstar_scale", "qstar_tasks"):
+        lines = refused(f"experiment={name}", "scale=design")
+        assert all(".resources.devices = 8: " in line or ".resources.nodes = 2: " in line for line in lines)
+
+
 def test_a_scale_is_no_part_of_a_runs_identity():
     plain = ("model=tiny", "task=expression", "trainer.steps=200")
     assert set(make("method=ptrw", "scale=tiny").runs) == set(make("method=ptrw", *plain).runs)
@@ -397,6 +471,7 @@ def test_the_experiments_of_the_page_on_configuration_plan_as_it_says(conf):
         ("add-a-method", "# @package method\n", "method/trust_region/mine", ["method/trust_region=mine"]),
         ("add-a-method", "defaults:", "method/mine", ["method=c0_grpo,mine", "experiment.baseline=c0_grpo"]),
         ("configuration", "# @package analysis", "hypothesis/mine", ["experiment=bnto_main", "+hypothesis=mine"]),
+        ("longer", "# @package _global_", "experiment/late_sigma", ["experiment=late_sigma"]),
     ],
 )
 def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf, new_tasks):
@@ -441,3 +516,33 @@ def test_a_plan_of_an_earlier_release_is_read():
     assert json.loads(json.dumps(read.document())) == {key: own for key, own in old.items() if key != "imported"}
     bare = {key: old[key] for key in ("format", "experiment", "command", "steps", "analysis", "runs")}
     assert Experiment.model_validate(bare).baseline is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            "analysis.normalize={expresion: [0, 1], sorting: [0, 1]}",
+            "command line: analysis.normalize.expresion: no run has this level of task; it has expression, sorting. "
+            "Fix: write analysis.normalize.expression",
+        ),
+        (
+            "analysis.normalize={expression: [0, 1]}",
+            "command line: analysis.normalize: no reference scores of task = sorting, so its scores cannot be averaged "
+            "with normalised ones. Fix: add sorting: [low, high]",
+        ),
+        (
+            "analysis.select={tasks: best}",
+            "command line: analysis.select.tasks: no run has a level of this factor; the factors are task. Fix: write "
+            "analysis.select.task",
+        ),
+    ],
+)
+def test_levels_and_factors_that_no_run_has_are_refused_while_planning(words, says):
+    assert says in refused("experiment=quickstart", "task=expression,sorting", "seed=0", words)
+
+
+def test_levels_and_factors_that_runs_have_are_planned():
+    words = ("analysis.normalize={expression: [0, 1], sorting: [0, 2]}", "analysis.select={task: best}")
+    planned = make("experiment=quickstart", "task=expression,sorting", "seed=0", *words)
+    assert planned.experiments[0].analysis["select"] == {"task": "best"}

@@ -32,6 +32,7 @@ REFUSED = [
         "which drives one device. Fix: set model.resources.devices=1",
     ),
     (["experiment=bnto_main", "model.resources.nodes=2"], "Fix: set model.resources.nodes=1"),
+    (["experiment=bnto_main", "model=llama_30b"], "conf/model/llama_30b.yaml: model.resources.nodes = 2: must be 1"),
     (
         ["method=q_decode", "task=gsm8k_short", "model=gpt2"],
         "conf/model/gpt2.yaml: model.kind = pretrained: must be embedded, because target=large is built from",
@@ -161,7 +162,7 @@ REFUSED = [
     (["method=ptrw", "experiment.name=quickstart"], "this is the name of conf/experiment/quickstart.yaml"),
     # memory
     (
-        ["experiment=bnto_main", "model=qwen2_5_7b"],
+        ["experiment=bnto_main", "model=qwen2_5_7b", "model.resources.devices=1"],
         "conf/model/qwen2_5_7b.yaml: model.resources.device_memory_gb = 80: the run needs 251.0 GB while it updates "
         "the policy: variance of the gradient 91.4, moments of AdamW 60.9, weights 30.5, reference policy 30.5, "
         "gradients 30.5, logits of a micro-batch 5.0, activations 2.3. "
@@ -349,6 +350,10 @@ def test_the_tokens_of_a_chat_template_count_and_its_refusals_are_named(tmp_path
         "message, or choose another model"
     )
     assert not any("chat template" in line for line in refused(*words))
+    given = "verl.actor_rollout_ref.model.custom_chat_template='{{ messages[0].content }}{{ messages[0].content }}'"
+    twice = len(tokenizer.encode("1 + 1?1 + 1?"))
+    lines = refused(*words, given, f"verl.data.max_prompt_length={bare}")
+    assert f"the shortest of 1 has {twice} tokens" in lines[0]
 
 
 def test_a_target_with_other_tokens_than_the_policy_is_refused(tmp_path):

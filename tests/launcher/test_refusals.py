@@ -95,9 +95,8 @@ COMMAND_LINE = [
         "reads no reference. Fix: choose one of method/alpha=entropy, ess_balance, ",
     ),
     (
-        ["trainer=verl_ray", "method=c0_ppo"],
-        "conf/method/c0_ppo.yaml: method/advantage = gae: must be another one than gae, because trainer=verl_ray "
-        "trains no critic. Fix: choose one of method/advantage=grpo, raw, verl, or another trainer than verl_ray",
+        ["trainer=verl_ray", "method=c0_ppo", "verl.critic.optim.lr=1e-5"],
+        "Fix: choose method/advantage=gae; set method.critic_lr_ratio, method.critic_warmup, method.cliprange_value",
     ),
     (
         ["trainer=verl_ray", "method=[q_star]", "method/drafting=adaptive"],

@@ -18,7 +18,7 @@ from launcher.planning.promises import Promises
 from tests.configuration import SHIPPED
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
-from trainer_ext import backends, tasks
+from trainer_ext import backends, continuing, tasks
 from trainer_ext.train import Diverged, Preempted, train
 
 pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", sorted({*backends.names()} - {"verl_ray"}))]
@@ -99,12 +99,19 @@ def test_seeds_differ(backend, new_run):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method, new_run):
-    """From the first step to the end; from any other to the next, where the checkpoints are the same again."""
+    """From the first step to the end; from any other to the next, where the checkpoints are the same again. So does a
+    run that was to be shorter: its last checkpoint is that of the longer run."""
     own = [*SHORT, *FEW_PROMPTS, f"method={method}", *quick_settings(method), "trainer.checkpoint_every=1"]
     end = 6 if method == GATED else 5
     own += [f"trainer.steps={end}"]
     config, whole = configuration(f"trainer={backend}", *own), new_run("whole")
     summary = train(config, whole)
+    shorter = new_run("shorter")
+    train({**config, "trainer": {**config["trainer"], "steps": end - 1}}, shorter)
+    assert not list(continuing.obstacles(config, {**config["trainer"], "steps": end - 1}))
+    assert science(shorter.lines) == science(whole.lines[:-1])
+    assert shorter.histograms == [histogram for histogram in whole.histograms if histogram[0] < end]
+    assert saved(step_folder(shorter, end - 1)) == saved(step_folder(whole, end - 1))
     for step in range(1, end):
         last = end if step in (1, end - 1) else step + 1
         run = new_run(f"from{step}", stop_after=last)

@@ -8,8 +8,10 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
+from tests.configuration import tree_of
 from tests.trainer_ext.twins import CHAT, tokenizer_of
 from trainer_ext import chat
+from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import tokens_of
 
 REFUSES = (
@@ -33,7 +35,7 @@ CONVERSATIONS = [
     [{"role": "user", "content": " Ann has 2 pens.\n\nHow many? "}],
     [{"role": "user", "content": "é – 数"}, {"role": "assistant", "content": "2"}, {"role": "user", "content": "Why?"}],
 ]
-FAMILIES = ("gpt2", "llama", "qwen2")
+FAMILIES = ("gpt2", "llama", "qwen2")  # GPT-NeoX has a tokenizer of GPT-2's kind
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -45,6 +47,26 @@ def test_a_plan_counts_the_tokens_that_a_run_has(family, template, tmp_path):
     loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
     for messages in CONVERSATIONS:
         assert count(messages) == len(tokens_of(loaded, messages))
+
+
+BASE = ("gpt2", "pythia_1_4b", "pythia_6_9b", "llama_7b", "llama_13b", "llama_30b")
+
+
+@pytest.mark.parametrize("model", BASE)
+def test_a_base_model_has_its_template_from_its_file(model, tmp_path):
+    settings = tree_of(f"model={model}")["verl"]["actor_rollout_ref"]["model"]
+    tokenizer_of("llama").save_pretrained(tmp_path)
+    loaded = load_tokenizer(str(tmp_path), {"trust_remote_code": False, **settings})
+    text = loaded.apply_chat_template(CONVERSATIONS[1], add_generation_prompt=True, tokenize=False)
+    assert text == "<s>Human: é – 数\n\nAssistant: 2\n\nHuman: Why?\n\nAssistant:"
+    count = chat.counter(tmp_path, settings["custom_chat_template"])
+    assert count(CONVERSATIONS[1]) == len(tokens_of(loaded, CONVERSATIONS[1]))
+
+
+def test_a_model_without_a_template_of_its_file_keeps_its_own(tmp_path):
+    tokenizer_of("qwen2").save_pretrained(tmp_path)
+    loaded = load_tokenizer(str(tmp_path), {"trust_remote_code": False, "custom_chat_template": None})
+    assert loaded.chat_template == CHAT
 
 
 @pytest.mark.parametrize("given", [CHAT, [{"name": "tools", "template": "x"}, {"name": "default", "template": CHAT}]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 import subprocess
 import sys
@@ -12,12 +13,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from launcher.worker import preflight
 from tests.configuration import configuration, tree_of
 from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import write_problems, write_twin
+from tests.trainer_ext.twins import tokenizer_of, write_problems, write_twin
 from trainer_ext import rewards, sandbox, tasks, unit_tests
+from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.tasks import apps, file, humaneval
 from trainer_ext.train import train
@@ -258,6 +261,19 @@ def test_settings_that_cannot_be_are_refused(functions, change, message):
         change = {"sandbox": functions["sandbox"] | change}
     with pytest.raises(ValueError, match=re.escape(message)):
         unit_tests.of(functions | change)
+
+
+def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
+    unsolved = {**PROBLEMS[0], "question": "Nobody knows.", "solutions": ""}
+    task = section("apps", train_path=lines(tmp_path / "apps.jsonl", [*PROBLEMS[:1], unsolved]))
+    tokenizer, whole = tokenizer_of("qwen2"), {"validation": 0.0, "test": 0.0}
+    verl = OmegaConf.create({"data": {"max_prompt_length": 400, "max_response_length": 100}})
+    draw = initial_model.demonstrations(task, whole, tokenizer, 0.0, verl)
+    answers = {tokenizer.decode(answer) for _, answer in draw(random.Random(0), 20)}
+    assert answers == {"```python\nprint(2 * int(input()))\n```<|im_end|>"}
+    task["train_path"] = lines(tmp_path / "unsolved.jsonl", [unsolved])
+    with pytest.raises(ValueError, match="task apps: no training prompt has a demonstration"):
+        initial_model.demonstrations(task, whole, tokenizer, 0.0, verl)
 
 
 def test_the_reward_needs_its_settings():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from tests.configuration import CONF, SHIPPED
 from trainer_ext import memory
@@ -20,20 +20,22 @@ def declared(model: str) -> memory.Architecture:
     return memory.Architecture(**SHIPPED.compose([f"model={model}"]).tree["model"]["architecture"])
 
 
-def config_of(one: memory.Architecture) -> GPT2Config | LlamaConfig | Qwen2Config:
+def config_of(one: memory.Architecture) -> PreTrainedConfig:
     if one.family == "gpt2":
         sizes = {"n_embd": one.hidden_size, "n_layer": one.layers, "n_head": one.heads, "n_positions": one.positions}
         return GPT2Config(vocab_size=one.vocabulary, **sizes)
-    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[one.family](
-        vocab_size=one.vocabulary,
-        hidden_size=one.hidden_size,
-        intermediate_size=one.intermediate_size,
-        num_hidden_layers=one.layers,
-        num_attention_heads=one.heads,
-        num_key_value_heads=one.key_value_heads,
-        max_position_embeddings=one.positions,
-        tie_word_embeddings=one.tied,
-    )
+    sizes = {
+        "vocab_size": one.vocabulary,
+        "hidden_size": one.hidden_size,
+        "intermediate_size": one.intermediate_size,
+        "num_hidden_layers": one.layers,
+        "num_attention_heads": one.heads,
+        "max_position_embeddings": one.positions,
+        "tie_word_embeddings": one.tied,
+    }
+    if one.family == "gpt_neox":
+        return GPTNeoXConfig(**sizes)
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[one.family](num_key_value_heads=one.key_value_heads, **sizes)
 
 
 @pytest.mark.parametrize("model", PRETRAINED)
@@ -50,6 +52,8 @@ def test_the_parameters_are_those_of_transformers(model, tmp_path):
 def test_the_sizes_of_known_models():
     assert declared("gpt2").parameters == 124_439_808
     assert declared("llama_7b").parameters == 6_738_415_616
+    assert declared("pythia_1_4b").parameters == 1_414_647_808
+    assert declared("pythia_6_9b").parameters == 6_857_302_016
     assert declared("qwen2_5_0_5b").parameters == 494_032_768
 
 

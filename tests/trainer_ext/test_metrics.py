@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.equations import chosen_of, mean
 from trainer_ext import metrics
-from trainer_ext.train import _snapshot_every
+from trainer_ext.continuing import histogram_interval
 
 QUANTILES = {f"analysis/{name}_{point}" for name in ("entropy", "covariance") for point in ("p50", "p90")}
 
@@ -79,6 +79,6 @@ def test_histograms_count_every_token_once(kind):
 
 @given(st.floats(1e-6, 0.125), st.integers(1, 30_000))
 def test_every_run_has_at_least_eight_histograms_or_one_a_step(share, steps):
-    every = _snapshot_every(share, steps)
+    every = histogram_interval(share, steps)
     assert len(range(every, steps + 1, every)) >= min(8, steps)
     assert every <= max(1, share * steps)

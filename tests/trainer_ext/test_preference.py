@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensordict import TensorDict
+from verl.utils import tensordict_utils as tu
 
-from trainer_ext.methods import preference
+from trainer_ext.methods import losses, preference
 
 
 @settings(max_examples=25)
@@ -43,3 +45,19 @@ def test_best_and_worst_of_each_group():
     rows, differ = preference.best_and_worst(torch.tensor([0.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 0.2, 0.0]), 3)
     assert rows.tolist() == [1, 0, 3, 3, 6, 8]
     assert differ.tolist() == [True, False, True]
+
+
+def test_the_mean_of_the_ranks_losses_is_that_of_the_whole_mini_batch():
+    """FSDP takes the mean of the ranks' gradients, whatever pairs a rank has."""
+    generator = torch.Generator().manual_seed(0)
+    logp, ref = (-torch.rand(8, 5, generator=generator) for _ in range(2))
+    weight = torch.tensor([0.0, 0.0, 4.0, 4.0, 2.0, 2.0, 1.0, 1.0])
+    mask = torch.ones(8, 5, dtype=torch.bool)
+
+    def loss(rows: slice, ranks: int) -> float:
+        columns = {"ref_log_prob": ref[rows], "response_mask": mask[rows], "pair_weight": weight[rows]}
+        data = TensorDict(columns, batch_size=len(ref[rows]))
+        tu.assign_non_tensor(data, dp_size=ranks, global_batch_size=8)
+        return float(losses.dpo(0.5, {"log_probs": logp[rows]}, data)[0])
+
+    assert (loss(slice(0, 4), 2) + loss(slice(4, 8), 2)) / 2 == pytest.approx(loss(slice(0, 8), 1), rel=1e-6)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from ray.exceptions import ActorDiedError, ObjectLostError, RayTaskError, WorkerCrashedError
 
 from tests.configuration import configuration
 from trainer_ext import sizes
-from trainer_ext.backends.verl_ray import process, shards
+from trainer_ext.backends import Lost
+from trainer_ext.backends.verl_ray import driver, process, shards
 from trainer_ext.backends.verl_ray.trainer import deal
 
 
@@ -38,6 +40,15 @@ def test_one_rank_keeps_the_order_of_the_prompts():
     assert deal([5, 1, 9, 3], 2, 1) == [0, 1, 2, 3]
 
 
+def test_pairs_stay_together_in_mini_batches_that_do_not_depend_on_the_ranks():
+    lengths = [random.Random(row).randint(1, 500) for row in range(48)]
+    order = deal(lengths, 16, 2, 2)
+    assert [order[row + 1] for row in range(0, 48, 2)] == [order[row] + 1 for row in range(0, 48, 2)]
+    for mini in range(3):
+        parts = [order[rank * 24 + mini * 8 : rank * 24 + (mini + 1) * 8] for rank in range(2)]
+        assert sorted(parts[0] + parts[1]) == list(range(mini * 16, (mini + 1) * 16))
+
+
 @pytest.mark.parametrize(
     ("overrides", "ranks", "words"),
     [
@@ -52,6 +63,17 @@ def test_one_rank_keeps_the_order_of_the_prompts():
             [f"{DYNAMIC}=true", "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=9"],
             1,
             ["ppo_max_token_len_per_gpu = 9", "may have 10 tokens", "to 10 or more"],
+        ),
+        (
+            ["method=dpo", f"{DYNAMIC}=true", "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=19"],
+            1,
+            ["ppo_max_token_len_per_gpu = 19", "two responses of a pair", "may have 20 tokens", "to 20 or more"],
+        ),
+        (["method=dpo"], 16, ["trainer.ranks = 16", "64 responses", "of 8 pairs", "such as 8"]),
+        (
+            ["method=dpo", "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"],
+            2,
+            ["_per_gpu = 1", "8 responses of a mini-batch of pairs", "even", "such as 2"],
         ),
     ],
 )
@@ -92,6 +114,16 @@ def test_every_run_of_ray_has_a_token_of_its_own():
     assert one["RAY_AUTH_TOKEN"] != two["RAY_AUTH_TOKEN"]
     assert one["PYTHONPATH"].split(os.pathsep)[-1] == "/elsewhere"
     assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"} & set(one)
+
+
+def test_the_death_of_a_process_of_ray_is_no_exception_of_the_run_unless_it_failed_by_itself():
+    """A raylet, or a process that trains, can be killed while the run starts; then Ray's own errors come here."""
+    failed = RayTaskError("create", "Traceback: no such model", ValueError("no such model"))
+    for error in (ActorDiedError(), WorkerCrashedError(), ObjectLostError("0" * 56, None, "")):
+        found = driver._portable(error)
+        assert type(found) is Lost and str(found).startswith("a process of Ray died: "), found
+    assert type(driver._portable(ActorDiedError(failed))) is RuntimeError
+    assert type(driver._portable(failed.as_instanceof_cause())) is ValueError
 
 
 def test_only_processes_with_a_handler_are_asked_for_their_stacks():

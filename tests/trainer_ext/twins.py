@@ -4,13 +4,13 @@ folder. They go through the same code as the models, which no test can download.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
 from transformers import PreTrainedTokenizerFast as Fast
 
 from trainer_ext.backends.in_process.prompts import tokens_of
@@ -45,8 +45,36 @@ def write_problems(path: Path) -> Path:
     return path
 
 
+def write_task(task: str, folder: Path) -> None:
+    """Files in the layout of a task's data with the same problems: train.jsonl, and for apps humaneval.jsonl."""
+    path = folder / "train.jsonl"
+    lines = [_LAYOUTS[task](line["question"], line["answer"]) for line in problems()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    function = {"prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": "    return x\n"}
+    tests = {"task_id": "0", "test": "def check(f):\n    assert f(1) == 1\n"}
+    (folder / "humaneval.jsonl").write_text(json.dumps({**function, **tests}) + "\n")
+
+
+#: task -> (question, answer) -> a line of its data.
+_LAYOUTS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "gsm8k": lambda asked, answer: {"question": asked, "answer": answer},
+    "hh_rlhf": lambda asked, answer: {
+        "chosen": f"\n\nHuman: {asked}\n\nAssistant: {answer}",
+        "rejected": f"\n\nHuman: {asked}\n\nAssistant: Ask Ann",
+    },
+    "tldr": lambda asked, answer: {"prompt": asked, "completion": answer},
+    "wmt": lambda asked, answer: {"translation": {"de": asked, "en": answer}},
+    "natural_questions": lambda asked, answer: {"question": asked, "answer": [answer, "1"]},
+    "apps": lambda asked, answer: {
+        "question": asked,
+        "solutions": json.dumps([f"print({answer.split()[-1]})"]),
+        "input_output": json.dumps({"inputs": [""], "outputs": [answer.split()[-1]]}),
+    },
+}
+
+
 def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> Path:
-    """A model of the family (gpt2, llama, qwen2) and its tokenizer, as transformers saves them.
+    """A model of the family (gpt2, gpt_neox, llama, qwen2) and its tokenizer, as transformers saves them.
 
     A few updates have taught it the form of an answer, so that some responses have a reward and others have none.
     data: a file of `write_problems`.
@@ -63,7 +91,7 @@ def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> P
 
 def tokenizer_of(family: str) -> Fast:
     """A tokenizer of the family's kind."""
-    return {"gpt2": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
+    return {"gpt2": _gpt2, "gpt_neox": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
 
 
 def _teach(module: Any, tokenizer: Fast, data: Path) -> None:
@@ -92,6 +120,8 @@ def _config(family: str, tokenizer: Fast, positions: int) -> PreTrainedConfig:
     }
     if family == "gpt2":  # with dropout, as the model has
         return GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=positions, **ends)
+    if family == "gpt_neox":
+        return GPTNeoXConfig(max_position_embeddings=positions, **_SMALL, **ends)
     if family == "llama":
         return LlamaConfig(num_key_value_heads=4, max_position_embeddings=positions, **_SMALL, **ends)
     return Qwen2Config(
@@ -116,7 +146,7 @@ def _bytes(special: list[str]) -> Tokenizer:
 
 
 def _gpt2() -> Fast:
-    """No token for padding, no chat template; one token begins and ends a text."""
+    """No token for padding, no chat template; one token begins and ends a text. GPT-NeoX's are of this kind, too."""
     end = "<|endoftext|>"
     return Fast(tokenizer_object=_bytes([end]), bos_token=end, eos_token=end, unk_token=end)
 

@@ -5,7 +5,6 @@ Pure: no files, no globals, no clock. Notation: p = exp(logp) of the sampled tok
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_ext import registry
+from trainer_ext import continuing, registry
 
 #: Mean |logp - logp_ref| from which the KL-gated weight's warm-up counts: before any drift the weight is 0.
 GATE_START = 1e-3
@@ -186,7 +185,7 @@ class DualController:
         state, s = self._state, self.settings
         state.step += 1
         state.beta = _beta_after(state.beta, batch.kl, s)
-        if state.step <= min(100, max(1, math.ceil(0.1 * self.total_steps))):
+        if s.decay == "usage" and state.step <= continuing.spread_steps(self.total_steps):
             state.reward_std_max = max(state.reward_std_max, batch.reward_std)
         self._watch_reward(batch.reward_mean)
         if state.budget_start is None:

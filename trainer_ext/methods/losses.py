@@ -48,9 +48,9 @@ def dpo(
 ) -> tuple[Tensor, dict[str, Any]]:
     """`preference.dpo` of pairs in adjacent rows, weighted by the column pair_weight, over the mini-batch's pairs."""
     losses, margin = preference.dpo(model_output["log_probs"], data["ref_log_prob"], data["response_mask"], beta)
-    pairs = (_global_batch(data)["global_batch_size"] or len(data)) / 2
-    share = data["pair_weight"][0::2] / pairs
-    loss = (losses * share).sum()
+    batch = _global_batch(data)
+    share = data["pair_weight"][0::2] / ((batch["global_batch_size"] or len(data)) / 2)
+    loss = batch["dp_size"] * (losses * share).sum()  # the engine takes the mean of the ranks' gradients
     values = {"actor/dpo_loss": losses, "actor/dpo_accuracy": (margin > 0).float(), "actor/dpo_margin": margin}
     metrics = {key: float((value.detach() * share).sum()) for key, value in values.items()}
     return loss, Metric.from_dict(metrics, aggregation=AggregationType.SUM)

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer_ext import unit_tests
 from trainer_ext.tasks import TEST, BadData, Row, humaneval, tables, task
-from trainer_ext.tasks.tables import files  # noqa: F401  (a function of the task)
+from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 
 _COLUMNS = ("question", "input_output")
 _STDIN = "Read the input from standard input and print the output."

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer_ext import unit_tests
 from trainer_ext.tasks import TEST, Row, tables, task
-from trainer_ext.tasks.tables import files  # noqa: F401  (a function of the task)
+from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 
 _COLUMNS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 

@@ -148,7 +148,8 @@ class Slurm:
     def withdraw(self) -> int:
         """Take back the runs that have not started; how many."""
         count = self.withdraw_collected()
-        waiting = [run for run in self._submitted.values() if transitions.withdraw(run.folder)]
+        requeued = self._waiting() if self._is_closed() else []
+        waiting = [run for run in self._submitted.values() if transitions.withdraw(run.folder) or run in requeued]
         _scancel(waiting, "--state=PENDING")
         self._next_check = 0.0
         return count + len(waiting)
@@ -307,11 +308,23 @@ class Slurm:
         self._away = known is None
         return known
 
+    def _is_closed(self) -> bool:
+        """Whether no further run of this launch may start."""
+        return launch_record.closed(self._record).exists()
+
+    def _waiting(self) -> list[_Submitted]:
+        """The runs that wait for their jobs to start them, for the first time or again."""
+        return [
+            run
+            for run in self._submitted.values()
+            if read_state(run.folder).state in (RunState.PLANNED, RunState.PREEMPTED)
+            and claim.live_claim(run.folder) is None
+        ]
+
     def _drop_waiting(self) -> None:
-        """After an interruption: no longer wait for runs that no job of this launch will start."""
-        for run in list(self._submitted.values()):
-            waits = read_state(run.folder).state in (RunState.PLANNED, RunState.PREEMPTED)
-            if waits and claim.live_claim(run.folder) is None and (self._away or run.token == self._record.stem):
+        """In a closed launch: no longer wait for runs that no job of this launch will start."""
+        for run in self._waiting():
+            if self._away or run.token == self._record.stem:
                 self._end(run)
 
     # ------------------------------------------------------------ checks
@@ -320,6 +333,7 @@ class Slurm:
         """Find the runs that have ended: by their folders, and by SLURM if their jobs have ended."""
         if self._closing:
             self._stop_runs()
+        if self._is_closed():
             self._drop_waiting()
         idle = []
         for run in list(self._submitted.values()):

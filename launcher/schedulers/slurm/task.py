@@ -155,6 +155,7 @@ class Task:
             state = read_state(self._run)
             ours = state.launch_id == self._token and witness.owner(self._run) is None
             if ours and state.state == RunState.RUNNING:
+                state = transitions.with_lost_attempt(self._run, state)  # it may have died long ago
                 self._write_end(state, kind, message, transitions.progressed(self._run, state))
                 claim.discard(self._run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -132,26 +132,33 @@ class PaddedEngine(_OnPaddedBatches):
         return max(0.0, (squares - _square(total) / count) / (count - 1))
 
 
+def value_module(model_config: Any) -> Any:
+    """A critic's module, from verl's configuration of its model: a value head, which starts at 0, on the model's body.
+
+    verl's own requires flash attention and draws the head at random.
+    """
+    config = model_config.hf_config
+    config.num_labels, config.classifier_dropout = 1, 0.0
+    module = AutoModelForTokenClassification.from_pretrained(
+        model_config.local_path,
+        config=config,
+        dtype=torch.float32,
+        trust_remote_code=model_config.trust_remote_code,
+    )
+    head = module.score if hasattr(module, "score") else module.classifier  # GPT-2's name
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    if model_config.enable_gradient_checkpointing:
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return module
+
+
 @_register("value_model")
 class ValueEngine(_OnPaddedBatches):
-    """A critic's engine: `values` (B, T), each before its token is known. The value head starts at 0."""
+    """A critic's engine: `values` (B, T), each before its token is known."""
 
     def _build_module(self) -> Any:
-        # verl's method requires flash attention and draws the head at random
-        config = self.model_config.hf_config
-        config.num_labels, config.classifier_dropout = 1, 0.0
-        module = AutoModelForTokenClassification.from_pretrained(
-            self.model_config.local_path,
-            config=config,
-            dtype=torch.float32,
-            trust_remote_code=self.model_config.trust_remote_code,
-        )
-        head = module.score if hasattr(module, "score") else module.classifier  # GPT-2's name
-        torch.nn.init.zeros_(head.weight)
-        torch.nn.init.zeros_(head.bias)
-        if self.model_config.enable_gradient_checkpointing:
-            module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        return module
+        return value_module(self.model_config)
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
@@ -222,7 +229,7 @@ class Actor(Trained):
         tree = _tree(verl, model_path, total_steps)
         self.config = omega_conf_to_dataclass(tree.actor)
         self.model_config = omega_conf_to_dataclass(tree.model)
-        self.tokenizer = hf_tokenizer(model_path, trust_remote_code=self.model_config.trust_remote_code)
+        self.tokenizer = load_tokenizer(model_path, verl.actor_rollout_ref.model)
         config = self.config
         super().__init__("language_model", self.model_config, _engine(config), config.optim, config.checkpoint)
 
@@ -260,6 +267,7 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
     with open_dict(tree):
         tree.model.path = model_path
         tree.model.load_tokenizer = False  # verl would also look for processors of images and sound
+        tree.model.custom_chat_template = None  # verl would give it to the tokenizer that it has not loaded
         tree.model.use_remove_padding = False
         tree.model.override_config = model_overrides(model_path, tree.model.trust_remote_code)
         tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"
@@ -275,6 +283,14 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
     return tree
 
 
+def load_tokenizer(path: str, settings: Mapping[str, Any]) -> Any:
+    """The tokenizer of a model's folder, with a token for padding in any case, and with the chat template that a run
+    gives it. settings: verl's actor_rollout_ref.model."""
+    tokenizer = hf_tokenizer(path, trust_remote_code=bool(settings["trust_remote_code"]))
+    tokenizer.chat_template = settings["custom_chat_template"] or tokenizer.chat_template
+    return tokenizer
+
+
 def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     """What a trained model's own configuration is overridden with: no dropout, attention that every device has, and
     what verl reads of every model.
@@ -284,8 +300,8 @@ def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     plain = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code).to_dict()
     changed: dict[str, Any] = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
     changed["attn_implementation"] = "sdpa"
-    if "num_key_value_heads" not in plain:  # of GPT-2, for example; verl reads it of every model
-        changed["num_key_value_heads"] = plain["n_head"]
+    if "num_key_value_heads" not in plain:  # of GPT-2 and GPT-NeoX, for example; verl reads it of every model
+        changed["num_key_value_heads"] = plain.get("num_attention_heads", plain.get("n_head"))
     if not any("ForCausalLM" in name for name in plain["architectures"]):  # GPT2LMHeadModel: verl has no head for it
         changed["architectures"] = ["ForCausalLM"]
     return changed

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from verl.utils import hf_tokenizer
 
 from trainer_ext import tasks
 from trainer_ext.backends.in_process import platform
+from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompts
 from trainer_ext.backends.in_process.rollout import Rollout
 from trainer_ext.backends.in_process.sampler import load_module
@@ -21,8 +21,7 @@ def evaluate(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> 
     """`trainer_ext.backends.evaluate` of the model in a folder."""
     device, trainer, seed = platform.use(), config["trainer"], int(config["seed"])
     verl = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
-    trusted = bool(verl.actor_rollout_ref.model.trust_remote_code)
-    tokenizer = hf_tokenizer(str(model), trust_remote_code=trusted)
+    tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
     data = tasks.prepare(config["task"], trainer["split"], cache)
     prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed)
     modules = {"policy": load_module(str(model))}

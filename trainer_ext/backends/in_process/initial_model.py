@@ -126,12 +126,16 @@ def demonstrations(
 ) -> Examples:
     """Random training prompts of a task, each with a demonstration, as tokens; none is longer than verl's tree allows.
 
-    ValueError: every prompt is longer.
+    A prompt whose demonstration is empty, such as a problem without a solution, is left out. ValueError: no prompt is
+    left, or every prompt is longer.
     """
     module = tasks.get(task["name"])
     most, length = int(verl.data.max_prompt_length), int(verl.data.max_response_length)
     trained = tasks.rows_by_split(task, split)[tasks.TRAIN]
-    encoded = [(row, tokens_of(tokenizer, row.messages)) for row in trained]
+    shown = [row for row in trained if module.demonstration(row, random.Random(0), 0.0)]
+    if not shown:
+        raise ValueError(f"task {task['name']}: no training prompt has a demonstration")
+    encoded = [(row, tokens_of(tokenizer, row.messages)) for row in shown]
     rows = [(row, prompt) for row, prompt in encoded if len(prompt) <= most]
     if not rows:
         raise ValueError(f"task {task['name']}: no prompt has at most data.max_prompt_length={most} tokens")

@@ -26,10 +26,12 @@ def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str
 def write(config: Mapping[str, Any], checkpoint: Path, weights: Mapping[str, Tensor], folder: Path, dtype: str) -> None:
     """Write a policy with the weights of a checkpoint. Of the starting model, this reads no weights."""
     model = config["model"]
-    trust = {"trust_remote_code": bool(config["verl"].actor_rollout_ref.model.trust_remote_code)}
+    settings = config["verl"].actor_rollout_ref.model
+    trust = {"trust_remote_code": bool(settings.trust_remote_code)}
     if model["kind"] == "pretrained":
         path = os.path.expanduser(model["path"])
         shape, tokenizer = AutoConfig.from_pretrained(path, **trust), AutoTokenizer.from_pretrained(path, **trust)
+        tokenizer.chat_template = settings.custom_chat_template or tokenizer.chat_template
     else:
         tokenizer = initial_model.character_tokenizer()
         shape = initial_model.shaped(model, tokenizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from trainer_ext import chat, tasks
 from trainer_ext.evaluation import Answer
 from trainer_ext.rewards import Messages, Score, Scorer
+from trainer_ext.sampling import draws
 
 
 class Prompt(NamedTuple):
@@ -113,6 +115,23 @@ def scores_of(scorer: Scorer, rows: Sequence[Prompt], responses: Sequence[str]) 
         return [one(row, response) for row, response in zip(asked, responses, strict=True)]
     with ThreadPoolExecutor(scorer.parallel) as threads:
         return list(threads.map(one, asked, responses))
+
+
+def pairs_of_task(
+    task: str, rows: Sequence[Prompt], tokenizer: Any, width: int, seed: int, step: int
+) -> list[list[int]]:
+    """The tokens of the task's own pairs for a step's prompts, at most `width` each: chosen and rejected in turn.
+
+    ValueError: the task has no pairs.
+    """
+    module = tasks.get(task)
+    if not hasattr(module, "preference"):
+        raise ValueError(f"method.dpo_pairs=data: task {task} has no pairs; set method.dpo_pairs=group")
+    generators = [random.Random(key) for key in draws.keys(seed, "pairs", step, range(len(rows)))]
+    pairs = [
+        module.preference(row.ground_truth, own, row.extra_info) for row, own in zip(rows, generators, strict=True)
+    ]
+    return [[*tokenizer.encode(text), tokenizer.eos_token_id][:width] for pair in pairs for text in pair]
 
 
 def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +12,14 @@ from torch import Tensor
 
 from trainer_ext import registry, rewards, tasks
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, scores_of
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task, scores_of
 from trainer_ext.backends.in_process.sampler import Samples, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
 from trainer_ext.evaluation import Answer
 from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_every
+from trainer_ext.sampling.rejection import accepted
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Rollout:
         if plain_token is not None:
             metrics["speculative/speedup"] = plain_token * int(samples.batch.mask.sum()) / seconds
         if self._method["sampler"] == "rejection":
-            accepted = self._accepted(samples, step)
-            metrics["rejection/accepted_fraction"] = float(accepted.float().mean())
-            trained = replace(samples.batch, mask=samples.batch.mask & accepted[:, None])
+            kept = self._accepted(samples, step)
+            metrics["rejection/accepted_fraction"] = float(kept.float().mean())
+            trained = replace(samples.batch, mask=samples.batch.mask & kept[:, None])
         scores = self._scores(rows, samples)
         return Drawn(samples, _tensor(scores, samples), trained, metrics | rewards.metrics(scores), positions)
 
@@ -142,19 +142,12 @@ class Rollout:
 
         ValueError: the task has none.
         """
-        module, tokenizer = tasks.get(self._task), self._tokenizer
-        if not hasattr(module, "preference"):
-            raise ValueError(f"method.dpo_pairs=data: task {self._task} has no pairs; set method.dpo_pairs=group")
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
-        generators = [random.Random(key) for key in draws.keys(self._seed, "pairs", step, range(len(rows)))]
-        pairs = [
-            module.preference(row.ground_truth, own, row.extra_info) for row, own in zip(rows, generators, strict=True)
-        ]
-        texts = [text for pair in pairs for text in pair]
-        answers = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]
         width = int(self._verl.data.max_response_length)
-        prompts, prompt_mask = pad([row.tokens for row in rows for _ in range(2)], tokenizer.pad_token_id, left=True)
-        responses, mask = pad([answer[:width] for answer in answers], tokenizer.pad_token_id, left=False, width=width)
+        answers = pairs_of_task(self._task, rows, self._tokenizer, width, self._seed, step)
+        pad_id = self._tokenizer.pad_token_id
+        prompts, prompt_mask = pad([row.tokens for row in rows for _ in range(2)], pad_id, left=True)
+        responses, mask = pad(answers, pad_id, left=False, width=width)
         return Batch(*(x.to(self._device) for x in (prompts, prompt_mask, responses, mask)))
 
     @property
@@ -176,14 +169,12 @@ class Rollout:
         return scores_of(self._score, rows, self._texts(samples))
 
     def _accepted(self, samples: Samples, step: int) -> Tensor:
-        """Rejection sampling towards the target: kept with probability pi_t / (m pi_theta), m the prompt's largest."""
+        """Which of the policy's samples rejection sampling towards the target keeps."""
         rollout, actor = self._verl.actor_rollout_ref.rollout, self._verl.actor_rollout_ref.actor
         rows = int(actor.ppo_micro_batch_size_per_gpu)
         target, _ = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
-        ratio = ((target - samples.log_probs) * samples.batch.mask).double().sum(dim=1).reshape(-1, int(rollout.n))
-        chance = (ratio - ratio.amax(dim=1, keepdim=True)).exp().flatten()
-        uniform = draws.uniforms(draws.keys(self._seed, "accept", step, range(len(chance))), 1)[:, 0]
-        return uniform.to(chance.device) <= chance
+        keys = draws.keys(self._seed, "accept", step, range(len(target)))
+        return accepted(samples.log_probs, target, samples.batch.mask, int(rollout.n), keys)
 
 
 def _tensor(scores: Sequence[Score], samples: Samples) -> Tensor:

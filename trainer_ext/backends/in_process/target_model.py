@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
-from verl.utils import hf_tokenizer
 
 from trainer_ext import registry, tasks
 from trainer_ext.artifacts import build_once
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.batch import Request
+from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompts, scores_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.sampling import draws
@@ -74,8 +74,7 @@ def _expert(start: Start, path: str | None, steps: int, lr_ratio: float) -> str:
 
 
 def _tokenizer(start: Start) -> Any:
-    trusted = start.config["verl"].actor_rollout_ref.model.trust_remote_code
-    return hf_tokenizer(start.model, trust_remote_code=trusted)  # with a token for padding in any case
+    return load_tokenizer(start.model, start.config["verl"].actor_rollout_ref.model)
 
 
 @registry.target("large", prefix="target_")

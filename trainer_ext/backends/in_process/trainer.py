@@ -189,13 +189,26 @@ class InProcess:
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Restore a checkpoint; returns what `save` was given."""
-        state = checkpoint.load(folder, self.actor)
+        state = self._restore(folder)
         if self.critic is not None:
             checkpoint.load(folder / "critic", self.critic)
-        self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])
         return dict(state["run"])
+
+    def fork(self, folder: Path) -> dict[str, Any]:
+        """Begin where a run with another method is; what that run does not have begins as in a new run."""
+        state, controller = self._restore(folder), self._method.controller
+        if self.critic is not None and (folder / "critic").is_dir():
+            checkpoint.load(folder / "critic", self.critic)
+        if controller and state["controller"] and state["controller"].keys() == controller.state_dict().keys():
+            controller.load_state_dict(state["controller"])
+        return dict(state["run"])
+
+    def _restore(self, folder: Path) -> dict[str, Any]:
+        state = checkpoint.load(folder, self.actor)
+        self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
+        return state
 
 
 def multiplied_parameters(module: Any) -> int:

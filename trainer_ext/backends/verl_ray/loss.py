@@ -14,9 +14,12 @@ from verl.workers.utils.padding import no_padding_2_padding
 from trainer_ext.methods.losses import Loss
 
 #: The columns that losses read.
-_COLUMNS = ("response_mask", "old_log_probs", "advantages", "rollout_is_weights", "ref_log_prob")
+_COLUMNS = (
+    *("response_mask", "old_log_probs", "advantages", "rollout_is_weights", "ref_log_prob"),
+    *("pair_weight", "values", "returns"),
+)
 #: Reported values that agg_loss has multiplied by the number of ranks already.
-_LOSSES = ("actor/pg_loss", "actor/sft_loss")
+_LOSSES = ("actor/pg_loss", "actor/sft_loss", "critic/vf_loss")
 
 
 def on_packed(

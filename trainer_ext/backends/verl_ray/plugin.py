@@ -20,27 +20,43 @@ warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register  # noqa: E402
 from verl.utils.profiler import simple_timer  # noqa: E402
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead  # noqa: E402
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead  # noqa: E402
 from verl.workers.rollout import base as rollout_base  # noqa: E402
 from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
 
+from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
 from trainer_ext.backends.verl_ray.tree import AGENT_LOOP, ROLLOUT  # noqa: E402
 from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
 
 faulthandler.register(signal.SIGUSR1, all_threads=True)  # for trainer.hang_s
 
 
-@EngineRegistry.register("language_model", ["fsdp2"], device="cpu")
-class CpuEngine(FSDPEngineWithLMHead):
-    """verl's own engine, for a device on which it has not registered it."""
+class _OnCpu:
+    """For verl's own engines, on a device for which it has not registered them."""
+
+    engine_config: Any
 
     def _build_fsdp_module(self, module: Any) -> Any:
         # A forward-only module would move to an accelerator's pinned memory. Sharded as the policy is, it also gets the
         # weights of rank 0, where the other ranks have built it on the meta device.
         only, self.engine_config.forward_only = self.engine_config.forward_only, False
         try:
-            return super()._build_fsdp_module(module)
+            return super()._build_fsdp_module(module)  # type: ignore[misc]
         finally:
             self.engine_config.forward_only = only
+
+
+@EngineRegistry.register("language_model", ["fsdp2"], device="cpu")
+class CpuEngine(_OnCpu, FSDPEngineWithLMHead):
+    """Of policy, reference and target."""
+
+
+@EngineRegistry.register("value_model", ["fsdp2"], device="cpu")
+class CpuValueEngine(_OnCpu, FSDPEngineWithValueHead):
+    """Of a critic."""
+
+    def _build_module(self) -> Any:
+        return value_module(self.model_config)
 
 
 @register(AGENT_LOOP)

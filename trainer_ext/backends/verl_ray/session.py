@@ -14,12 +14,12 @@ import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM
-from verl.utils import hf_tokenizer
 from verl.utils.skip import SkipManager
 
 from trainer_ext import metrics, tasks
 from trainer_ext.backends.in_process import initial_model, target_model
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to
+from trainer_ext.backends.in_process.engine import load_tokenizer
+from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import hook, plugin  # noqa: F401  (registers with verl)
@@ -49,9 +49,9 @@ class Session:
         model = initial_model.start(config, Path(cache))
         target = target_model.start(config, Path(cache), model)
         data = tasks.prepare(task, self._settings["split"], Path(cache))
-        trusted = bool(verl.actor_rollout_ref.model.trust_remote_code)
-        tokenizer = hf_tokenizer(str(model), trust_remote_code=trusted)
-        self._prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
+        self._tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
+        self._task = task["name"]
+        self._prompts = Prompts(data, self._tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
         self._asked: list[tuple[str, Prompt]] = []
         if self._settings["eval_every"]:
             self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]))
@@ -71,7 +71,7 @@ class Session:
         tq.init(tree.transfer_queue)
         actor = verl.actor_rollout_ref.actor
         kl = {"use_kl_loss": bool(actor.use_kl_loss), "kl_loss_coef": float(actor.kl_loss_coef)}
-        self.trainer = Trainer(tree, kl, self._method, [], task["name"])
+        self.trainer = Trainer(tree, kl, self._method, [], self._task)
         self.trainer.init()
         self.trainer.agent_loop_manager = KeyedLoops.create(
             config=tree,
@@ -88,23 +88,24 @@ class Session:
         trainer = self.trainer
         trainer.global_steps, trainer.timing_raw = step, {}
         trainer.prompts = self._prompts.of_step(step, self._batch)
-        trainer.newest, trainer.values = None, {}
+        trainer.newest, trainer.values, trainer.trained_tokens = None, {}, 0
+        if self._method.reads_pairs_of_task:
+            length, seed = int(trainer.config.data.max_response_length), int(trainer.config.data.seed)
+            trainer.pairs = pairs_of_task(self._task, trainer.prompts, self._tokenizer, length, seed, step)
         batch = trainer.step({}, trainer.timing_raw)  # verl's own metrics have other names and definitions
         assert trainer.newest is not None
-        scored, updates = trainer.newest
+        scored, _ = trainer.newest
         values = {**trainer.values, **self._drawn()}
         trainer.on_step_end()
         self._clear(batch)
 
         rows, new = len(scored.rewards), int(scored.mask.sum())
         self._samples, self._tokens = self._samples + rows, self._tokens + new
-        epochs = int(trainer.config.actor_rollout_ref.actor.ppo_epochs)
-        trained = new * epochs if updates.policy is not None else 0
         values |= {
             "samples/total": float(self._samples),
             "tokens/total": float(self._tokens),
             "cost/sample_seconds": float(trainer.timing_raw["gen"]),
-            "cost/flops_per_sample": (2 * self._read * new + 6 * self._trained * trained) / rows,
+            "cost/flops_per_sample": (2 * self._read * new + 6 * self._trained * trainer.trained_tokens) / rows,
         }
         if self._target_samples is not None:
             values["samples/target"] = float(self._target_samples)
@@ -138,19 +139,25 @@ class Session:
 
     def save(self, folder: str, state: dict[str, Any]) -> None:
         """Write a checkpoint with `state` (JSON values) beside the training's own."""
-        actor = Path(folder) / "actor"
-        actor.mkdir()
-        self.trainer.actor_rollout_wg.save_shards(str(actor))
+        for name, ranks in self._trained_models().items():
+            (Path(folder) / name).mkdir()
+            ranks.save_shards(str(Path(folder) / name))
         training = {"samples": self._samples, "tokens": self._tokens, "step": self.trainer.global_steps}
         dual = self._method.controller.state_dict() if self._method.controller else None
         whole = {"training": training, "controller": dual, "run": state}
         (Path(folder) / "state.json").write_text(json.dumps(whole, indent=1))
 
+    def _trained_models(self) -> dict[str, Any]:
+        """The ranks of each model that is trained, by the name of its folder in a checkpoint."""
+        critic = {"critic": self.trainer.critic_wg} if self.trainer.use_critic else {}
+        return {"actor": self.trainer.actor_rollout_wg, **critic}
+
     def load(self, folder: str) -> tuple[dict[str, Any], int, int]:
         """Restore a checkpoint; returns what `save` was given, samples and tokens."""
         trainer, state = self.trainer, json.loads((Path(folder) / "state.json").read_text())
         trainer.checkpoint_manager.sleep_replicas()
-        trainer.actor_rollout_wg.load_shards(str(Path(folder) / "actor"))
+        for name, ranks in self._trained_models().items():
+            ranks.load_shards(str(Path(folder) / name))
         trainer.checkpoint_manager.update_weights(state["training"]["step"])
         self._samples, self._tokens = state["training"]["samples"], state["training"]["tokens"]
         if self._method.controller:

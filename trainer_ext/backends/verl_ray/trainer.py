@@ -25,10 +25,13 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 from trainer_ext import rewards
 from trainer_ext.backends import Lost, Stalled
 from trainer_ext.backends.in_process.prompts import Prompt
-from trainer_ext.backends.verl_ray import loss, reward, workers
-from trainer_ext.methods import policy_loss
+from trainer_ext.backends.verl_ray import loss, pairs, reward, workers
+from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.update import Method, Scored, Update, update
+from trainer_ext.metrics import explained_variance
 from trainer_ext.rewards import Score
+from trainer_ext.sampling import draws
+from trainer_ext.sampling.rejection import accepted
 
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
@@ -48,12 +51,16 @@ class Trainer(PPOTrainerSync):
         prompts: of the step that comes, to be set before each step.
         """
         self.method, self.prompts, self._task = method, prompts, task
+        self.pairs: Sequence[list[int]] | None = None  # of the task, for these prompts: chosen and rejected in turn
+        self.trained_tokens = 0  # in this step, by policy and critic
         self._own_actor = dict(actor)
         self.newest: tuple[Scored, Update] | None = None
         self.values: dict[str, float] = {}  # the step's metrics that the stages report
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
         self.timing_raw: dict[str, float] = {}
         self._row_of: dict[str, int] = {}
+        self._pairs: KVBatchMeta | None = None
+        self._kept: Tensor | None = None
         super().__init__(config)
 
     # ------------------------------------------------------------ set-up
@@ -93,15 +100,15 @@ class Trainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in list(self.role_worker_mapping):
-            assert role != Role.Critic
-            self.role_worker_mapping[role] = ray.remote(workers.CpuWorker)
+            own = workers.CpuTrainingWorker if role == Role.Critic else workers.CpuWorker
+            self.role_worker_mapping[role] = ray.remote(own)
         given = self.resource_pool_manager
         self.resource_pool_manager = workers.CpuPools(
             resource_pool_spec=given.resource_pool_spec, mapping=given.mapping
         )
 
     def on_init_end(self) -> None:
-        """Weights to the servers; the loss to the ranks, once."""
+        """Weights to the servers; losses and the target to the ranks, once."""
         super().on_init_end()
         settings = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
         for key, value in self._own_actor.items():
@@ -109,6 +116,12 @@ class Trainer(PPOTrainerSync):
         own = self.method.loss(settings)
         if own is not None:
             self.actor_rollout_wg.set_loss_fn(partial(loss.on_packed, own))
+        section = self.method.section
+        if self.use_critic:
+            value = partial(losses.value, float(section["cliprange_value"]))
+            self.critic_wg.set_loss_fn(partial(loss.on_packed, value))
+        if section["sampler"] == "rejection":
+            self.actor_rollout_wg.init_target(str(self.config.actor_rollout_ref.rollout.custom.target))
 
     # ------------------------------------------------------------ prompts
 
@@ -221,14 +234,26 @@ class Trainer(PPOTrainerSync):
         )
         self.actor_rollout_wg.compute_log_prob(batch)
         names = {"old_log_probs": "log_probs", "entropy": "entropy", "collision": "sum_pi_squared"}
+        return self._put(batch, self._of_responses(batch, names))
+
+    def _of_responses(self, batch: KVBatchMeta, names: Mapping[str, str]) -> dict[str, Tensor]:
+        """The responses' part of what the ranks have written, nested; names: of the column in the result -> theirs."""
         fields = [*names.values(), "response_mask"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        columns = {own: response_from_nested(data[name], data["response_mask"]) for own, name in names.items()}
-        return self._put(batch, columns)
+        return {own: response_from_nested(data[name], data["response_mask"]) for own, name in names.items()}
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
+        batch = super()._compute_ref_log_prob(batch, metrics)
+        if self.method.section["sampler"] == "rejection":
+            self.actor_rollout_wg.compute_target_log_prob(batch)
+            self._put(batch, self._of_responses(batch, {"target_log_prob": "log_probs"}))
+        return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The whole batch, padded and in the run's order, through the functions of every backend."""
         names = ["rm_scores", "rollout_log_probs", "old_log_probs", "ref_log_prob", "entropy", "collision"]
+        rejects = self.method.section["sampler"] == "rejection"
+        names += ["target_log_prob"] * rejects + ["values"] * self.use_critic
         fields = ["response_mask", *names]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         nested = data["response_mask"]
@@ -236,6 +261,7 @@ class Trainer(PPOTrainerSync):
         order = torch.tensor(sorted(range(len(batch)), key=lambda i: self._row_of[batch.keys[i]]))
         mask = padded["response_mask"][order].bool()
         columns = {name: padded[name][order].float() * mask for name in names}
+        self._pairs, reference = self._task_pairs() if self.pairs is not None else (None, None)
         scored = Scored(
             mask=mask,
             rewards=columns["rm_scores"].sum(dim=1),
@@ -245,20 +271,37 @@ class Trainer(PPOTrainerSync):
             behaviour=columns["rollout_log_probs"],
             entropy=columns["entropy"],
             collision=columns["collision"],
+            values=columns.get("values"),
+            pair_reference=reference,
         )
         self.values.update(self._reward_metrics(batch))
         updates = update(self.method, scored, self.global_steps)
         self.newest = scored, updates
         self.values.update(updates.metrics)
+        self._kept = self._accepted(columns, mask) if rejects else None
+        if self.method.section["loss"] == "dpo":
+            if updates.policy is not None:
+                if updates.rows is not None:
+                    keys = sorted(batch.keys, key=self._row_of.__getitem__)
+                    self._pairs = pairs.of_rows(self.global_steps, batch, [keys[row] for row in updates.rows.tolist()])
+                    self._set_pairs(self._pairs)
+                assert self._pairs is not None
+                self._put_pairs(self._pairs, updates.policy)
+            return batch
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order))
-        there = ("old_log_probs", "ref_log_prob")
-        new = {
-            name: response_to_nested(value[back], nested)
-            for name, value in (updates.policy or {}).items()
-            if name not in there
-        }
-        return self._put(batch, new) if new else batch
+        there = ("old_log_probs", "ref_log_prob", "values")
+        new = {**(updates.policy or {}), **(updates.critic or {})}
+        written = {name: response_to_nested(x[back], nested) for name, x in new.items() if name not in there}
+        return self._put(batch, written) if written else batch
+
+    def _accepted(self, columns: Mapping[str, Tensor], mask: Tensor) -> Tensor:
+        """Which rows of the run's order rejection sampling towards the target keeps."""
+        settings, step = self.config.actor_rollout_ref.rollout, self.global_steps
+        keys = draws.keys(int(self.config.data.seed), "accept", step, range(len(mask)))
+        kept = accepted(columns["old_log_probs"], columns["target_log_prob"], mask, int(settings.n), keys)
+        self.values["rejection/accepted_fraction"] = float(kept.float().mean())
+        return kept
 
     def _reward_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
         """What the reward function returned beside the reward, in the run's order of responses."""
@@ -266,13 +309,47 @@ class Trainer(PPOTrainerSync):
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         return rewards.metrics(_scores(data))
 
+    def _update_critic(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
+        """The critic's updates; the metrics are means over its mini-batches."""
+        assert self.newest is not None
+        scored, updates = self.newest
+        if updates.critic is None:
+            return batch
+        self._set_updates(batch, int(self.config.actor_rollout_ref.rollout.n))
+        rate = self.critic_wg.learning_rate()[0]
+        output = self.critic_wg.train_mini_batch(batch).get()
+        self.values |= {**_means("critic", output["metrics"]), "critic/lr": rate}
+        self.values |= explained_variance(updates.critic["returns"], updates.critic["values"], scored.mask)
+        self._count_trained(int(scored.mask.sum()))
+        return batch
+
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The policy's updates; the metrics are means over its mini-batches."""
         assert self.newest is not None
-        if self.newest[1].policy is None:
+        scored, updates = self.newest
+        if updates.policy is None:
             return batch
+        own, rows = batch, int(self.config.actor_rollout_ref.rollout.n)
+        if self._pairs is not None:
+            own, rows = self._pairs, 2
+            self._count_trained(sum(int(tag["response_len"]) for tag in own.tags))
+        elif self._kept is not None:
+            own = self._with_kept(batch, self._kept)
+            self._count_trained(int((scored.mask & self._kept[:, None]).sum()))
+        else:
+            self._count_trained(int(scored.mask.sum()))
+        self.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
+        self._set_updates(own, rows)
+        output = self.actor_rollout_wg.update_actor(own)
+        self.values |= policy_loss.finish(_means("actor", output["metrics"]))
+        if self._pairs is not None:
+            pairs.clear(self._pairs)
+        return batch
+
+    def _set_updates(self, batch: KVBatchMeta, rows: int) -> None:
+        """What the ranks read beside the columns; rows: of each prompt."""
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
-        size = min(int(actor.ppo_mini_batch_size) * int(rollout.n), len(batch))
+        size = min(int(actor.ppo_mini_batch_size) * rows, len(batch))
         batch.extra_info.update(
             calculate_entropy=bool(actor.entropy_coeff),
             calculate_sum_pi_squared=False,
@@ -285,10 +362,52 @@ class Trainer(PPOTrainerSync):
             dataloader_kwargs={"shuffle": False},
             temperature=rollout.temperature,
         )
-        rate = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
-        output = self.actor_rollout_wg.update_actor(batch)
-        self.values |= {**policy_loss.finish(_means(output["metrics"])), "actor/lr": rate}
-        return batch
+
+    def _count_trained(self, tokens: int) -> None:
+        self.trained_tokens += tokens * int(self.config.actor_rollout_ref.actor.ppo_epochs)
+
+    # ------------------------------------------------------------ responses that rejection sampling keeps
+
+    def _with_kept(self, batch: KVBatchMeta, kept: Tensor) -> KVBatchMeta:
+        """The batch with empty masks in the other rows. Of each prompt a row is kept, so no mini-batch is empty."""
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+        found = zip(batch.keys, data["response_mask"].unbind(), strict=True)
+        rows = [mask * bool(kept[self._row_of[key]]) for key, mask in found]
+        mask = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        return self._put(batch, {"response_mask": mask, "loss_mask": mask})
+
+    # ------------------------------------------------------------ pairs of DPO
+
+    def _task_pairs(self) -> tuple[KVBatchMeta, Tensor]:
+        """The task's own pairs for the step's prompts, and the reference's log-probabilities of them, (2 P, T)."""
+        assert self.pairs is not None
+        prompts = [prompt.tokens for prompt in self.prompts for _ in range(2)]
+        batch = pairs.put(self.global_steps, prompts, self.pairs)
+        self._set_pairs(batch)
+        PPOTrainerSync._compute_ref_log_prob(self, batch, {})
+        names = ["ref_log_prob", "response_mask"]
+        data = tq.kv_batch_get(keys=sorted(batch.keys), partition_id=batch.partition_id, select_fields=names)
+        padded = data.to_padded_tensor()
+        return batch, padded["ref_log_prob"].float() * padded["response_mask"]
+
+    def _set_pairs(self, batch: KVBatchMeta) -> None:
+        """Deal the pairs to the ranks, and keep each in one micro-batch."""
+        actor, ranks = self.config.actor_rollout_ref.actor, self._ranks()
+        size = 2 * min(int(actor.ppo_mini_batch_size), len(batch) // 2)
+        batch.reorder(deal([tag["seq_len"] for tag in batch.tags], size, ranks, 2))
+        if actor.use_dynamic_bsz:
+            batch.extra_info["force_group_size"] = 2
+        else:
+            batch.extra_info["micro_batch_size_per_gpu"] = min(int(actor.ppo_micro_batch_size_per_gpu), size // ranks)
+
+    def _put_pairs(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> None:
+        """Columns of the pairs in turn: padded ones of their tokens, or numbers of each row."""
+        keys = sorted(batch.keys)
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+        fields = {
+            name: response_to_nested(x, data["response_mask"]) if x.dim() == 2 else x for name, x in columns.items()
+        }
+        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(keys)))
 
     def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
         fields = TensorDict(dict(columns), batch_size=len(batch))
@@ -312,20 +431,21 @@ def _answer(name: str, actors: Sequence[Any]) -> bool:
     return True
 
 
-def deal(lengths: Sequence[int], size: int, ranks: int) -> list[int]:
+def deal(lengths: Sequence[int], size: int, ranks: int, unit: int = 1) -> list[int]:
     """The order of rows in which each of `ranks` equal parts is a rank's, and the k-th piece of all is mini-batch k.
 
-    lengths: of all rows, in the run's order; size: rows of a mini-batch, a multiple of `ranks`. Within a mini-batch the
-    longest rows are dealt first, there and back, so that the ranks have about equal work.
+    lengths: of all rows, in the run's order; size: rows of a mini-batch, a multiple of `ranks` times `unit`; unit:
+    adjacent rows that stay together. Within a mini-batch the longest are dealt first, there and back, so that the ranks
+    have about equal work.
     """
     mine: list[list[int]] = [[] for _ in range(ranks)]
     for first in range(0, len(lengths), size):
-        part = list(range(first, min(first + size, len(lengths))))
+        part = [range(row, row + unit) for row in range(first, min(first + size, len(lengths)), unit)]
         if ranks > 1:
-            part.sort(key=lambda row: (-lengths[row], row))
-        for place, row in enumerate(part):
+            part.sort(key=lambda rows: (-sum(lengths[row] for row in rows), rows[0]))
+        for place, rows in enumerate(part):
             turn, at = divmod(place, ranks)
-            mine[at if turn % 2 == 0 else ranks - 1 - at].append(row)
+            mine[at if turn % 2 == 0 else ranks - 1 - at] += rows
     return [row for rank in mine for row in rank]
 
 
@@ -335,7 +455,7 @@ def _place(key: str) -> tuple[int, int, int]:
     return int(uid.rsplit("-", 1)[1]), int(session), int(part)
 
 
-def _means(reported: Mapping[str, Any]) -> dict[str, float]:
+def _means(model: str, reported: Mapping[str, Any]) -> dict[str, float]:
     """Means over the mini-batches under the names of docs/metrics.md.
 
     verl's own reduction takes a mean, a maximum or a minimum, as the name sounds.
@@ -345,5 +465,5 @@ def _means(reported: Mapping[str, Any]) -> dict[str, float]:
         if name == "grad_norm" or ("/" in name and not name.startswith("perf/")):
             values = value if isinstance(value, list) else [value]
             numbers = np.ravel([one.aggregate() if isinstance(one, Metric) else one for one in values])
-            found["actor/grad_norm" if name == "grad_norm" else name] = float(numbers.mean())
+            found[f"{model}/grad_norm" if name == "grad_norm" else name] = float(numbers.mean())
     return found

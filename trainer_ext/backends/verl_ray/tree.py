@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ def whole_tree(
         rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)
         tree.algorithm.rollout_correction.bypass_mode = False  # the server's log-probabilities are another program's
         tree.algorithm.adv_estimator = method.algorithm.adv_estimator
-        tree.critic.enable = False
+        tree.critic.enable = section["advantage"] == "gae"
+        if tree.critic.enable:
+            _set_critic(tree, float(section["critic_lr_ratio"]))
         tree.reward.custom_reward_function.path = f"pkg://{reward.__name__}"
         tree.reward.custom_reward_function.name = reward.compute_score.__name__
         tree.reward.custom_reward_function.reward_kwargs = {"task": dict(config["task"])}
@@ -88,3 +91,18 @@ def whole_tree(
     OmegaConf.set_struct(tree, True)
     OmegaConf.resolve(tree)
     return tree
+
+
+def _set_critic(tree: DictConfig, lr_ratio: float) -> None:
+    """verl's critic: the starting model, trained as the actor is, but for its learning rate."""
+    critic, actor, model = tree.critic, tree.actor_rollout_ref.actor, tree.actor_rollout_ref.model
+    tokens, micro = actor.ppo_max_token_len_per_gpu, actor.ppo_micro_batch_size_per_gpu
+    critic.update(strategy=actor.strategy, shuffle=False, ppo_micro_batch_size_per_gpu=micro)
+    critic.ppo_max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu = tokens
+    critic.model.update({key: model[key] for key in critic.model})
+    critic.optim, critic.fsdp = deepcopy(actor.optim), deepcopy(actor.fsdp_config)
+    critic.optim.lr = lr_ratio * actor.optim.lr
+    # verl itself gives the sizes of micro-batches to the engines of policy and reference alone
+    critic.fsdp.update(
+        use_dynamic_bsz=actor.use_dynamic_bsz, micro_batch_size_per_gpu=micro, infer_micro_batch_size_per_gpu=micro
+    )

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import os
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 import torch.distributed as dist
-from verl.single_controller.base.decorator import Dispatch, register
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
+from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.verl_ray import shards
 from trainer_ext.backends.verl_ray.rollout import report, server_name
 from trainer_ext.sampling import draws
 
 
 class CpuTrainingWorker(TrainingWorker):
-    """verl's worker in a process group on gloo; verl would name the backend of a CPU twice."""
+    """verl's worker of one model in a process group on gloo, with our checkpoints.
+
+    verl would name the backend of a CPU twice.
+    """
 
     def __init__(self, config: Any):
         if not dist.is_initialized():
@@ -29,27 +38,58 @@ class CpuTrainingWorker(TrainingWorker):
             dist.init_process_group("cpu:gloo", rank=rank, world_size=size)
         super().__init__(config)
 
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def learning_rate(self) -> float:
+        """The learning rate of the next update."""
+        return float(self.engine.optimizer.param_groups[0]["lr"])
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_shards(self, folder: str) -> None:
+        """shards.save of the model."""
+        shards.save(Path(folder), self.engine, dist.get_rank(), dist.get_world_size())
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_shards(self, folder: str) -> None:
+        """shards.load of the model."""
+        shards.load(Path(folder), self.engine, dist.get_rank(), dist.get_world_size())
+
 
 class CpuWorker(ActorRolloutRefWorker):
-    """verl's worker of policy and reference, with our checkpoints."""
+    """verl's worker of policy and reference, with our checkpoints; also scores responses under a target."""
 
     actor_worker_cls = CpuTrainingWorker
     ref_worker_cls = CpuTrainingWorker
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_target(self, path: str) -> None:
+        """Load the target, a model in a folder, as a second reference."""
+        model = OmegaConf.create(OmegaConf.to_container(self.config.model))
+        model.path, model.override_config = path, model_overrides(path, model.trust_remote_code)
+        engine = deepcopy(self.ref.config.engine_config)
+        settings = replace(self.ref.config, model_config=omega_conf_to_dataclass(model), engine_config=engine)
+        self.target = self.ref_worker_cls(config=settings)
+        self.target.reset()
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="ref"))
+    def compute_target_log_prob(self, data: TensorDict) -> TensorDict | None:
+        """As verl's compute_ref_log_prob."""
+        output = self.target.infer_batch(data=data)
+        return output.cpu() if output is not None else None
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def learning_rate(self) -> float:
-        """The learning rate of the next update."""
-        return float(self.actor.engine.optimizer.param_groups[0]["lr"])
+        """The learning rate of the policy's next update."""
+        return self.actor.learning_rate()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_shards(self, folder: str) -> None:
         """shards.save of the policy."""
-        shards.save(Path(folder), self.actor.engine, dist.get_rank(), dist.get_world_size())
+        self.actor.save_shards(folder)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_shards(self, folder: str) -> None:
         """shards.load of the policy."""
-        shards.load(Path(folder), self.actor.engine, dist.get_rank(), dist.get_world_size())
+        self.actor.load_shards(folder)
 
 
 class CpuPools(ResourcePoolManager):

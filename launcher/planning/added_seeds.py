@@ -1,0 +1,79 @@
+"""Which seeds each group of an experiment has now, where seeds are added by a rule (`experiment.seeds: {start, max}`).
+
+The plan that was frozen last says so: its groups keep their seeds, and each launch adds what it is told to add. So the
+same command goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from analysis.spec.settings import Sequential
+from launcher.errors import Diagnostics
+from launcher.planning.plan import Experiment
+from launcher.run.folder import find_state, run_folder
+from launcher.run.lifecycle import RunState
+
+
+def rule_of(experiment: Experiment) -> Sequential | None:
+    """The rule by which a plan's seeds are added; None if their number is fixed."""
+    given = experiment.analysis.get("sequential")
+    return None if given is None else Sequential.model_validate(given)
+
+
+def next_seeds(rule: Sequential, now: Sequence[int]) -> range:
+    """The seeds of the look after the one that has the seeds `now`."""
+    return range(min(len(now) + rule.batch, rule.max))
+
+
+def current(
+    rule: Sequential, groups: Iterable[str], frozen: Experiment | None, added: Mapping[str, Iterable[int]]
+) -> dict[str, list[int]]:
+    """The seeds of each group: those of the frozen plan, those that are added now, and at least those of the first
+    look."""
+    known = frozen.seeds_of() if frozen is not None else {}
+    return {group: sorted({*range(rule.start), *known.get(group, ()), *added.get(group, ())}) for group in groups}
+
+
+def frozen_plan(folder: Path) -> Experiment | None:
+    """The plan in an experiment's folder; None if there is none that can be read, which other checks report."""
+    try:
+        return Experiment.model_validate_json((folder / "plan.json").read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return None
+
+
+def check_unchanged(
+    rule: Sequential | None, frozen: Experiment, multirun: Path, where: str, key: str, problems: Diagnostics
+) -> None:
+    """Add a problem if a plan with results has another rule: error rates hold only for a rule that was there before
+    them. A fixed number of seeds may become another one, which the report says.
+
+    key: what sets the seeds in `where`.
+    """
+    before, now = frozen.analysis.get("sequential"), rule.model_dump() if rule is not None else None
+    if before == now or not any(_done(multirun, run_id) for run_id in {entry.id for entry in frozen.entries}):
+        return
+    said = "fixes the number of seeds" if before is None else f"has seeds: {_in_words(before)}"
+    again = str(list(frozen.seeds)) if before is None else _in_words(before)
+    problems.add(
+        where,
+        key,
+        "a fixed number" if now is None else _in_words(now),
+        f"{multirun / frozen.name / 'plan.json'} {said}, and some of its runs are done: its p values would not hold if "
+        "the rule changed after results",
+        f"write experiment.seeds: {again}, or give the experiment another name: experiment.name=NAME",
+    )
+
+
+def _done(multirun: Path, run_id: str) -> bool:
+    state = find_state(run_folder(multirun, run_id))
+    return state is not None and state.state == RunState.DONE
+
+
+def _in_words(rule: Mapping[str, Any]) -> str:
+    return f"{{{', '.join(f'{key}: {value}' for key, value in rule.items())}}}"

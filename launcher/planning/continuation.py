@@ -1,0 +1,190 @@
+"""Which runs of a plan continue a finished run of fewer steps, and why others start again.
+
+The identity of a run is a hash of its configuration. The id of the same run with fewer steps can therefore be computed,
+and no index of prefixes is needed: a plan tries every number of steps that some run of the multirun folder has.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from launcher.config import identity, verl_tree
+from launcher.errors import Diagnostics
+from launcher.files import BadRunFolder
+from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix, Restart
+from launcher.planning.schema import brief
+from launcher.run import catalog, code
+from launcher.run.folder import checkpoints, find_state, latest_checkpoint, run_folder
+from launcher.run.lifecycle import RunState
+from launcher.text import counted
+from launcher.worker import preflight
+from launcher.worker.preflight import Objection
+
+# To parse ten thousand files as YAML takes half a minute, but few of them have different sections `trainer`.
+_TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
+
+
+def continued(plan: Plan) -> Plan:
+    """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
+    new = [run for run in plan.runs.values() if _is_new(plan, run.id)]
+    search = _Search(plan, _lengths(plan)) if new else None
+    prefixes, restarts = dict(plan.prefixes), dict(plan.restarts)
+    for run in new:
+        found = search.prefix_of(run) if search is not None else None
+        if isinstance(found, Prefix):
+            prefixes[run.id] = found
+        elif found is not None:
+            restarts[run.id] = found
+    return replace(plan, prefixes=prefixes, restarts=restarts)
+
+
+def sentences(plan: Plan) -> Iterator[str]:
+    """Which new runs continue other runs, and why others start again although a run of fewer steps is done."""
+    steps = Counter((prefix.step, prefix.fork) for prefix in plan.prefixes.values())
+    for (step, fork), runs in sorted(steps.items()):
+        one = runs == 1
+        verb = ("is a fork" if one else "are forks") if fork else ("continues a run" if one else "continue runs")
+        yield f"{counted(runs, 'run')} {verb} from step {step} on"
+    alike: dict[tuple[Any, ...], list[Restart]] = {}
+    for why in plan.restarts.values():
+        # Each of them would continue another run.
+        alike.setdefault((why.steps, why.key, brief(why.value), why.rule.replace(why.run, "")), []).append(why)
+    for (length, *_), found in alike.items():
+        why = found[0]
+        verb = "starts" if len(found) == 1 else "start"
+        because = why.rule if why.key is None else f"{why.key} = {brief(why.value)}: {why.rule}"
+        begin = f"{counted(len(found), 'run')} {verb} again, although {counted(length, 'step')} are done"
+        yield f"{begin}, because {because}. Fix: {why.fix}"
+
+
+def within(plan: Plan) -> dict[str, str]:
+    """By run, the run of the same plan that it continues, and which must therefore be done first."""
+    return {run_id: prefix.run for run_id, prefix in plan.prefixes.items() if prefix.run in plan.runs}
+
+
+def check(plan: Plan, run_ids: Collection[str]) -> None:
+    """Raise InvalidPlan if one of these runs cannot begin where the plan says that it continues another one."""
+    problems = Diagnostics()
+    wanted, continued = set(run_ids), within(plan)
+    waiting = [run_id for run_id in run_ids if continued.get(run_id) in wanted]
+    if waiting and plan.cluster.get("detach"):
+        runs = counted(len(waiting), "run")
+        rule = f"{runs} can begin when the runs that they continue are done, and no launcher waits for these"
+        problems.add("conf/cluster", "cluster.detach", "true", rule, "write cluster.detach=false")
+    for run_id in run_ids:
+        if run_id in continued and latest_checkpoint(run_folder(plan.multirun, run_id)) is None:
+            _check_prefix(plan, plan.runs[run_id], plan.prefixes[run_id], problems)
+    problems.raise_any()
+
+
+def _check_prefix(plan: Plan, run: PlannedRun, prefix: Prefix, problems: Diagnostics) -> None:
+    """Add a problem if the run that this one continues does not have what it needs."""
+    folder = run_folder(plan.multirun, prefix.run)
+    again = f"`python -m launcher rerun {prefix.run}` archives it and runs it anew"
+    state = find_state(folder)
+    if state is not None and state.state == RunState.DONE and prefix.step not in dict(checkpoints(folder)):
+        rule = f"run {run.id} continues it at step {prefix.step}, but this checkpoint was deleted"
+        problems.add(str(folder), "checkpoints", None, rule, again)
+        return
+    trainer = _trainer(folder) or plan.runs[prefix.run].config["trainer"]
+    for one in preflight.check_logs(run.config, trainer):
+        problems.add(str(folder), one.key, brief(one.value), f"run {run.id}, which continues it: {one.rule}", again)
+
+
+def _is_new(plan: Plan, run_id: str) -> bool:
+    return not (run_folder(plan.multirun, run_id) / "state.json").exists()
+
+
+def _lengths(plan: Plan) -> list[int]:
+    """The numbers of steps of all runs in the multirun folder, the largest first."""
+    found: set[int] = set()
+    run_ids: list[str] = []
+    with suppress(NotADirectoryError):  # the launch says so
+        run_ids = catalog.run_ids(plan.multirun)
+    for run_id in run_ids:
+        steps = _trainer(run_folder(plan.multirun, run_id)).get("steps")
+        found |= {steps} if isinstance(steps, int) else set()
+    return sorted(found, reverse=True)
+
+
+def _trainer(folder: Path) -> Mapping[str, Any]:
+    """The section `trainer` of a frozen configuration; empty if it cannot be read."""
+    with suppress(OSError, ValueError):
+        match = _TRAINER.search((folder / "config.yaml").read_text(encoding="utf-8"))
+        return _parsed(match[0]) if match else {}
+    return {}
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(section: str) -> Mapping[str, Any]:
+    try:
+        value = yaml.load(section, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["trainer"]
+    except yaml.YAMLError:
+        return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+class _Search:
+    """Looks for the run that another one continues."""
+
+    def __init__(self, plan: Plan, lengths: Sequence[int]) -> None:
+        self._plan, self._lengths = plan, lengths
+        self._objections: dict[str, list[Objection]] = {}
+        self._trees: dict[str, Mapping[str, Any]] = {}
+
+    def prefix_of(self, run: PlannedRun) -> Prefix | Restart | None:
+        """The longest finished run that this one continues; or why it does not continue the longest; None: no such."""
+        why: Restart | None = None
+        steps = int(run.config["trainer"]["steps"])
+        for length in (length for length in self._lengths if length < steps):
+            shorter = identity.run_id(identity.identity(run.base, identity.with_steps(run.config, length)))
+            found = self._judged(run, shorter, length)
+            if isinstance(found, Prefix):
+                return found
+            why = why or found
+        return why
+
+    def _judged(self, run: PlannedRun, shorter: str, steps: int) -> Prefix | Restart | None:
+        folder = run_folder(self._plan.multirun, shorter)
+        with suppress(BadRunFolder):  # `status` reports what is wrong with it
+            state = find_state(folder)
+            if state is None or state.state != RunState.DONE:
+                return None
+            if steps not in dict(checkpoints(folder)):
+                rule = f"run {shorter} is done, but its checkpoint of step {steps} was deleted"
+                fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"
+                return Restart(shorter, steps, None, None, rule, fix)
+            if self._plan.code_choice == CodeChoice.RERUN and self._is_of_other_code(state.code_ids()):
+                rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
+                return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
+            for one in self._obstacles(run, _trainer(folder)):
+                return Restart(shorter, steps, one.key, one.value, one.rule, one.fix)
+            return Prefix(shorter, steps)
+        return None
+
+    def _is_of_other_code(self, code_ids: Sequence[str]) -> bool:
+        records = (code.read(self._plan.multirun, code_id) for code_id in code_ids)
+        return any(record is not None and code.changes(record) for record in records)
+
+    def _obstacles(self, run: PlannedRun, shorter: Mapping[str, Any]) -> list[Objection]:
+        config = {key: run.config[key] for key in ("method", "trainer", "verl")}
+        memo = repr((run.base, config, shorter))
+        if memo not in self._objections:
+            self._objections[memo] = preflight.check_continuation(config, self._tree(run), shorter)
+        return self._objections[memo]
+
+    def _tree(self, run: PlannedRun) -> Mapping[str, Any]:
+        """verl's whole tree of a run; most runs of a plan have the same differences to the base."""
+        memo = repr((run.base, run.config["verl"]))
+        if memo not in self._trees:
+            self._trees[memo] = verl_tree.merged(self._plan.bases[run.base].tree, run.config["verl"])
+        return self._trees[memo]

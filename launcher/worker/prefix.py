@@ -1,0 +1,152 @@
+"""A run that continues another one takes over its first steps before its first attempt: logs, evaluations, checkpoint.
+
+The files of the other run are linked or copied, so that the folder is whole by itself. The checkpoint comes last: a
+worker that dies before that leaves a run without a checkpoint, and the next one begins again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from launcher import files
+from launcher.config.identity import FORK
+from launcher.run import claim, evaluations
+from launcher.run.folder import (
+    checkpoint_name,
+    checkpoints,
+    checkpoints_folder,
+    find_state,
+    histograms_path,
+    latest_checkpoint,
+    metrics_path,
+    multirun_of,
+    read_config,
+    responses_path,
+    run_folder,
+)
+from launcher.run.lifecycle import RunState
+from launcher.run.records import State
+
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+
+
+class PrefixGone(RuntimeError):
+    """A fork cannot begin: the checkpoint that it continues from does not exist."""
+
+
+def attempts(folder: Path, state: State) -> int:
+    """How many attempts the run has behind it, with those of the run that it is about to continue."""
+    source = _state_of(_source(folder, state)) if _is_pending(folder, state) else None
+    return max(state.attempt, source.attempt if source is not None else 0)
+
+
+def adopt(folder: Path, state: State) -> State:
+    """Take over the first steps of the run that `state.prefix` names, unless that was done; the run's state then.
+
+    If these steps are gone, a run begins from its first step: the result is the same. Only a fork keeps its prefix
+    then, and cannot begin (`check`). The caller holds the folder's lock and its claim.
+    """
+    if not _is_pending(folder, state):
+        return state
+    source, step = _source(folder, state), state.prefix_step or 0
+    with suppress(FileNotFoundError), claim.locked(source):  # `gc` deletes checkpoints under this lock
+        before, checkpoint = _state_of(source), dict(checkpoints(source)).get(step)
+        if before is not None and before.state == RunState.DONE and checkpoint is not None:
+            _take_logs(source, folder, step)
+            _take_checkpoint(checkpoint, folder, step)
+            return state.replace(code=before.code)
+    return state if read_config(folder).get(FORK) else state.replace(prefix=None, prefix_step=None)
+
+
+def check(folder: Path, config: Mapping[str, Any], state: State) -> None:
+    """Raise PrefixGone for a fork without a checkpoint."""
+    if config.get(FORK) and latest_checkpoint(folder) is None:
+        raise PrefixGone(
+            f"the checkpoint of step {config[FORK]['at']} of run {state.prefix}, which this fork continues, does not "
+            f"exist. Fix: run the prefix anew, with `python -m launcher rerun {state.prefix}`, then retry this run"
+        )
+
+
+def _is_pending(folder: Path, state: State) -> bool:
+    return state.prefix is not None and latest_checkpoint(folder) is None
+
+
+def _source(folder: Path, state: State) -> Path:
+    return run_folder(multirun_of(folder), str(state.prefix))
+
+
+def _state_of(source: Path) -> State | None:
+    with suppress(files.BadRunFolder):
+        return find_state(source)
+    return None
+
+
+# ---------------------------------------------------------------- logs
+
+
+def _take_logs(source: Path, folder: Path, step: int) -> None:
+    """Write what a run of this folder's length has logged up to a step; the trainer decides what that is."""
+    from trainer_ext import continuing
+
+    trainer = read_config(folder)["trainer"]
+    interval = continuing.histogram_interval(trainer["hist_every"], trainer["steps"])
+    responses: Counter[int] = Counter()
+
+    def is_among_first(record: Mapping[str, Any]) -> bool:
+        responses[record["step"]] += 1
+        return responses[record["step"]] <= int(trainer["eval_responses"])
+
+    kept: dict[Callable[[Path], Path], Callable[[Mapping[str, Any]], bool]] = {
+        metrics_path: lambda _: True,
+        histograms_path: lambda record: record["step"] % interval == 0,
+        responses_path: is_among_first,
+    }
+    for path, is_kept in kept.items():
+        records = [one for one in files.json_lines(path(source)) if one["step"] <= step and is_kept(one)]
+        if records:
+            files.write_atomic(path(folder), "".join(json.dumps(one) + "\n" for one in records))
+    for evaluated in evaluations.steps(source):
+        if evaluated <= step:
+            name = f"{evaluated:06d}.parquet"
+            parent = evaluations.evaluations_folder(folder)
+            parent.mkdir(exist_ok=True)
+            (parent / name).unlink(missing_ok=True)
+            _link(evaluations.evaluations_folder(source) / name, parent / name)
+
+
+# ---------------------------------------------------------------- checkpoint
+
+
+def _take_checkpoint(checkpoint: Path, folder: Path, step: int) -> None:
+    parent = checkpoints_folder(folder)
+    parent.mkdir(exist_ok=True)
+    aside = parent / f"{files.ASIDE}{checkpoint_name(step)}-{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    for at, _, names in os.walk(checkpoint):
+        target = aside / Path(at).relative_to(checkpoint)
+        target.mkdir()
+        for name in names:
+            _link(Path(at) / name, target / name)
+        files.fsync_folder(target)
+    aside.rename(parent / checkpoint_name(step))
+    files.fsync_folder(parent)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name of a file that nobody changes; a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, target)
+        with open(target, "rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,418 @@
+"""One quantity has one value in a report, wherever it stands: in the answer, tables, CSV files, figures, the page's
+data, the hypotheses, the sections and on a terminal. Fields and numbers are compared, not sentences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.numbers import format_number
+from analysis.report import terminal, write
+from tests.analysis.conftest import sweeps_in
+from tests.analysis.foreign_logs import KINDS, RETURN, make
+
+DESIGNS = ("paired", "unpaired", "unbalanced")
+APART = ("missing", "tasks")  # kinds that are also made with other seeds in each group
+VERDICTS = {
+    "higher": "supported", "lower": "contradicted", "inconclusive": "inconclusive", "not evaluable": "not evaluable",
+}  # fmt: skip
+_NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:\.\d+)?(?![\w%])")
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A number as rounded for a reader, and what its last digit counts."""
+
+    value: float
+    digit: float
+
+
+@dataclass(frozen=True)
+class About:
+    """A number that is computed in another way, so that it is only near the others: relative tolerance."""
+
+    value: float
+    tolerance: float
+
+
+class Places:
+    """What stands for each quantity, by place."""
+
+    def __init__(self) -> None:
+        self.found: dict[Key, list[tuple[str, Any]]] = defaultdict(list)
+
+    def add(self, place: str, value: Any, *key: Any) -> None:
+        """Record what stands at a place; None counts as a value."""
+        self.found[key].append((place, value))
+
+    def contradictions(self) -> Iterator[str]:
+        """Each quantity whose values differ between two places."""
+        for key, places in self.found.items():
+            exact = [value for _, value in places if not isinstance(value, (Shown, About))]
+            if exact and not all(_agrees(value, exact[0]) for _, value in places):
+                yield f"{key}: {', '.join(f'{place} {value}' for place, value in places)}"
+
+
+def _agrees(value: Any, exact: Any) -> bool:
+    if value is None or exact is None:
+        return value is exact
+    if isinstance(value, Shown):
+        return abs(value.value - exact) <= 0.5000001 * value.digit
+    if isinstance(value, About):
+        return abs(value.value - exact) <= value.tolerance * max(abs(exact), 0.05)
+    if isinstance(exact, float) or isinstance(value, float):
+        return bool(np.isclose(value, exact, rtol=1e-9, atol=1e-12))
+    return bool(value == exact)
+
+
+def shown(text: str) -> list[Shown]:
+    """The numbers of a text, such as +0.31 [0.19, 0.44]."""
+    numbers = [match.group() for match in _NUMBER.finditer(text)]
+    return [Shown(float(one), 10.0 ** -len(one.partition(".")[2]) if "." in one else _places(one)) for one in numbers]
+
+
+def _places(whole: str) -> float:
+    """What the last digit of a whole number counts that is not a filling zero: 1430 was rounded to tens."""
+    digits = whole.lstrip("+-")
+    return 10.0 ** (len(digits) - len(digits.rstrip("0"))) if int(digits) else 1.0
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file; none if there is no such file."""
+    return list(csv.DictReader(io.StringIO(path.read_text()))) if path.is_file() else []
+
+
+def number(text: str | None) -> float | None:
+    """A cell of a CSV file."""
+    return float(text) if text not in (None, "") else None
+
+
+def read(folder: Path, printed: str) -> Places:
+    """Everything that a report says of a quantity, and where."""
+    report, places = folder / "report", Places()
+    document = json.loads((report / "report.json").read_text())
+    page = (report / "index.html").read_text()
+    _records(places, document, report)
+    _rounded(places, document, report, printed)
+    _answer(places, document, page, rows(report / "tables" / "runs.csv"))
+    _differences(places, document, report, page)
+    _hypotheses(places, document)
+    _sections(places, document, report)
+    _curves(places, document, report)
+    _gaps(places, document, report, page)
+    _runs(places, document, report)
+    return places
+
+
+def _measure(record: Mapping[str, Any]) -> Key:
+    return record["metric"], record["summary"], number(str(record["threshold"] or ""))
+
+
+def _primary(document: Any) -> Any:
+    return next(block for block in document["comparisons"] if block["primary"])
+
+
+def _records(places: Places, document: Any, report: Path) -> None:
+    """report.json's comparisons, its tables, and the tables as CSV."""
+    for block in document["comparisons"]:
+        for group in block["groups"]:
+            key = *_measure(block), group["group"]
+            low, high = group["interval"] or (None, None)
+            fields = {"mean": group["mean"], "low": low, "high": high, "seeds": len(group["seeds"]),
+                      "seeds_planned": group["planned"]}  # fmt: skip
+            if group["reached"] is not None:
+                fields |= {"reached": group["reached"][0], "runs": group["reached"][1]}
+            for name, value in fields.items():
+                places.add("comparisons", value, name, *key)
+        for pair in block["pairs"]:
+            key = *_measure(block), pair["group"]
+            low, high = pair["interval"] or (None, None)
+            fields = {"difference": pair["result"]["mean_difference"], "difference_low": low, "difference_high": high,
+                      "p": pair["p"], "p_adjusted": pair["adjusted"], "verdict": pair["verdict"]}  # fmt: skip
+            for name, value in fields.items():
+                places.add("comparisons", value, name, *key)
+    for name in ("main", "metrics"):
+        for record in document["tables"].get(name, ()):
+            for field in (*_FIELDS, "verdict"):
+                places.add(f"{name} in report.json", record[field], field, *_measure(record), record["group"])
+        for row in rows(report / "tables" / f"{name}.csv"):
+            key = *_measure(row), row["group"]
+            for field in _FIELDS:
+                places.add(f"{name}.csv", number(row[field]), field, *key)
+            places.add(f"{name}.csv", row["verdict"] or None, "verdict", *key)
+
+
+_FIELDS = ("mean", "low", "high", "seeds", "seeds_planned", "difference", "difference_low", "difference_high", "p",
+           "p_adjusted")  # fmt: skip
+
+
+def _rounded(places: Places, document: Any, report: Path, printed: str) -> None:
+    """The main table as Markdown and on a terminal."""
+    lines = (report / "tables" / "main.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][2:]
+    for row, record in zip(cells, document["tables"]["main"], strict=True):
+        key = *_measure(record), record["group"]
+        value, difference = row[3].partition(" (reached")[0], row[4]
+        for column, text, names in (("value", value, _FIELDS[:3]), ("difference", difference, _FIELDS[5:8])):
+            for name, one in zip(names, shown(text), strict=False):
+                places.add(f"{column} in main.md", one, name, *key)
+        if reached := re.search(r"reached (\d+) of (\d+)", row[3]):
+            for name, one in zip(("reached", "runs"), reached.groups(), strict=True):
+                places.add("value in main.md", int(one), name, *key)
+        for cell in filter(None, row):
+            places.add("main.md", True, "is printed", cell)
+            places.add("terminal", cell in printed, "is printed", cell)
+
+
+def _answer(places: Places, document: Any, page: str, runs: list[dict[str, str]]) -> None:
+    """The first lines: the difference of the leader, the means that it is of, p, and the numbers of pairs."""
+    block, answer = _primary(document), document["answer"]
+    leading, pairs = answer["leading"], {pair["group"]: pair for pair in block["pairs"]}
+    places.add("answer", leading is not None, "is compared")
+    places.add("comparisons", any(p["result"]["mean_difference"] is not None for p in pairs.values()), "is compared")
+    if leading is None:
+        return
+    pair, key = pairs[leading["group"]], (*_measure(block), leading["group"])
+    low, high = leading["interval"] or (None, None)
+    fields = {"difference": leading["difference"], "difference_low": low, "difference_high": high,
+              "p_adjusted": leading["p_adjusted"]}  # fmt: skip
+    for name, value in fields.items():
+        places.add("leading", value, name, *key)
+    places.add("means of the leading", leading["means"][0] - leading["means"][1], "difference", *key)
+    for name, value in (("n", pair["result"]["n"]), ("outcome", pair["outcome"])):
+        places.add("leading", leading[name] if name == "outcome" or "m" not in pair["result"] else value, name, *key)
+        places.add("comparisons", value, name, *key)
+    if document["settings"]["pairing"] == "seed" and not document["settings"]["select"]:
+        seeds = [{run["seed"] for run in runs if run["group"] == leading[side]} for side in ("group", "baseline")]
+        places.add("runs.csv", len(seeds[0] & seeds[1]), "planned pairs")
+        places.add("leading", leading["planned"], "planned pairs")
+        few = re.search(r"only (\d+) of (\d+) planned pairs", answer["result"])
+        places.add("result", int(few.group(2)) if few else leading["n"], "planned pairs")
+    told = re.search(r"(?<![\w.])([+-][\d.]+)(?: \[([^]]*), ([^]]*)\])?", answer["result"])
+    assert told is not None or leading["difference"] == 0
+    for name, text in zip(_FIELDS[5:8], told.groups() if told else (), strict=False):
+        places.add("result", shown(text)[0] if text else None, name, *key)
+    for name, mean in zip((leading["group"], leading["baseline"]), leading["means"], strict=True):
+        places.add("result", f"{name} {format_number(mean, 3)}" in answer["result"], "the means are told", name)
+        places.add("leading", True, "the means are told", name)
+    sizes = {(len(pair["contrast"]["a"]), len(pair["contrast"]["b"])) for pair in block["pairs"]}
+    told_sizes = set()
+    for line in answer["limits"]:
+        if pairs := re.match(r"(\d+) pairs? of seeds", line):
+            told_sizes.add((int(pairs.group(1)),) * 2)
+        elif two := re.match(r"(\d+) against (\d+) seeds", line):
+            told_sizes.add((int(two.group(1)), int(two.group(2))))
+    places.add("limits", told_sizes, "numbers of seeds")
+    places.add("comparisons", {size for size in sizes if min(size)}, "numbers of seeds")
+    for line in (answer["result"], answer["certainty"]):
+        places.add("page", line.replace("<", "&lt;").replace("'", "&#39;") in page, "is on the page", line)
+        places.add("answer", True, "is on the page", line)
+
+
+def _differences(places: Places, document: Any, report: Path, page: str) -> None:
+    """The figure of differences: its CSV and the page's data."""
+    block = _primary(document)
+    means: dict[str, dict[str, str]] = {}
+    seeds: dict[str, list[float]] = defaultdict(list)
+    for row in rows(report / "figures" / "differences.csv"):
+        if row["seed"]:
+            seeds[row["group"]].append(float(row["x"]))
+        else:
+            means[row["group"]] = row
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["figures"].get("differences")
+    svg = (report / "figures" / "differences.svg").read_text() if means else ""
+    traces = {} if data is None else {trace["g"]: trace for trace in data["traces"] if trace["s"] is None}
+    for pair in block["pairs"]:
+        group, key = pair["group"], (*_measure(block), pair["group"])
+        drawn = pair["result"]["mean_difference"] is not None
+        places.add("figure", group in means, "is drawn", group)
+        places.add("page's data", group in traces, "is drawn", group)
+        places.add("comparisons", drawn, "is drawn", group)
+        if not drawn:
+            continue
+        assert data is not None
+        places.add("differences.csv", number(means[group]["x"]), "difference", *key)
+        places.add("dots", float(np.mean(seeds[group])), "difference", *key)
+        places.add("dots", len(seeds[group]), "dots", *key)
+        if label := re.search(rf"{group} \(n = (\d+)", svg):
+            places.add("label", int(label.group(1)), "dots", *key)
+        places.add("comparisons", len(pair["contrast"]["a"]), "dots", *key)
+        places.add("page's data", About(data["xs"][traces[group]["x"]][0], 1e-4), "difference", *key)
+        ends = traces[group].get("i") or ((None,), (None,))
+        for name, end, at in zip(("low", "high"), ends, ("difference_low", "difference_high"), strict=True):
+            places.add("differences.csv", number(means[group][name]), at, *key)
+            places.add("page's data", None if end[0] is None else About(end[0], 1e-4), at, *key)
+
+
+def _hypotheses(places: Places, document: Any) -> None:
+    """The claim that each group is better in the final value: estimate, interval and verdict."""
+    final = next(b for b in document["comparisons"] if (b["metric"], b["summary"]) == (RETURN, "final"))
+    words = {verdict["id"]: verdict for verdict in document["hypotheses"]}
+    for record, pair in zip(document["tables"]["hypotheses"], final["pairs"], strict=True):
+        key = *_measure(final), pair["group"]
+        places.add("hypotheses", record["verdict"], "verdict of the claim", *key)
+        places.add("verdicts", words[record["hypothesis"]]["verdict"], "verdict of the claim", *key)
+        places.add("comparisons", VERDICTS[pair["outcome"]], "verdict of the claim", *key)
+        if record["estimate"] is not None:
+            places.add("hypotheses", record["estimate"], "difference", *key)
+            places.add("hypotheses", record["low"], "difference_low", *key)
+            places.add("hypotheses", record["high"], "difference_high", *key)
+
+
+def _sections(places: Places, document: Any, report: Path) -> None:
+    """Many cells, the grid, efficiency, and the survival curves."""
+    block = _primary(document)
+    measure, selects = _measure(block), bool(document["settings"]["select"])
+    if not selects:
+        for row in rows(report / "tables" / "many.csv"):
+            places.add("many.csv", number(row["mean"]), "mean", *measure, row["group"])
+    cells: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in rows(report / "tables" / "cells.csv"):
+        cells[row["group"]].append(row)
+    factor = next(iter(KINDS_FACTORS & set(cells[next(iter(cells))][0])), "") if cells else ""
+    effects = {(row["group"], row["levels"]): row for row in rows(report / "tables" / "effects.csv")}
+    for group, own in cells.items():
+        means = [float(row["mean"]) for row in own]
+        differences = [number(row["difference"]) for row in own]
+        if not selects:
+            places.add("cells.csv", float(np.mean(means)), "mean", *measure, group)
+            if None not in differences:
+                places.add("cells.csv", float(np.mean(differences)), "difference", *measure, group)
+        for row, mean in zip(own, means, strict=True):
+            effect = float(effects[group, row[factor]]["effect"])
+            places.add("cells.csv", mean - float(np.mean(means)), "effect", group, row[factor])
+            places.add("effects.csv", effect, "effect", group, row[factor])
+    for line in document["answer"]["levels"]:
+        for group, own in cells.items():
+            if line.startswith(f"{group}:") or line.startswith(f"{group},"):
+                for mean, level in re.findall(rf"(-?[\d.]+) at {factor} = ([\w.]+\w)", line):
+                    places.add("answer", shown(mean)[0], "mean at", group, level)
+                    (at,) = [float(row["mean"]) for row in own if row[factor] == level]
+                    places.add("cells.csv", at, "mean at", group, level)
+    for row in rows(report / "tables" / "efficiency.csv"):
+        key = row["metric"], "time_to", number(row["threshold"]), row["group"]
+        places.add("efficiency.csv", int(row["reached"]), "reached", *key)
+        places.add("efficiency.csv", int(row["runs"]), "runs", *key)
+        places.add("efficiency.csv", number(row["restricted_mean"]), "mean", *key)
+    last = {row["group"]: float(row["y"]) for row in rows(report / "figures" / "reach_1.csv") if not row["seed"]}
+    for row in document["tables"]["main"]:
+        if row["summary"] == "time_to" and row["group"] in last:
+            places.add("reach_1.csv", last[row["group"]], "not reached", row["group"])
+            places.add("main", 1 - row["reached"] / row["runs"], "not reached", row["group"])
+
+
+KINDS_FACTORS = {"task", "lr"}
+
+
+def _curves(places: Places, document: Any, report: Path) -> None:
+    """The learning curves: whose seeds are drawn, their mean, and how high it is."""
+    if document["settings"]["select"]:
+        return
+    drawn: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows(report / "figures" / "curve_eval_return.csv"):
+        if "without full result" not in row["what"] and row["what"] != "":
+            drawn[row["group"]][row["seed"]].append((float(row["x"]), float(row["y"])))
+    svg = (report / "figures" / "curve_eval_return.svg").read_text()
+    for block in document["comparisons"]:
+        for group in block["groups"]:
+            if block["summary"] not in ("final", "auc") or not group["seeds"]:
+                continue
+            name, key = group["group"], (*_measure(block), group["group"])
+            curves = drawn[name]
+            places.add("curves", {int(seed) for seed in curves if seed}, "whose seeds", *key)
+            places.add("comparisons", set(group["seeds"]), "whose seeds", *key)
+            if len(group["seeds"]) < group["planned"]:
+                text = f"{name}, {len(group['seeds'])} of {group['planned']} seeds"
+                places.add("legend", text in svg, "seeds in the legend", name)
+                places.add("comparisons", True, "seeds in the legend", name)
+            x, y = np.array(curves[""]).T
+            near = y[x > 0.9 * x[-1]].mean() if block["summary"] == "final" else np.trapezoid(y, x) / np.ptp(x)
+            places.add("curve", About(float(near), 0.06), "mean", *key)
+
+
+def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
+    """How many results are missing, and of whom."""
+    count = len(document["answer"]["gaps"])
+    heading = re.search(r"Missing: (\d+) of (\d+) planned results", page)
+    places.add("answer", count, "gaps")
+    places.add("heading", int(heading.group(1)) if heading else 0, "gaps")
+    states = [value for row in rows(report / "tables" / "missing.csv") for name, value in row.items() if "seed" in name]
+    places.add("missing.csv", sum(value not in ("done", "not planned") for value in states), "gaps")
+    block = _primary(document)
+    lost = [run for run, value in block["runs"].items() if value["value"] is None]
+    places.add("values", len(lost), "gaps")
+    window = document["settings"]["window"]["points"]
+    places.add("window", window, "window")
+    for points in re.findall(r"mean over (\d+) points", page.partition("How it was computed")[2]):
+        places.add("page", int(points), "window")
+    places.add("cost", sum(int(n) for n in re.findall(r"(\d+) \w+", document["answer"]["cost"].partition(": ")[2]
+                                                      .partition(". ")[0])), "runs")  # fmt: skip
+    places.add("runs.csv", len(rows(report / "tables" / "runs.csv")), "runs")
+    if document["settings"]["select"]:
+        return
+    of = {row["id"]: row["group"] for row in rows(report / "tables" / "runs.csv")}
+    baseline = block["pairs"][0]["baseline"]
+    for row in document["tables"]["main"]:
+        if (row["metric"], row["summary"]) == (block["metric"], block["summary"]) and row["difference"] is not None:
+            gone = sum(of[run] in (row["group"], baseline) for run in lost)
+            places.add("main", row["excluded_runs"], "excluded runs", row["group"])
+            places.add("values", gone, "excluded runs", row["group"])
+
+
+def _runs(places: Places, document: Any, report: Path) -> None:
+    """The values of runs, and the means that they make where a seed has one run."""
+    table = pq.read_table(report / "results.parquet").to_pylist()
+    by_group: dict[Key, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in table:
+        summary = row["summary"].partition(" ")[0].partition("@")[0]
+        if row["value"] is not None:
+            by_group[row["metric"], summary, row["group"]][row["seed"]].append(row["value"])
+    for block in document["comparisons"]:
+        for group in block["groups"]:
+            own = by_group[block["metric"], block["summary"], group["group"]]
+            lone = all(len(values) == 1 for values in own.values())
+            if lone and own and not document["settings"]["select"] and block["summary"] != "time_to":
+                mean = float(np.mean([values[0] for values in own.values()]))
+                places.add("results.parquet", mean, "mean", *_measure(block), group["group"])
+
+
+CASES = [(kind, design) for kind in KINDS for design in DESIGNS] + [(kind, "apart") for kind in APART]
+
+
+@pytest.mark.parametrize(("kind", "design"), CASES)
+def test_no_two_places_of_a_report_contradict_each_other(
+    kind: str, design: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_svg(canvas: Any) -> dict[str, bytes]:
+        out = io.BytesIO()
+        canvas.savefig(out, format="svg")
+        return {"svg": out.getvalue()}
+
+    monkeypatch.setattr("analysis.figures.rendering.rendered", only_svg)
+    folder = make(sweeps_in(tmp_path), kind, design)
+    printed = terminal.text(write(folder))
+    places = read(folder, printed)
+    assert len(places.found) > 40 and len(places.found["window",]) == 3
+    assert list(places.contradictions()) == []
+
+
+def test_a_contradiction_is_found(tmp_path: Path) -> None:
+    """The test itself can fail: a number that is changed in one file is named, with the places that disagree."""
+    folder = make(sweeps_in(tmp_path), "missing")
+    printed = terminal.text(write(folder))
+    path = folder / "report" / "tables" / "metrics.csv"
+    path.write_text(path.read_text().replace(",better than a,", ",worse than a,", 1))
+    (found,) = read(folder, printed).contradictions()
+    assert "'verdict'" in found and "metrics.csv worse than a" in found

@@ -1,0 +1,125 @@
+"""Comparisons at equal cost, every method in one row, and curves by level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.data.run_values import over_cost
+from analysis.figures.levels import by_level, levels
+from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
+from analysis.sections.overview import overview
+from analysis.spec.figure_spec import Picture
+from analysis.spec.settings import REWARD
+from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.test_figures import lines_of, studied
+
+FLOPS = "cost/flops"
+BOTH: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": [REWARD, "actor/kl_init"]}
+PAIR = ("C0", "C1")
+
+
+def line(step: int, reward: float, cost: float) -> dict[str, Any]:
+    return {"step": step, "attempt": 1, "time": 0.0, REWARD: reward, "actor/kl_init": 0.1, FLOPS: cost}
+
+
+def doubled(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+    """Rewards rise by 0.01 a step under both methods, but a step of C1 costs twice as much; at the level b, all of it
+    ten times."""
+    each = (2.0 if group == "C1" else 1.0) * (10.0 if cell.get("task") == "b" else 1.0)
+    return [line(step, 0.1 * seed + 0.01 * step, each * step) for step in range(1, 41)]
+
+
+def test_a_method_whose_steps_cost_more_is_behind_at_equal_cost(make_sweep: MakeSweep) -> None:
+    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, lines=doubled))
+    assert study.primary.comparisons[0].difference == 0
+    found = equal_cost(study)
+    assert found is not None and found.budgets == {"flops": {(): 40.0}}
+    final, area = found.blocks
+    # C1 ends at its step 20. The last tenth of the cost is 36 to 40 operations: steps 36 to 40 of C0, 18 to 20 of C1.
+    assert final.comparisons[0].difference == pytest.approx(0.01 * (19 - 38), abs=1e-3)
+    assert final.estimate("C0").mean == pytest.approx(0.1 + 0.01 * 38, abs=1e-3)
+    # From the first operations that both have, 2, to 40: the mean of steps 2 to 40 and 1 to 20.
+    assert area.comparisons[0].difference == pytest.approx(0.01 * (10.5 - 21), abs=1e-3)
+    assert final.measure.title == "final value of mean reward at equal FLOP"
+    notes = equal_cost_table(study, found).notes
+    assert "Over FLOP, curves end at the least that any run spent: 40." in notes
+    (sketch,) = cost_curves(study, found)
+    assert sketch.name == "curve_analysis_reward_sum_mean_over_flops"
+    assert lines_of(sketch.canvas)["mean--C1"].get_xdata()[-1] == 80  # the curves themselves are whole
+
+
+def test_the_cost_is_that_of_each_cell(make_sweep: MakeSweep) -> None:
+    """A small model must not cut the runs of a large one."""
+    cells = {group: [{"task": "a"}, {"task": "b"}] for group in PAIR}
+    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, cells, lines=doubled))
+    found = equal_cost(study)
+    assert found is not None
+    assert found.budgets == {"flops": {(("task", "a"),): 40.0, (("task", "b"),): 400.0}}
+    values = {run: value.value for run, value in found.blocks[0].values.items()}
+    assert values["C0-0-0"] == values["C0-0-1"] == pytest.approx(0.01 * 38, abs=1e-3)
+    assert values["C1-0-0"] == values["C1-0-1"] == pytest.approx(0.01 * 19, abs=1e-3)
+
+
+def test_a_run_without_the_cost_is_named_and_without_any_there_is_no_comparison(make_sweep: MakeSweep) -> None:
+    def lacking(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        lines = doubled(group, seed, cell)
+        for one in lines if (group, seed) == ("C1", 1) else []:
+            del one[FLOPS]
+        return lines
+
+    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, lines=lacking))
+    found = equal_cost(study)
+    assert found is not None and found.blocks[0].comparisons[0].seeds == (0, 2)
+    assert found.blocks[0].estimate("C1").gaps[0].why == "cost/flops is not recorded"
+    assert over_cost(study.ranges[REWARD], study.sweep.runs, "device_seconds") is None
+
+
+def test_every_method_has_a_row_with_its_cost_and_each_level_one_of_its_own(make_sweep: MakeSweep) -> None:
+    cells = {group: [{"task": "a"}, {"task": "b"}] for group in PAIR}
+    found = overview(studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, cells, lines=doubled)))
+    assert found is not None
+    assert found.columns[-2:] == ("relative operations", "efficiency score")
+    assert [row[0] for row in found.rows] == [
+        "C0 (GRPO)", "C0 (GRPO), task = a", "C0 (GRPO), task = b",
+        "C1 (BNTO minimal)", "C1 (BNTO minimal), task = a", "C1 (BNTO minimal), task = b",
+    ]  # fmt: skip
+    # At each level the cost is relative to the baseline's there.
+    assert [record["relative operations"] for record in found.records] == [1, 1, 1, 2, 2, 2]
+    assert [record["efficiency_score"] for record in found.records] == pytest.approx([1, 1, 1, 0.5, 0.5, 0.5])
+    assert found.records[3][REWARD] == pytest.approx(0.1 + 0.385)
+
+
+def test_one_metric_has_no_overview(make_sweep: MakeSweep) -> None:
+    alone = {**BOTH, "metrics": []}
+    assert overview(studied(make_sweep(PAIR, (0, 1, 2), 40, alone, lines=doubled))) is None
+
+
+def by_beta(make_sweep: MakeSweep) -> Path:
+    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        return [line(step, 0.1 * seed + cell.get("ema_beta", 0.0), step) for step in range(1, 41)]
+
+    cells = {"C1": [{"ema_beta": 0.5}, {"ema_beta": 0.9}]}
+    return make_sweep(PAIR, (0, 1, 2), 40, {**BOTH, "figures": [{"levels": REWARD}]}, cells, lines=made)
+
+
+def test_curves_by_level_are_those_of_each_level(make_sweep: MakeSweep) -> None:
+    study = studied(by_beta(make_sweep))
+    apart = by_level(study.sweep)
+    assert apart is not None and list(apart.labels.values()) == [
+        "C0 (GRPO)", "C1 (BNTO minimal), ema_beta = 0.5", "C1 (BNTO minimal), ema_beta = 0.9"
+    ]  # fmt: skip
+    (asked,) = (figure for figure in study.settings.figures if figure.kind == "levels")
+    sketch = levels(study, asked)
+    assert sketch is not None and sketch.name == "levels_analysis_reward_sum_mean"
+    drawn = lines_of(sketch.canvas)
+    ends = {name: line.get_ydata()[-1] for name, line in drawn.items() if name.startswith("mean--")}
+    assert ends == pytest.approx({"mean--C0": 0.1, "mean--C1.ema_beta.0.5": 0.6, "mean--C1.ema_beta.0.9": 1.0})
+
+
+def test_without_one_factor_there_are_no_curves_by_level(make_sweep: MakeSweep) -> None:
+    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, lines=doubled))
+    assert levels(study, Picture.model_construct(levels=REWARD)) is None

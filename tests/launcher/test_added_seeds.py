@@ -1,0 +1,118 @@
+"""Seeds that are added until the comparisons are decided: the runs, what is frozen, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main as analysis
+from launcher.execution import looks, sweep
+from launcher.planning import freeze
+from launcher.planning.plan import Plan
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import SHIPPED, make, planner, refused
+
+WORDS = ("method=c0_grpo,ptrw,gspo", "experiment.baseline=c0_grpo", "experiment.name=looks", "trainer.steps=2")
+RULE = "experiment.seeds={start:4,batch:4,max:12,until:decided}"
+
+
+def seeds_of(plan: Plan) -> dict[str, list[int]]:
+    return plan.experiments[0].seeds_of()
+
+
+def with_results(plan: Plan) -> Plan:
+    """The plan, frozen, with one done run."""
+    freeze.freeze(plan)
+    folder = run_folder(plan.multirun, next(iter(plan.runs)))
+    write_state(folder, read_state(folder).replace(state=RunState.DONE))
+    return plan
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> tuple[str, ...]:
+    return (*WORDS, f"multirun={tmp_path}", "cluster.slots=2")
+
+
+def test_a_plan_has_the_seeds_of_the_first_look_and_then_those_that_were_frozen(words: tuple[str, ...]) -> None:
+    first = make(*words, RULE)
+    assert seeds_of(first) == {group: [0, 1, 2, 3] for group in ("c0_grpo", "ptrw", "gspo")}
+    assert first.experiments[0].analysis["sequential"] == {"start": 4, "batch": 4, "max": 12, "until": "decided"}
+    added = {"looks": {"c0_grpo": range(8), "gspo": range(8)}}
+    second = planner.make(ROOT, [*words, RULE], SHIPPED, added)
+    grown = {"c0_grpo": [*range(8)], "ptrw": [0, 1, 2, 3], "gspo": [*range(8)]}
+    assert seeds_of(second) == grown and second.experiments[0].seeds == tuple(range(8))
+    assert seeds_of(make(*words, RULE)) == {group: [0, 1, 2, 3] for group in grown}
+    freeze.freeze(second)
+    assert seeds_of(make(*words, RULE)) == grown
+    assert {run for run in first.runs} < set(second.runs)
+
+
+def test_seeds_that_an_exclusion_names_need_not_be_there_yet(words: tuple[str, ...]) -> None:
+    plan = make(*words, RULE, "experiment.exclude=[{seed:11,group:gspo}]")
+    assert seeds_of(plan)["gspo"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "said"),
+    [
+        ("{start:1,max:12,until:decided}", "experiment.seeds.start = 1", "must be an integer 2 or more"),
+        ("{start:4,max:3,until:decided}", "experiment.seeds.max = 3", "must be 4 or more, the seeds of the first look"),
+        ("{start:4,max:12}", "experiment.seeds.until", "a value is required. Fix: give decided"),
+        ("{start:4,maxx:12,until:decided}", "experiment.seeds.maxx", "no such key. Fix: write experiment.seeds.max"),
+        ("[0,0]", "experiment.seeds", "seed 0 is named twice"),
+        ("[0,a]", "experiment.seeds[1]", "must be an integer from 0 on"),
+    ],
+)
+def test_a_wrong_rule_is_refused(words: tuple[str, ...], given: str, key: str, said: str) -> None:
+    assert any(key in line and said in line for line in refused(*words, f"experiment.seeds={given}"))
+
+
+def test_the_reports_rule_is_that_of_the_seeds(words: tuple[str, ...]) -> None:
+    (line,) = refused(*words, "analysis.sequential={start:4,max:8,until:decided}", "experiment.seeds=[0,1]")
+    assert "analysis.sequential" in line and "write experiment.seeds: {start: 4, max: 12, until: decided}" in line
+
+
+def test_a_rule_stays_when_there_are_results(words: tuple[str, ...]) -> None:
+    freeze.freeze(make(*words, RULE))
+    assert seeds_of(make(*words, "seed=0,1"))["ptrw"] == [0, 1]  # nobody has seen anything yet
+    with_results(make(*words, RULE))
+    (other,) = refused(*words, RULE.replace("12", "16"))
+    assert "experiment.seeds = {start: 4, batch: 4, max: 16, until: decided}" in other
+    assert "write experiment.seeds: {start: 4, batch: 4, max: 12, until: decided}" in other
+    (fixed,) = refused(*words, "seed=0,1,2,3,4")
+    assert "command line: seed = a fixed number" in fixed and "p values would not hold" in fixed
+
+
+def test_a_fixed_number_may_become_another_one_but_no_rule(words: tuple[str, ...]) -> None:
+    with_results(make(*words, "seed=0,1,2,3"))
+    assert seeds_of(make(*words, "seed=0,1,2,3,4"))["ptrw"] == [0, 1, 2, 3, 4]
+    (line,) = refused(*words, RULE)
+    assert "fixes the number of seeds" in line and "write experiment.seeds: [0, 1, 2, 3]" in line
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_a_launch_adds_seeds_to_what_is_not_decided(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    def again(added: planner.AddedSeeds | None = None) -> Plan:
+        return planner.make(ROOT, [*words, RULE], SHIPPED, added)
+
+    def launch(grow: Callable[[planner.AddedSeeds], Plan] | None) -> tuple[dict[str, list[int]], str]:
+        assert sweep.reconcile(ROOT, again(), "tests.launcher.judged:train", again=grow) == 0
+        return seeds_of(again()), capfd.readouterr().out
+
+    first, said = launch(None)  # as a launch that was killed before it asked the analysis
+    assert first == {group: [0, 1, 2, 3] for group in first} and "added" not in said
+    after, said = launch(again)
+    assert after["ptrw"] == [0, 1, 2, 3]  # decided at the first look
+    assert after["gspo"] == after["c0_grpo"] and len(after["gspo"]) in (8, 12)
+    assert "looks: not decided with 4 seeds; seeds 4, 5, 6, 7 (of at most 12) are added to c0_grpo, gspo" in said
+    assert analysis(["looks", str(again().multirun / "looks")]) == 0
+    ptrw, gspo = capfd.readouterr().out.splitlines()
+    assert ptrw == "ptrw and c0_grpo: decided (look 1 of 3, 4 of at most 12 seeds)"
+    assert gspo.startswith("gspo and c0_grpo: ") and f"{len(after['gspo'])} of at most 12 seeds" in gspo
+    # the same command again: no run is missing, and no seed is added
+    assert freeze.missing(again()) == [] and looks.undecided(ROOT, again()) == {}

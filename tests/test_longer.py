@@ -1,0 +1,122 @@
+"""Longer training on real training, as a user asks for it: the run that is continued ends as the one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.run import evaluations
+from launcher.run.folder import histograms_path, latest_checkpoint, read_config, responses_path
+from tests.test_sweep import files, science
+from tests.trainer_ext.conftest import FEW_PROMPTS
+from tests.trainer_ext.test_backends import saved
+
+ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.train, pytest.mark.processes, pytest.mark.timeout(600)]
+#: A critic, a controller with a state, a target, and a method without any.
+METHODS = "c0_ppo,bnto_plateau,q_star"
+QUICK = [
+    *("task.warm_start.steps=20", "trainer.eval_every=2", "trainer.eval_prompts=4", "method.target_steps=5"),
+    *("trainer.checkpoint_every=3", "experiment.baseline=c0_ppo", "experiment.name=longer", *FEW_PROMPTS),
+]
+
+
+def launch(multirun: Path, steps: int, *more: str) -> str:
+    command = [sys.executable, "launch.py", "-m", f"method={METHODS}", *QUICK, f"trainer.steps={steps}"]
+    done = subprocess.run([*command, *more, f"multirun={multirun}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """Everything in a run's folder that training has decided, but for the metrics."""
+
+    def lines(path: Path) -> list[dict[str, Any]]:
+        read = [json.loads(line) for line in path.read_text().splitlines()]
+        return [{key: value for key, value in line.items() if key != "attempt"} for line in read]
+
+    newest = latest_checkpoint(folder)
+    assert newest is not None
+    summary = json.loads((folder / "summary.json").read_text())
+    return {
+        "checkpoint": (newest[0], saved(newest[1])),
+        "histograms": lines(histograms_path(folder)),
+        "responses": lines(responses_path(folder)),
+        "evaluations": {step: evaluations.read(folder, step) for step in evaluations.steps(folder)},
+        "summary": {key: value for key, value in summary.items() if not key.endswith("_seconds")},
+    }
+
+
+def test_a_run_that_was_continued_is_the_run_that_was_not_bit_for_bit(tmp_path):
+    short, direct = tmp_path / "extended", tmp_path / "direct"
+    launch(short, 4)
+    before = {path.name: files(path) for path in (short / "runs").iterdir()}
+    said = launch(short, 8)
+    assert "3 runs continue runs from step 4 on\n" in said
+    launch(direct, 8)
+    expected, found = science(direct), science(short)
+    assert {run_id: found[run_id] for run_id in expected} == expected
+    for run_id in expected:
+        folder = short / "runs" / run_id
+        assert content(folder) == content(direct / "runs" / run_id)
+        assert json.loads((folder / "state.json").read_text())["from_step"] == 4
+    for run_id, kept in before.items():
+        assert {name: one for name, one in files(short / "runs" / run_id).items() if name != ".lock"} == {
+            name: one for name, one in kept.items() if name != ".lock"
+        }
+    once = next(name for name in expected if read_config(short / "runs" / name)["method"]["control"] == "dual")
+    command = [sys.executable, "-m", "launcher", "reproduce", once, "--run", "--multirun", str(short)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0 and "8 steps are equal" in done.stdout, done.stdout + done.stderr
+
+
+def test_forks_continue_one_prefix_with_their_own_settings(tmp_path):
+    """A controller, a critic and another learning rate begin late; the control is the direct run."""
+    conf, multirun = tmp_path / "conf", tmp_path / "multirun"
+    shutil.copytree(ROOT / "conf", conf)
+    rate = "verl.actor_rollout_ref.actor.optim.lr"
+    groups = {
+        "GRPO": {"method": "c0_grpo"},
+        "PPO": {"method": "c0_ppo"},
+        "C1": {"method": "bnto_minimal"},
+        "rate": {"method": "c0_grpo", "overrides": {rate: 1e-5}},
+    }
+    experiment = {"name": "late", "baseline": "GRPO", "groups": groups, "fork": {"at": 4, "from": "GRPO"}}
+    (conf / "experiment/late.yaml").write_text(f"# @package _global_\n{yaml.safe_dump({'experiment': experiment})}")
+    own = ["task.warm_start.steps=20", "trainer.eval_every=2", "trainer.eval_prompts=4", *FEW_PROMPTS]
+    words = [*own, "trainer.steps=8", "trainer.checkpoint_every=3"]
+
+    def launched(*asked: str) -> str:
+        command = [sys.executable, "launch.py", "--config-path", str(conf), "-m", *asked, *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    launched("experiment=late", f"multirun={multirun}")
+    launched("method=c0_grpo", f"multirun={tmp_path / 'direct'}")
+    plan = json.loads((multirun / "late/plan.json").read_text())
+    assert json.loads((multirun / "late/report/report.json").read_text())["fork"] == {"at": 4, "source": "GRPO"}
+    ids, found = {entry["group"]: entry["id"] for entry in plan["runs"]}, science(multirun)
+    assert len(found) == 5
+    ((direct, expected),) = science(tmp_path / "direct").items()
+    assert direct == ids["GRPO"] and found[direct] == expected
+    assert content(multirun / "runs" / direct) == content(tmp_path / "direct" / "runs" / direct)
+    for group in ("PPO", "C1", "rate"):
+        lines = found[ids[group]]
+        assert lines[:4] == expected[:4] and [line["step"] for line in lines] == list(range(1, 9))
+        assert lines[4] != expected[4] and lines[4]["samples/total"] == expected[4]["samples/total"]
+        # What the fifth step draws is drawn by the weights of the fourth.
+        assert lines[4]["analysis/reward_sum_mean"] == expected[4]["analysis/reward_sum_mean"]
+    assert [line["actor/lr"] for line in found[ids["rate"]]] == [3e-4] * 4 + [1e-5] * 4
+    assert "critic/lr" in found[ids["PPO"]][4] and "dual_game/lambda" in found[ids["C1"]][4]
+    command = [sys.executable, "-m", "launcher", "reproduce", ids["C1"], "--run", "--multirun", str(multirun)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "8 steps are equal" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,115 @@
+"""What a run that continues another one shares with it.
+
+A longer run continues a shorter one if nothing in it depends on the total number of steps, `trainer.steps`: whoever
+reads this key in a new place adds it here. A fork continues a run with another method.
+
+Pure, and nothing here loads torch: the plan asks before a run exists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_OPTIM = "verl.actor_rollout_ref.actor.optim"
+_OF_OPTIMIZER = tuple(f"{_OPTIM}.{key}" for key in ("optimizer", "optimizer_impl", "override_optimizer_config"))
+_LARGEST_SHARE = 0.125  # of trainer.hist_every
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a shorter run is not the beginning of a longer one: the key, its value, the reason, and the fix."""
+
+    key: str
+    value: Any
+    rule: str
+    fix: str
+
+
+def histogram_interval(share: float, steps: int) -> int:
+    """Steps between histograms for a share of the run's length: with at most an eighth, a run has eight or more."""
+    return max(1, int(share * steps))
+
+
+def share_for(interval: int, steps: int) -> float:
+    """A share of the run's length that gives this interval; it may be above 1."""
+    return (interval + 0.5) / steps
+
+
+def spread_steps(steps: int) -> int:
+    """The first steps of a run, a tenth and at most 100, whose largest spread of rewards scales BNTO's budget."""
+    return min(100, max(1, math.ceil(0.1 * steps)))
+
+
+def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:
+    """Why a finished run does not hold the first steps of the run with this configuration.
+
+    config: method, trainer, and verl's tree merged; shorter: the section `trainer` of the finished run, whose identity
+    differs in trainer.steps alone.
+    """
+    trainer, before, after = config["trainer"], int(shorter["steps"]), int(config["trainer"]["steps"])
+    optim = config["verl"]["actor_rollout_ref"]["actor"]["optim"]
+    if optim["lr_scheduler_type"] != "constant":
+        rule = f"the learning rate of each step depends on trainer.steps, {before} then and {after} now"
+        fix = "use lr_scheduler_type=constant for runs that are to be continued"
+        yield Obstacle(f"{_OPTIM}.lr_scheduler_type", optim["lr_scheduler_type"], rule, fix)
+    elif optim["lr_warmup_steps"] <= 0:
+        share = float(optim["lr_warmup_steps_ratio"])
+        warmups = [int(share * steps) for steps in (before, after)]
+        if warmups[0] != warmups[1]:
+            rule = f"the learning rate's warm-up is a share of the run: {warmups[0]} steps then, {warmups[1]} now"
+            fix = "use lr_warmup_steps=N for runs that are to be continued"
+            yield Obstacle(f"{_OPTIM}.lr_warmup_steps_ratio", share, rule, fix)
+    method = config["method"]
+    if (method["control"], method.get("decay")) == ("dual", "usage") and spread_steps(before) != spread_steps(after):
+        rule = (
+            "the budget is scaled by the largest spread of rewards in the first tenth of the run, at most 100 steps: "
+            f"{spread_steps(before)} steps then, {spread_steps(after)} now"
+        )
+        yield Obstacle("method.decay", "usage", rule, "continue runs of 1000 steps or more, or use decay=plateau")
+    every = int(trainer["eval_every"] or 0)
+    if every and before % every:
+        rule = f"{before} is not a multiple of it: the last step of the run of {before} steps has an evaluation of its"
+        yield Obstacle("trainer.eval_every", every, f"{rule} own", "continue a run that ends with a regular evaluation")
+    yield from log_obstacles(trainer, shorter)
+
+
+def fork_obstacles(config: Mapping[str, Any], prefix: Mapping[str, Any]) -> Iterator[Obstacle]:
+    """Why a run cannot be a fork of another one; config, prefix: their configurations, with verl's trees merged."""
+    if config["trainer"]["backend"] != "in_process":
+        rule = "a fork begins from the checkpoint of another run, which this backend does not read"
+        yield Obstacle("trainer.backend", config["trainer"]["backend"], rule, "choose trainer=in_process")
+    fix = "a fork changes the method, its settings, and values of trainer and verl; give this group the same value"
+    for key in ("seed", "model", "task", "data", "trainer.backend", "trainer.split", *_OF_OPTIMIZER):
+        own, its = _lookup(config, key), _lookup(prefix, key)
+        if own != its:
+            yield Obstacle(key, None, "must be that of the run which is continued", fix)
+
+
+def _lookup(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if key == "model":  # how it is called and what it asks of a cluster does not matter
+        return {name: one for name, one in value.items() if name not in ("name", "resources", "seconds_per_step")}
+    return {name: one for name, one in value.items() if name != "reward_timeout_s"} if key == "task" else value
+
+
+def log_obstacles(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:
+    """What a run has to take over of the logs of a shorter one that is not there; both: the section `trainer`."""
+    before, after = int(shorter["steps"]), int(trainer["steps"])
+    if trainer["eval_every"] and int(trainer["eval_responses"]) > int(shorter["eval_responses"]):
+        kept = shorter["eval_responses"]
+        rule = f"each evaluation of the run of {before} steps has kept {kept} responses to be read"
+        yield Obstacle("trainer.eval_responses", trainer["eval_responses"], rule, f"set it to {kept} or less")
+    then = histogram_interval(float(shorter["hist_every"]), before)
+    now = histogram_interval(float(trainer["hist_every"]), after)
+    if now % then:
+        rule = f"it gives histograms every {now} steps, and the run of {before} steps has them every {then} steps"
+        interval = then * max(1, now // then)
+        share, fix = share_for(interval, after), "choose a share that gives a multiple of these"
+        if share <= _LARGEST_SHARE:
+            fix = f"set it to {share:.6g}, which gives histograms every {interval} steps"
+        yield Obstacle("trainer.hist_every", trainer["hist_every"], rule, fix)
