@@ -15,6 +15,7 @@ from analysis.judging import settings as judging
 from analysis.spec.hypothesis import Declared
 from analysis.spec.settings import Settings
 from launcher.planning import budget
+from launcher.planning.campaign_spec import CampaignSpec
 from launcher.planning.clusters import Local, Ray, Slurm
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.plan import Experiment
@@ -55,6 +56,7 @@ def documents() -> dict[str, dict[str, Any]]:
     claims["additionalProperties"] = {"anyOf": [claims["additionalProperties"], part, {"type": "null"}]}
     return {
         "analysis.json": Settings.model_json_schema(),
+        "campaign.json": CampaignSpec.model_json_schema(),
         "cluster.json": cluster,
         "experiment.json": experiment,
         "judge.json": judging.Settings.model_json_schema(),

@@ -18,6 +18,7 @@ RANKS = {
     "launcher": (
         "__main__",
         "commands",
+        "campaign",
         "execution",
         "maintenance",
         "schedulers",

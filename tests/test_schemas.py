@@ -13,7 +13,9 @@ from jsonschema import Draft202012Validator
 from tests.schemas import FOLDER, documents, text
 
 CONF = Path(__file__).parents[1] / "conf"
-FILES = sorted(path for group in ("experiment", "hypothesis", "cluster") for path in (CONF / group).glob("*.yaml"))
+FILES = sorted(
+    path for group in ("experiment", "hypothesis", "cluster", "campaign") for path in (CONF / group).glob("*.yaml")
+)
 
 
 def test_the_published_schemas_are_those_of_the_models():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from analysis.data import cells
-from analysis.data.sweep import Cell, Run, Sweep
+from analysis.data.sweep import Cell, Run, Sweep, level_of
 from analysis.findings import looks
 from analysis.findings.collapse import collapse
 from analysis.findings.study import Block, Study, selected_runs
@@ -52,6 +53,56 @@ def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
             )
         )
     return tuple(made)
+
+
+@dataclass(frozen=True)
+class AtLevel:
+    """A group at one level of a factor, over all levels of the others. mean: of the primary measure over the results;
+    None without one. results: how many of the planned runs have one."""
+
+    level: Any
+    results: int
+    planned: int
+    mean: float | None
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A group at each level of a factor, which is named by its key. best: the level with the best mean among those
+    where every planned run has a result; None if there is none, or if neither direction is better."""
+
+    group: str
+    factor: str
+    levels: tuple[AtLevel, ...]
+    best: AtLevel | None
+
+
+def levels(study: Study) -> tuple[Levels, ...]:
+    """Each group at the levels of each factor of which it has several, in the plan's order."""
+    return tuple(
+        _levels(study, group, str(key), str(factor["label"]), factor["levels"])
+        for group in study.sweep.groups
+        for key, factor in (study.sweep.plan.get("factors") or {}).items()
+        if factor.get("label") in varied(study.sweep, group)
+    )
+
+
+def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[Any]) -> Levels:
+    runs: dict[Any, list[Run]] = {}
+    for run in study.sweep.of(group):
+        runs.setdefault(dict(run.cell).get(label), []).append(run)
+    found = []
+    for level in declared:
+        members = runs.get(level_of(level), [])
+        values = [value for run in members if (value := study.primary.values[run.id].value) is not None]
+        mean = float(np.mean(values)) if values else None
+        found += [AtLevel(level, len(values), len(members), mean)] if members else []
+    # A level is not best because the runs that it spoilt are missing from its mean.
+    complete = [at for at in found if at.results == at.planned]
+    sign = study.primary.measure.sign
+    known = complete and study.primary.measure.better is not None
+    best = max(complete, key=lambda at: sign * (at.mean or 0.0)) if known else None
+    return Levels(group, key, tuple(found), best)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 import orjson
 
 from analysis.figures.figures import figures
+from analysis.findings.levels import levels
 from analysis.findings.parquet import results
 from analysis.findings.preregistration import declared
 from analysis.findings.responses import responses
@@ -121,6 +122,7 @@ def to_json(report: Report) -> bytes:
         "fork": plain(compared.sweep.fork),
         "settings": plain(compared.settings),
         "comparisons": [comparison(block) for block in compared.blocks],
+        "levels": [plain(one) for one in levels(compared)],
         "hypotheses": plain(wording.verdicts_of(report.verdicts, compared.sweep, compared.settings)),
         "tables": {table.name: plain(table.records) for table in report.tables},
         "notes": {table.name: plain(table.notes) for table in report.tables if table.notes},

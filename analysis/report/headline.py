@@ -25,6 +25,7 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import Interval
 from analysis.tables import wording
+from analysis.tables.campaign import condition_lines
 from analysis.tables.comparison import better
 from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines, selection_lines
 from analysis.tables.wording import counted
@@ -62,12 +63,14 @@ class Leading:
 
 @dataclass(frozen=True)
 class Answer:
-    """The question, its answer (`result`), each method at each level (`levels`), the runs that collapsed (`collapsed`),
-    how sure the answer is (`certainty`), what n seeds can decide (`limits`), the runs that are missing (`gaps`), and
-    which runs there are and what they took (`cost`). leading: what the result is about; None if nothing is compared."""
+    """The question, its answer (`result`), what a campaign decided before the runs (`conditions`), each method at each
+    level (`levels`), the runs that collapsed (`collapsed`), how sure the answer is (`certainty`), what n seeds can
+    decide (`limits`), the runs that are missing (`gaps`), and which runs there are and what they took (`cost`).
+    leading: what the result is about; None if nothing is compared."""
 
     question: str
     result: str
+    conditions: tuple[str, ...]
     levels: tuple[str, ...]
     collapsed: tuple[str, ...]
     certainty: str
@@ -80,7 +83,7 @@ class Answer:
     @property
     def points(self) -> tuple[str, ...]:
         """What stands between the result and how sure it is, to be read before any p."""
-        return (*self.levels, *self.collapsed, *self.limits)
+        return (*self.conditions, *self.levels, *self.collapsed, *self.limits)
 
 
 def answer(study: Study) -> Answer:
@@ -96,6 +99,7 @@ def answer(study: Study) -> Answer:
     return Answer(
         question=_question(study),
         result=result,
+        conditions=tuple(condition_lines(sweep)),
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,

@@ -53,7 +53,8 @@ _GROUNDS = {
     Reason.INTERVAL_OUTSIDE: "no part of the {level} interval is {claimed}",
     Reason.INTERVAL_ACROSS: "only a part of the {level} interval is {claimed}",
     Reason.SEEDS_OUTSIDE: "but not seed {seeds}",
-    Reason.NORMAL_SEEDS: "normal seeds are assumed",
+    Reason.NORMAL_SEEDS: "this assumes normal seeds: if they are skewed, or collapse now and then, it may be wrong in "
+    "{share} of experiments",
     Reason.SEEDS_APART: "the seeds of {groups} fall apart: {clusters}",
     Reason.SMALLER_THAN_MARGIN: "the whole {level} interval is within {value:g} of zero",
     Reason.UNSEEN_COLLAPSE: "this assumes that no other run behaves otherwise: what happens in {share} of runs is in "

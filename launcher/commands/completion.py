@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.project import EXIT_FINE, ROOT
-from launcher.run import catalog
+from launcher.run import campaign_record, catalog
 
 HELP = "print a script with which a shell completes `rlsweep`"
 SHELLS = ("bash", "zsh", "fish")
@@ -69,6 +69,12 @@ def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     return catalog.experiments(_multirun(parsed_args))
 
 
+def experiments_and_campaigns(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The planned experiments, and the launched campaigns."""
+    multirun = _multirun(parsed_args)
+    return [*catalog.experiments(multirun), *campaign_record.named(multirun)]
+
+
 def runs(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The runs."""
     return catalog.run_ids(_multirun(parsed_args))
@@ -81,8 +87,8 @@ def experiments_and_runs(prefix: str, parsed_args: argparse.Namespace, **_: Any)
 
 
 def overrides(**_: Any) -> list[str]:
-    """`experiment=NAME` for each file of conf/experiment."""
-    return [f"experiment={name}" for name in catalog.declared()]
+    """`experiment=NAME` and `campaign=NAME` for each file of conf/experiment and conf/campaign."""
+    return [f"{group}={name}" for group in ("experiment", "campaign") for name in catalog.declared(group)]
 
 
 def _multirun(parsed_args: argparse.Namespace) -> Path:

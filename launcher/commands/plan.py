@@ -1,4 +1,4 @@
-"""python -m launcher plan: the runs that launch.py would execute with these overrides.
+"""python -m launcher plan: the runs that launch.py would execute with these overrides; of a campaign, its stages.
 
 Exit codes: 0 fine, 2 an invalid plan, with every problem on standard error.
 """
@@ -35,7 +35,7 @@ HELP = "print the runs that launch.py would execute with these overrides; writes
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Overrides, as launch.py takes them."""
-    example = "as for launch.py: experiment=NAME ..."
+    example = "as for launch.py: experiment=NAME ..., or campaign=NAME ..."
     completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", example, nargs="*")
 
 
@@ -44,10 +44,13 @@ def run(given: argparse.Namespace) -> int:
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
     from launcher.execution.forecast import Forecast, budget_line
+    from launcher.planning import campaign_stages as stages
     from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
     try:
+        if stages.is_campaign(given.overrides):
+            return _run_campaign(given)
         planned = planner.make(ROOT, given.overrides)
     except InvalidPlan as invalid:
         print_problems(invalid)
@@ -70,6 +73,29 @@ def run(given: argparse.Namespace) -> int:
             print(budget)
         for line in _changes(planned, states, changed):
             print(line)
+    return EXIT_FINE
+
+
+def _run_campaign(given: argparse.Namespace) -> int:
+    """The dry run of a campaign. Raises InvalidPlan with the problems of every stage."""
+    from launcher.campaign import forecast
+    from launcher.config import installed_parts
+    from launcher.config.hydra_compose import Composer
+    from launcher.planning import campaign_stages as stages
+    from launcher.planning.planner import ROOT_CONFIG
+    from launcher.run import campaign_record
+
+    composer = Composer(ROOT / "conf", ROOT_CONFIG, installed_parts.folders())
+    planner = stages.Planner(ROOT, given.overrides, composer)
+    planned = planner.all(None)
+    record = campaign_record.find(planned[0].plan.multirun, planner.asked.campaign)
+    if record is not None:
+        planned = planner.all(record)
+    document = forecast.document(planner.asked.campaign, planned, record)
+    if given.json:
+        print(json.dumps(document, indent=1))
+    else:
+        forecast.show(document)
     return EXIT_FINE
 
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from launcher import text
 from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
-from launcher.run import catalog
+from launcher.run import campaign_record, catalog
+from launcher.run.campaign_record import CampaignRecord
+from launcher.status import campaigns as campaigns_standing
 from launcher.status import tables
 from launcher.status.index import Index
 from launcher.status.standing import FAILURES, Standing, stand
@@ -36,17 +38,22 @@ _MOST_JOBS = 5
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The experiment, and whether to watch it."""
-    default = "default: every planned experiment"
-    completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", default, nargs="?")
+    default = "or a campaign; default: every planned experiment, and every campaign"
+    completion.add(parser, "experiment", completion.experiments_and_campaigns, "EXPERIMENT", default, nargs="?")
     parser.add_argument("--watch", action="store_true", help=f"repeat it every {_EVERY_S:g} s until all have ended")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
-    plans = {
-        name: catalog.read_plan(given.multirun, name)
-        for name in ([given.experiment] if given.experiment is not None else catalog.experiments(given.multirun))
-    }
+    campaigns = _campaigns(given.multirun, given.experiment)
+    planned = catalog.experiments(given.multirun)
+    if given.experiment is None:
+        names = planned
+    elif campaigns:
+        names = [name for name in campaigns_standing.experiments(campaigns) if name in planned]
+    else:
+        names = [given.experiment]
+    plans = {name: catalog.read_plan(given.multirun, name) for name in names}
     index = Index(given.multirun)
     watched = given.watch and bool(plans)
     interrupted = False
@@ -59,19 +66,31 @@ def run(given: argparse.Namespace) -> int:
     index.save()
     # A watch that prints lines has printed the last standing too.
     if not watched or (sys.stdout.isatty() and not given.json):
-        _print(given.multirun, standings, given.json)
+        _print(given.multirun, standings, campaigns, given.json)
     if interrupted and not _all_finished(standings):
         return EXIT_INTERRUPTED
     failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
     return EXIT_FAILED if failed else EXIT_FINE
 
 
-def _print(multirun: Path, standings: Sequence[Standing], as_json: bool) -> None:
+def _campaigns(multirun: Path, name: str | None) -> list[CampaignRecord]:
+    """The recorded campaign of that name, or all of them for None."""
+    names = campaign_record.named(multirun)
+    records = [campaign_record.find(multirun, one) for one in names if name in (None, one)]
+    return [record for record in records if record is not None]
+
+
+def _print(multirun: Path, standings: Sequence[Standing], campaigns: Sequence[CampaignRecord], as_json: bool) -> None:
+    by_name = {standing.experiment: standing for standing in standings}
     if as_json:
-        print(json.dumps(_document(standings), indent=1))
-    elif standings:
+        of_campaigns = {one.campaign: campaigns_standing.document(one, by_name) for one in campaigns}
+        print(json.dumps(_document(standings) | of_campaigns, indent=1))
+        return
+    for record in campaigns:
+        print("\n".join(campaigns_standing.lines(record, by_name)))
+    if standings:
         tables.console().print(_shown(multirun, standings))
-    else:
+    elif not campaigns:
         print(f"{multirun}: no experiment is planned in this folder")
 
 

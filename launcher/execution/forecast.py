@@ -90,10 +90,12 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
     if planned.budget is None:
         return None
     needed, left = forecast.of(list(planned.runs)), planned.budget - forecast.spent
+    added = [more[1] for one in planned.experiments if (more := forecast.of_added_seeds(one)) is not None]
+    most = needed.worst_device_hours + sum(added)
     text = f"budget: {planned.budget:g} device-hours, {hours(forecast.spent)} used"
-    if needed.worst_device_hours <= left:
+    if most <= left:
         return f"{text}; it suffices, also in the worst case"
-    worst = f"{hours(needed.worst_device_hours)} in the worst case"
+    worst = f"{hours(most)} in the worst case{' with added seeds' if added else ''}"
     if needed.device_hours <= left:
         return f"{text}; it suffices for the {hours(needed.device_hours)} that are expected, not for {worst}"
     fix = f"budget.device_hours={more_than(forecast.spent + needed.device_hours)}"

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,37 @@ from launcher.worker import worker
 _LISTED = 5
 
 
-def reconcile(
-    root: Path,
-    plan: Plan,
-    train: str = worker.TRAIN,
-    plugin: Any = None,
-    again: Callable[[AddedSeeds], Plan] | None = None,
-) -> int:
-    """Freeze a plan, run what is missing, wait, report; the exit code: 0, 1 with runs not done, 130 after Ctrl-C.
+Again = Callable[[AddedSeeds], Plan]
+
+
+def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> int:
+    """Sweep a plan; the exit code: 0, 1 with runs not done, 130 after Ctrl-C. Arguments and errors as in `sweep`."""
+    return sweep(root, plan, train, plugin, again).code
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The end of a sweep: of its last launch, the state of each run of the plan with the seeds that were added (None:
+    without a folder), and the exit code of each report, None if none was due."""
+
+    outcome: Outcome
+    states: Mapping[str, State | None]
+    reports: tuple[int, ...] | None
+
+    @property
+    def code(self) -> int:
+        """The exit code of the command."""
+        if self.outcome.interrupted:
+            return EXIT_INTERRUPTED
+        if self.outcome.detached:
+            return EXIT_FAILED if self.outcome.left_out else EXIT_FINE
+        done = all(state is not None and state.state == RunState.DONE for state in self.states.values())
+        reported = self.reports is not None and not any(self.reports)
+        return EXIT_FINE if done and reported and not self.outcome.tripped else EXIT_FAILED
+
+
+def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> Swept:
+    """Freeze a plan, run what is missing, wait, and report.
 
     The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. `again` makes the
     plan anew with further seeds, for experiments that add them until their comparisons are decided. Raises
@@ -62,7 +86,7 @@ def reconcile(
             for experiment in plan.experiments:
                 if added_seeds.rule_of(experiment) is not None:
                     print(f"{experiment.name}: repeat this command when its runs have ended; it adds seeds as needed")
-            return EXIT_FAILED if outcome.left_out else EXIT_FINE
+            break
         if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
             break
         added = looks.undecided(root, plan)
@@ -70,14 +94,13 @@ def reconcile(
             break
         plan = again(added)
     states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+    if outcome.detached:
+        return Swept(outcome, states, None)
     not_done = [run_id for run_id, state in states.items() if state is None or state.state != RunState.DONE]
     _explain(plan, states, not_done)
-    if outcome.interrupted:
-        return EXIT_INTERRUPTED
-    if not any(states.values()):  # it stopped before the plan was frozen
-        return EXIT_FAILED
-    reported = [report(root, plan.multirun / experiment.name) for experiment in plan.experiments]
-    return EXIT_FAILED if not_done or outcome.tripped or any(reported) else EXIT_FINE
+    if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
+        return Swept(outcome, states, None)
+    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
 
 
 def _check_writable(multirun: Path) -> None:

@@ -8,7 +8,7 @@ as `hydra.sweeper.arguments`, and the plan checks all of them together.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,14 @@ class SweepExit(SystemExit):
 
 
 class ReconcilingSweeper:
-    """A Hydra sweeper that plans the whole experiment and runs what is missing."""
+    """A Hydra sweeper that plans the whole experiment and runs what is missing.
+
+    A subclass may run other words than those of an experiment: run_words(words, conf, plugin, more) -> exit code.
+    """
+
+    def run_words(self, words: Sequence[str], conf: Path, plugin: Any, more: Sequence[Path]) -> int:
+        """Run what the overrides name; the exit code."""
+        return run_sweep(words, conf, plugin, more)
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self._arguments = list(arguments)
@@ -56,7 +63,8 @@ class ReconcilingSweeper:
 
     def sweep(self, arguments: list[str]) -> Any:
         """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
-        raise SweepExit(run_sweep([*arguments, *self._arguments, *self._words], self._conf, self._plugin, self._more))
+        words = [*arguments, *self._arguments, *self._words]
+        raise SweepExit(self.run_words(words, self._conf, self._plugin, self._more))
 
 
 def run_sweep(
@@ -68,23 +76,33 @@ def run_sweep(
     configurations.
     """
     from launcher.config.hydra_compose import Composer
-    from launcher.errors import InvalidPlan
     from launcher.execution import sweep
-    from launcher.files import BadRunFolder
     from launcher.planning import planner
 
     if not _names_something(arguments):
         print(_explanation(), file=sys.stderr, flush=True)
         return EXIT_USAGE
+
+    composer = Composer(conf, planner.ROOT_CONFIG, more)
+
+    def make(added: planner.AddedSeeds | None = None) -> Plan:
+        return planner.make(ROOT, arguments, composer, added)
+
+    def launch() -> int:
+        return sweep.reconcile(ROOT, make(), plugin=plugin, again=make)
+
+    return without_traceback(launch)
+
+
+def without_traceback(launch: Callable[[], int]) -> int:
+    """The exit code of a launch; what is wrong with its plan, or with a file, is printed."""
+    from launcher.errors import InvalidPlan
+    from launcher.files import BadRunFolder
+
     if sys.stdout.isatty():
         print("planning: every run is checked before anything is written", flush=True)
     try:
-        composer = Composer(conf, planner.ROOT_CONFIG, more)
-
-        def make(added: planner.AddedSeeds | None = None) -> Plan:
-            return planner.make(ROOT, arguments, composer, added)
-
-        return sweep.reconcile(ROOT, make(), plugin=plugin, again=make)
+        return launch()
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE
@@ -99,14 +117,16 @@ def _names_something(arguments: Sequence[str]) -> bool:
     """Whether the command line names an experiment or a method, or has a word that only the plan can refuse."""
     from launcher.planning.overrides import is_override
 
-    groups = ("experiment", "method")
+    groups = ("experiment", "campaign", "method")
     return any(not is_override(word) or word.lstrip("+~").partition("=")[0] in groups for word in arguments)
 
 
 def _explanation() -> str:
+    campaigns = ", ".join(catalog.declared("campaign"))
     return f"""Nothing was run: the command names no experiment.
   python launch.py -m experiment=NAME                    run an experiment, then write its report
   python -m launcher plan experiment=NAME                show what would run, and what it would cost
+  python launch.py -m campaign=NAME                      run experiments in stages ({campaigns})
   python launch.py -m method=c0_grpo,ptrw seed=0,1       compare methods without an experiment's file
 Experiments: {", ".join(catalog.declared())}.
 The smallest one, for a first try: python launch.py -m experiment=quickstart"""

@@ -124,6 +124,9 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         _add_code_choice(parsed, key, levels, problems)
     elif not levels:
         problems.add(COMMAND_LINE, override.input_line or key, None, "this sweep has no value", "list the values")
+    elif key == "campaign":
+        fix = "python launch.py -m campaign=NAME, or python -m launcher plan campaign=NAME"
+        problems.add(COMMAND_LINE, key, str(levels[0]), "this command is about experiments", fix)
     elif key == "experiment" and levels == [None]:
         parsed.experiments = [None]
     elif composer.is_group(key):

@@ -37,9 +37,9 @@ def experiments(multirun: Path) -> list[str]:
     return sorted(path.parent.name for path in multirun.glob("*/plan.json"))
 
 
-def declared() -> list[str]:
-    """The experiments in conf/experiment."""
-    return sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
+def declared(group: str = "experiment") -> list[str]:
+    """The files of conf/experiment, or of another group."""
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
 
 
 def run_ids(multirun: Path) -> list[str]:

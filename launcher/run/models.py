@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from launcher.run.campaign_record import CampaignRecord
 from launcher.run.code import Code
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.launch_record import Launch
@@ -106,6 +107,7 @@ MODELS: Mapping[str, type[Any]] = {
     "claim": Claim,
     "stop": StopRequest,
     "launch": Launch,
+    "campaign": CampaignRecord,
     "config": FrozenConfig,
     "provenance": Provenance,
     "code": Code,

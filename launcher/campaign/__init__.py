@@ -1,0 +1,9 @@
+"""Campaigns: experiments in stages, which the hypotheses of the stages before let start.
+
+`launcher.planning.campaign_spec` has the files of conf/campaign, and `launcher.planning.campaign_stages` their plans.
+Its modules:
+
+    campaign    one launch of a campaign
+    decisions   what the reports of a stage say of its gate, and of levels that later stages take
+    forecast    what the stages cost, and what each gate needs, for people
+"""

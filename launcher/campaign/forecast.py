@@ -1,0 +1,141 @@
+"""What the stages of a campaign cost, and what each gate needs, before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from launcher.execution.forecast import Forecast, budget_line
+from launcher.planning import hypotheses
+from launcher.planning.campaign_stages import PlannedStage, shared_budget
+from launcher.planning.plan import Plan
+from launcher.run import catalog
+from launcher.run.campaign_record import CampaignRecord
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState
+from launcher.status import tables
+from launcher.text import byte_size, counted, duration, hours
+
+
+def whole(stages: Sequence[PlannedStage]) -> Plan:
+    """One plan with the runs of all stages, each once."""
+    runs = {run_id: run for stage in stages for run_id, run in stage.plan.runs.items()}
+    experiments = tuple(experiment for stage in stages for experiment in stage.experiments)
+    prefixes = {run_id: prefix for stage in stages for run_id, prefix in stage.plan.prefixes.items()}
+    budget = shared_budget(stages)
+    return dataclasses.replace(stages[0].plan, experiments=experiments, runs=runs, prefixes=prefixes, budget=budget)
+
+
+def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignRecord | None) -> dict[str, Any]:
+    """The JSON object. Costs are those of the runs that are not done, as in the plan of an experiment.
+
+    `needs` has the hypotheses of a gate with their claims; `undecidable` those that the planned seeds cannot decide.
+    """
+    plan = whole(stages)
+    states = {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+    forecast = Forecast(plan, states)
+    total = forecast.of(list(plan.runs))
+    return {
+        "campaign": campaign,
+        "total": len(plan.runs),
+        "done": sum(state == RunState.DONE for state in states.values()),
+        "device_hours": total.device_hours,
+        "worst_device_hours": total.worst_device_hours,
+        "spent_device_hours": forecast.spent,
+        "budget_device_hours": plan.budget,
+        "storage_bytes": total.storage,
+        "slots": forecast.slots,
+        "budget": budget_line(plan, forecast),
+        "stages": [_stage(stage, states, forecast, record) for stage in stages],
+    }
+
+
+def _stage(
+    stage: PlannedStage, states: Mapping[str, str], forecast: Forecast, record: CampaignRecord | None
+) -> dict[str, Any]:
+    ids = list(stage.plan.runs)
+    cost = forecast.of(ids)
+    needs = {
+        name: str(experiment.analysis["hypotheses"][name]["claim"])
+        for experiment in stage.experiments
+        for name in stage.stage.needs
+        if name in (experiment.analysis.get("hypotheses") or {})
+    }
+    lost = {
+        one["id"]: {"seeds": one["seeds"], "needed": one["needed"]}
+        for experiment in stage.experiments
+        for one in hypotheses.undecidable(experiment)
+        if one["id"] in needs
+    }
+    recorded = {one.name: one for one in record.stages}.get(stage.name) if record is not None else None
+    return {
+        "name": stage.name,
+        "experiments": [experiment.name for experiment in stage.experiments],
+        "commands": [experiment.command for experiment in stage.experiments][:1],
+        "total": len(ids),
+        "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
+        "device_hours": cost.device_hours,
+        "worst_device_hours": cost.worst_device_hours,
+        "wall_seconds": cost.wall_seconds,
+        "storage_bytes": cost.storage,
+        "needs": needs,
+        "undecidable": lost,
+        "takes": [
+            {
+                "key": pin.key, "group": pin.into, "stage": pin.take.stage, "factor": pin.factor,
+                "value": stage.values.get((pin.key, pin.into)),
+            }
+            for pin in stage.pins
+        ],
+        "met": recorded.met if recorded is not None else None,
+        "forced": recorded is not None and recorded.forced_by is not None,
+    }  # fmt: skip
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print a document for people."""
+    stages = {f"{number} {stage['name']}": stage for number, stage in enumerate(found["stages"], 1)}
+    print(f"campaign {found['campaign']}: {counted(len(stages), 'stage')}, {counted(found['total'], 'run')}, "
+          f"{found['done']} done")  # fmt: skip
+    columns = {
+        "device-hours": {name: f"{stage['device_hours']:.2f}" for name, stage in stages.items()},
+        "worst case": {name: f"{stage['worst_device_hours']:.2f}" for name, stage in stages.items()},
+    }
+    walls = {name: stage["wall_seconds"] for name, stage in stages.items() if stage["wall_seconds"] is not None}
+    if walls:
+        columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
+    tables.console().print(
+        tables.counts_table({name: stage["states"] for name, stage in stages.items()}, columns, "stage")
+    )
+    for line in _lines(found["stages"]):
+        print(line)
+    space = "storage unknown" if found["storage_bytes"] is None else f"{byte_size(found['storage_bytes'])} of storage"
+    spent = f"; {hours(found['spent_device_hours'])} were spent until now" if found["spent_device_hours"] else ""
+    worst = f"{found['worst_device_hours']:.2f} in the worst case"
+    print(f"remaining if every gate is met: {found['device_hours']:.2f} device-hours, {worst}, {space}{spent}")
+    if found["budget"] is not None:
+        print(found["budget"])
+
+
+def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What each stage takes, and what its gate needs."""
+    for stage in stages:
+        yield f"{stage['name']}: {', '.join(stage['experiments'])}"
+        by_source: dict[tuple[str, str, str], list[str]] = {}
+        for take in stage["takes"]:
+            by_source.setdefault((take["key"], take["stage"], take["factor"]), []).append(
+                take["group"] if take["value"] is None else f"{take['group']} = {take['value']}"
+            )
+        for (key, source, factor), groups in by_source.items():
+            of = "" if factor == key else f" of {factor}"
+            yield f"  takes {key} for {', '.join(groups)}: the best level{of} in stage {source}"
+        if not stage["needs"]:
+            continue
+        state = {True: " (met)", False: " (not met)", None: ""}[stage["met"]] + (" (forced)" if stage["forced"] else "")
+        yield f"  gate{state}: each of these must be supported"
+        for name, claim in stage["needs"].items():
+            lost = stage["undecidable"].get(name)
+            cannot = f" It cannot be met: {lost['seeds']} seeds, and {lost['needed']} are needed." if lost else ""
+            yield f"    {name}: {claim}{cannot}"

@@ -1,0 +1,318 @@
+"""The plans of all stages of a campaign, made and checked before anything runs.
+
+A stage is launched as an ordinary command, `python launch.py -m experiment=NAME ...`, which can be repeated by hand:
+its words are those of the campaign's file, of the levels that it takes, of the gate's own hypotheses, and of the
+campaign's command line, in this order. A level that is not decided yet is planned as the first one of its factor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.spec.validation import breaches, closest
+from launcher.config import hydra_compose
+from launcher.config.hydra_compose import Composer
+from launcher.errors import Diagnostics, InvalidPlan, Problem
+from launcher.planning import overrides, planner, schema
+from launcher.planning.campaign_spec import CampaignSpec, Stage, Take
+from launcher.planning.overrides import COMMAND_LINE
+from launcher.planning.plan import Experiment, Plan
+from launcher.planning.planner import AddedSeeds
+from launcher.run.campaign_record import CampaignRecord
+from launcher.text import one_line, shown
+
+CAMPAIGN, FORCE = "campaign", "force_gate"
+_REFUSED = ("experiment", "method")  # what the stages name
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for. words: those that hold for every stage; forced: the stages whose gates are."""
+
+    campaign: str
+    words: tuple[str, ...]
+    forced: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A level that a stage takes: key, its own group `into`, and from where. value: None while it is not decided."""
+
+    key: str
+    into: str
+    take: Take
+    factor: str
+    experiment: str
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stage with its plan. values: of its pins, by (key, group); those that are not decided are missing."""
+
+    name: str
+    stage: Stage
+    pins: tuple[Pin, ...]
+    values: Mapping[tuple[str, str], Any]
+    plan: Plan
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """The experiments of its plan."""
+        return self.plan.experiments
+
+
+def shared_budget(planned: Sequence[PlannedStage]) -> float | None:
+    """The device-hours that all stages may take together, those of the command line; not of a single experiment."""
+    budgets = {stage.plan.budget for stage in planned}
+    return budgets.pop() if len(budgets) == 1 else None
+
+
+def is_campaign(words: Sequence[str]) -> bool:
+    """Whether a command line names a campaign, or forces a gate."""
+    return any(word.lstrip("+~").partition("=")[0] in (CAMPAIGN, FORCE) for word in words)
+
+
+class Planner:
+    """Plans the stages of one campaign."""
+
+    def __init__(self, root: Path, words: Sequence[str], composer: Composer) -> None:
+        """Read the command line and the campaign's file. Raises InvalidPlan with every problem."""
+        self._root, self._composer = root, composer
+        self.asked = _asked(words, composer)
+        self.file = f"{composer.folder.name}/{CAMPAIGN}/{self.asked.campaign}.yaml"
+        self.spec = self._read()
+
+    def _read(self) -> CampaignSpec:
+        problems = Diagnostics()
+        try:
+            content = self._composer.content(f"{CAMPAIGN}/{self.asked.campaign}")
+        except (*hydra_compose.ERRORS, ValueError) as error:
+            problems.add(self.file, self.asked.campaign, None, one_line(str(error)), "correct the file")
+            problems.raise_any()
+        for breach in breaches(CampaignSpec, content, CAMPAIGN):
+            key = breach.key.removeprefix(f"{CAMPAIGN}.")
+            schema.report(problems, self.file, breach, key)
+        problems.raise_any()
+        spec, self._content = CampaignSpec.model_validate(content), content
+        if self.asked.campaign in self._composer.options("experiment"):
+            rule = (
+                f"{self._composer.folder.name}/experiment has a file of this name, and both would write to one folder"
+            )
+            problems.add(self.file, "name", self.asked.campaign, rule, "rename one of the files")
+        for name, stage in spec.stages.items():
+            for experiment in stage.experiment:
+                if experiment not in self._composer.options("experiment"):
+                    at = f"stages.{name}.experiment"
+                    overrides.unknown_option(self._composer, self.file, at, "experiment", experiment, problems)
+            for word in stage.overrides:
+                if word.lstrip("+~").partition("=")[0] in (
+                    *_REFUSED,
+                    CAMPAIGN,
+                    FORCE,
+                    "multirun",
+                    "budget.device_hours",
+                ):
+                    key = word.partition("=")[0]
+                    rule = "the stage names its experiment, and the folder and the budget are those of the campaign"
+                    problems.add(self.file, f"stages.{name}.overrides", shown(word), rule, f"remove {key}")
+        for name in self.asked.forced:
+            gates = [other for other, stage in spec.stages.items() if stage.gate]
+            if name not in spec.stages:
+                rule = f"must be a stage of the campaign: {', '.join(spec.stages)}"
+                problems.add(COMMAND_LINE, FORCE, name, rule, closest(name, gates, otherwise="name one of them"))
+        problems.raise_any()
+        return spec
+
+    def all(self, record: CampaignRecord | None) -> list[PlannedStage]:
+        """The plans of all stages, with the levels that are recorded as taken.
+
+        Raises InvalidPlan with every problem of every stage.
+        """
+        planned: dict[str, PlannedStage] = {}
+        problems: list[Problem] = []
+        for name, stage in self.spec.stages.items():
+            values = {}
+            for recorded in record.stages if record is not None else ():
+                if recorded.name == name:
+                    values = {(taken.key, taken.into): taken.value for taken in recorded.taken}
+            if any(take.stage not in planned for take in stage.take.values()):
+                continue  # the stage above has problems of its own
+            try:
+                planned[name] = self.one(name, values, planned)
+            except InvalidPlan as invalid:
+                problems += invalid.problems
+        problems += _shared_names(planned, self.file)
+        if problems:
+            raise InvalidPlan(problems)
+        return list(planned.values())
+
+    def one(
+        self,
+        name: str,
+        values: Mapping[tuple[str, str], Any],
+        above: Mapping[str, PlannedStage],
+        added: AddedSeeds | None = None,
+    ) -> PlannedStage:
+        """The plan of one stage. values: of its pins, by (key, group); above: the plans of the stages above it; added:
+        as in `planner.make`.
+
+        Raises InvalidPlan; what the campaign's file says is named by its own key.
+        """
+        stage = self.spec.stages[name]
+        pins = self._pins(name, stage, above)
+        chosen = {(pin.key, pin.into): values.get((pin.key, pin.into), _first_level(pin, above)) for pin in pins}
+        words = [*stage.overrides, *self._group_words(stage, chosen), *self._gate_words(name, stage)]
+        try:
+            words = [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words]
+            plan = planner.make(self._root, words, self._composer, added)
+        except InvalidPlan as invalid:
+            raise InvalidPlan([self._at_home(problem, name, stage) for problem in invalid.problems]) from invalid
+        self._check_gate(name, stage, plan)
+        kept = {key: value for key, value in values.items() if key in chosen}
+        return PlannedStage(name, stage, pins, kept, plan)
+
+    # ------------------------------------------------------------ what a stage takes
+
+    def _pins(self, name: str, stage: Stage, above: Mapping[str, PlannedStage]) -> tuple[Pin, ...]:
+        problems, pins = Diagnostics(), []
+        for key, take in stage.take.items():
+            at = f"stages.{name}.take.{key}"
+            (experiment,) = above[take.stage].experiments
+            factor = take.factor or key
+            if factor not in experiment.factors:
+                rule = f"stage {take.stage} has no such factor; its factors: {', '.join(experiment.factors) or 'none'}"
+                fix = closest(factor, list(experiment.factors), otherwise="name one of them with `factor`")
+                problems.add(self.file, f"{at}.factor", factor, rule, fix)
+            own = self._groups_of(stage)
+            for group in take.group:
+                for groups, where in ((list(experiment.groups), f"stage {take.stage}"), (list(own), "this stage")):
+                    if group not in groups:
+                        rule = f"{where} has no such group; its groups: {', '.join(groups)}"
+                        problems.add(
+                            self.file, f"{at}.group", group, rule, closest(group, groups, otherwise="remove it")
+                        )
+                pins.append(Pin(key, group, take, factor, experiment.name))
+        problems.raise_any()
+        return tuple(pins)
+
+    def _groups_of(self, stage: Stage) -> Mapping[str, Any]:
+        """The groups that the experiment of a stage declares."""
+        tree = self._composer.compose([f"experiment={stage.experiment[0]}"]).tree
+        return dict((tree.get("experiment") or {}).get("groups") or {})
+
+    def _group_words(self, stage: Stage, chosen: Mapping[tuple[str, str], Any]) -> list[str]:
+        """The stage's groups with the levels that they take, as overrides."""
+        groups = self._groups_of(stage) if chosen else {}
+        pinned: dict[str, dict[str, Any]] = {}
+        for (key, into), value in chosen.items():
+            pinned.setdefault(into, {})[key] = value
+        return [
+            f"experiment.groups.{into}={spelled({**groups[into], 'overrides': own_over(groups[into], values)})}"
+            for into, values in pinned.items()
+        ]
+
+    def _gate_words(self, name: str, stage: Stage) -> list[str]:
+        """The hypotheses that the gate itself declares, as overrides with what the file says."""
+        gate = self._content["stages"][name].get("gate")
+        return [f"analysis.hypotheses.{hypothesis}={spelled(gate[hypothesis])}" for hypothesis in stage.declared]
+
+    # ------------------------------------------------------------ problems
+
+    def _check_gate(self, name: str, stage: Stage, plan: Plan) -> None:
+        problems = Diagnostics()
+        known = {one: None for experiment in plan.experiments for one in experiment.analysis.get("hypotheses") or {}}
+        for hypothesis in stage.needs:
+            if hypothesis not in known:
+                rule = f"the stage's experiments declare no such hypothesis; declared: {', '.join(known) or 'none'}"
+                fix = closest(hypothesis, list(known), otherwise="name one of them, or declare it here")
+                problems.add(self.file, f"stages.{name}.gate", hypothesis, rule, fix)
+        problems.raise_any()
+
+    def _at_home(self, problem: Problem, name: str, stage: Stage) -> Problem:
+        """A problem of a stage's plan, with the file and the key that the user has written."""
+        if problem.where != COMMAND_LINE:
+            return dataclasses.replace(problem, rule=f"{problem.rule} (in stage {name} of {self.file})")
+        key = problem.key
+        said = {word.lstrip("+~").partition("=")[0] for word in self.asked.words}
+        if any(key == own or key.startswith((f"{own}.", f"{own}[")) for own in said):
+            return dataclasses.replace(problem, rule=f"{problem.rule} (in stage {name})")
+        at = f"stages.{name}"
+        for hypothesis in stage.declared:
+            prefix = f"analysis.hypotheses.{hypothesis}"
+            if key == prefix or key.startswith(f"{prefix}."):
+                return dataclasses.replace(problem, where=self.file, key=f"{at}.gate.{hypothesis}{key[len(prefix) :]}")
+        for taken in stage.take:
+            if taken in key:
+                return dataclasses.replace(problem, where=self.file, key=f"{at}.take.{taken}")
+        return dataclasses.replace(problem, where=self.file, key=f"{at}.overrides: {key}")
+
+
+def own_over(group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides of a declared group with these values over them."""
+    return {**(group.get("overrides") or {}), **values}
+
+
+def _asked(words: Sequence[str], composer: Composer) -> Asked:
+    """Read a campaign's command line. Raises InvalidPlan."""
+    problems = Diagnostics()
+    chosen: list[str] = []
+    forced: list[str] = []
+    rest: list[str] = []
+    for word in words:
+        key, _, value = word.lstrip("+~").partition("=")
+        if key == CAMPAIGN:
+            chosen = value.strip("[]").split(",")
+        elif key == FORCE:
+            forced += [name for name in value.strip("[]").split(",") if name]
+        elif key in _REFUSED:
+            rule = "the stages of a campaign name their experiments"
+            problems.add(COMMAND_LINE, key, value, rule, f"remove it, or remove {CAMPAIGN}=")
+        else:
+            rest.append(word)
+    if not chosen:
+        problems.add(COMMAND_LINE, FORCE, ",".join(forced), "only a campaign has gates", f"add {CAMPAIGN}=NAME")
+    elif len(chosen) > 1:
+        rule = "one campaign is launched at a time"
+        problems.add(COMMAND_LINE, CAMPAIGN, ",".join(chosen), rule, f"write {CAMPAIGN}={chosen[0]}")
+    elif chosen[0] not in composer.options(CAMPAIGN):
+        overrides.unknown_option(composer, COMMAND_LINE, CAMPAIGN, CAMPAIGN, chosen[0], problems)
+    problems.raise_any()
+    return Asked(chosen[0], tuple(rest), tuple(dict.fromkeys(forced)))
+
+
+def _shared_names(planned: Mapping[str, PlannedStage], file: str) -> list[Problem]:
+    """A problem for each experiment that two stages name: both would write to one folder."""
+    seen: dict[str, str] = {}
+    problems = []
+    for name, stage in planned.items():
+        for experiment in stage.experiments:
+            other = seen.setdefault(experiment.name, name)
+            if other != name:
+                rule = f"stage {other} has an experiment of this name, and both would write to one folder"
+                fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
+                problems.append(Problem(file, f"stages.{name}.experiment", experiment.name, rule, fix))
+    return problems
+
+
+def _first_level(pin: Pin, above: Mapping[str, PlannedStage]) -> Any:
+    (experiment,) = above[pin.take.stage].experiments
+    return experiment.factors[pin.factor]["levels"][0]
+
+
+def spelled(value: Any) -> str:
+    """A value in Hydra's grammar of overrides."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{spelled(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(spelled, value))}]"
+    if isinstance(value, str):
+        return str(QuotedString(value, Quote.single).with_quotes())
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)

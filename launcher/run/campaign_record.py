@@ -1,0 +1,156 @@
+"""The record of a campaign, multirun/<campaign>/campaign.json: what was decided, which no run folder says.
+
+The states of runs are in their folders. A stage's taken values are frozen when it starts, and a forced gate stays
+recorded: later reports name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from launcher.run import claim
+from launcher.run.records import Record, read_record, write_record
+
+NAME = "campaign.json"
+FORMAT: Literal[1] = 1
+
+
+@dataclass(frozen=True)
+class Figure(Record):
+    """A hypothesis of a gate as a report judged it. `shown`: the estimate with its interval."""
+
+    hypothesis: str
+    experiment: str
+    claim: str
+    verdict: str
+    quantity: str
+    shown: str
+    decided: str
+
+    def brief(self) -> str:
+        """The figure in a few words: quick_variance (inconclusive: 0.17 [0.07, 1.3])."""
+        return f"{self.hypothesis} ({self.verdict}{f': {self.shown}' if self.shown else ''})"
+
+    def sentence(self) -> str:
+        """The figure in words."""
+        value = f"{self.quantity} {self.shown}" if self.shown else "no estimate"
+        reason = f" ({self.decided})" if self.decided else ""
+        return f"{self.hypothesis}: {self.verdict}: {value}{reason}"
+
+
+@dataclass(frozen=True)
+class Taken(Record):
+    """A level that a stage took: of a factor (by its key) of a group in an earlier stage's experiment, for a group of
+    its own. `means`: the primary measure of each level then, as text for people."""
+
+    key: str
+    into: str
+    value: Any
+    stage: str
+    experiment: str
+    group: str
+    factor: str
+    means: str
+    time: float
+
+
+@dataclass(frozen=True)
+class StageRecord(Record):
+    """A stage. `gate`: the figures of the last decision; `met`: None before one; `forced`: the figures that had not met
+    the gate when it was forced, with the command and the time."""
+
+    name: str
+    experiments: list[str]
+    needs: list[str] = field(default_factory=list)
+    started: float | None = None
+    complete: bool = False
+    taken: list[Taken] = field(default_factory=list)
+    met: bool | None = None
+    gate: list[Figure] = field(default_factory=list)
+    forced: list[Figure] = field(default_factory=list)
+    forced_by: str | None = None
+    forced_at: float | None = None
+    incomplete: str | None = None
+
+
+@dataclass(frozen=True)
+class CampaignRecord(Record):
+    """campaign.json. Stages are in their order."""
+
+    campaign: str
+    command: str
+    stages: list[StageRecord]
+    format: Literal[1] = field(default=FORMAT, kw_only=True)
+
+    def stage(self, name: str) -> StageRecord:
+        """The stage of that name. KeyError."""
+        return {stage.name: stage for stage in self.stages}[name]
+
+
+def folder_of(multirun: Path, campaign: str) -> Path:
+    """multirun/<campaign>."""
+    return multirun / campaign
+
+
+def find(multirun: Path, campaign: str) -> CampaignRecord | None:
+    """A campaign's record; None before its first launch. BadRunFolder: it cannot be read."""
+    path = folder_of(multirun, campaign) / NAME
+    try:
+        return read_record(CampaignRecord, path)
+    except FileNotFoundError:
+        return None
+
+
+def named(multirun: Path) -> list[str]:
+    """The campaigns that have a record."""
+    return sorted(path.parent.name for path in multirun.glob(f"*/{NAME}"))
+
+
+def update(multirun: Path, campaign: str, change: Callable[[CampaignRecord | None], CampaignRecord]) -> CampaignRecord:
+    """Replace a campaign's record by what `change` makes of it, and return that. Two launches at once wait for each
+    other."""
+    folder = folder_of(multirun, campaign)
+    folder.mkdir(parents=True, exist_ok=True)
+    with claim.locked(folder):
+        before = find(multirun, campaign)
+        after = change(before)
+        if after != before:
+            write_record(folder / NAME, after)
+    return after
+
+
+def change_stage(multirun: Path, campaign: str, name: str, change: Callable[[StageRecord], StageRecord]) -> StageRecord:
+    """Replace a stage of a recorded campaign by what `change` makes of it, and return that."""
+
+    def changed(record: CampaignRecord | None) -> CampaignRecord:
+        assert record is not None
+        return replace(record, stages=[change(one) if one.name == name else one for one in record.stages])
+
+    return update(multirun, campaign, changed).stage(name)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What the runs of an experiment rest on: an earlier stage of its campaign whose gate was forced."""
+
+    campaign: str
+    stage: StageRecord
+
+
+def of_experiment(multirun: Path, experiment: str) -> tuple[list[Condition], list[Taken]]:
+    """The forced gates before the stages that name an experiment, and the levels that these took."""
+    conditions: list[Condition] = []
+    taken: list[Taken] = []
+    for campaign in named(multirun):
+        record = find(multirun, campaign)
+        if record is None:
+            continue  # it was moved away just now
+        for number, stage in enumerate(record.stages):
+            if experiment in stage.experiments and stage.started is not None:
+                before = [Condition(campaign, one) for one in record.stages[:number] if one.forced_by is not None]
+                conditions += [condition for condition in before if condition not in conditions]
+                taken += stage.taken
+    return conditions, taken

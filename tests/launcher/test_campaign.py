@@ -1,0 +1,499 @@
+"""Campaigns as stories: a gate that is met, one that is not, one that is forced; levels that are taken; bad files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.data.sweep import read_sweep
+from analysis.tables.campaign import condition_lines
+from hydra_plugins.rlsweep import RlsweepSweeper
+from launcher import files
+from launcher.__main__ import main
+from launcher.campaign import campaign
+from launcher.campaign.campaign import Campaign
+from launcher.campaign.forecast import document, show
+from launcher.config.hydra_compose import Composer
+from launcher.errors import InvalidPlan
+from launcher.execution import sweep
+from launcher.execution.reconciler import Outcome
+from launcher.execution.sweep import Swept
+from launcher.planning import campaign_stages as stages
+from launcher.planning import freeze, planner
+from launcher.run import campaign_record
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from tests.launcher.conftest import ROOT, Sweeps
+from tests.launcher.experiments import SHIPPED, refused, shipped, write_experiment
+from tests.waiting import DEADLINE, until
+
+LR = "verl.actor_rollout_ref.actor.optim.lr"
+CLAIM = {"claim": 'B, say, is "above" A\'s.', "kind": "greater", "group": "B", "metric": "analysis/reward_sum_mean"}
+GROUPS = {"A": {"method": "c0_grpo"}, "B": {"method": "ptrw", "label": "B: p", "overrides": {"method.sigma": 0.3}}}
+STAGES: dict[str, Any] = {
+    "check": {"experiment": "small", "overrides": ["trainer.steps=5"], "gate": {"better": CLAIM, "H": None}},
+    "tune": {"experiment": "tuning"},
+    "main": {"experiment": "large", "take": {LR: {"stage": "tune", "group": ["A", "B"]}}, "gate": ["H"]},
+    "more": {"experiment": ["more_a", "more_b"]},
+}
+
+
+class World:
+    """A folder of configurations with a campaign, and a sweep that finishes every run and reports what it is told."""
+
+    def __init__(self, conf: Path, multirun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.conf, self.multirun = conf, multirun
+        self.verdicts = {"better": "supported", "H": "supported"}
+        self.best: dict[str, float | None] = {"A": 1e-3, "B": 1e-4}
+        self.state: dict[str, RunState] = {}  # of every run of an experiment, if it is not done
+        self.outcome = Outcome()
+        self.reports = 0  # the exit code
+        self.swept: list[Any] = []
+        hypotheses = {"H": {**CLAIM, "claim": "so it is", "summary": "auc"}}
+        for name in ("small", "large", "more_a", "more_b"):
+            write_experiment(conf, GROUPS, name, seeds=[0, 1], analysis={"hypotheses": hypotheses})
+        write_experiment(conf, GROUPS, "tuning", seeds=[7], factors={LR: [1e-4, 1e-3]})
+        self.write(STAGES)
+        monkeypatch.setattr(sweep, "sweep", self.sweep)
+
+    def write(self, declared: Any) -> None:
+        (self.conf / "campaign").mkdir(exist_ok=True)
+        (self.conf / "campaign/c.yaml").write_text(yaml.safe_dump({"stages": declared}, sort_keys=False))
+
+    def planner(self, *words: str) -> stages.Planner:
+        words = ("campaign=c", f"multirun={self.multirun}", *words)
+        return stages.Planner(ROOT, words, Composer(self.conf, "config"))
+
+    def launch(self, *words: str) -> int:
+        words = ("campaign=c", f"multirun={self.multirun}", *words)
+        return Campaign(ROOT, stages.Planner(ROOT, words, Composer(self.conf, "config")), words).run()
+
+    def refused(self, *words: str) -> list[str]:
+        with pytest.raises(InvalidPlan) as raised:
+            self.planner(*words).all(None)
+        lines = str(raised.value).splitlines()
+        assert all(". Fix: " in line for line in lines)
+        return lines
+
+    def sweep(self, root: Path, plan: Any, train: str, plugin: Any, again: Any) -> Swept:
+        self.swept.append(plan)
+        freeze.freeze(plan)
+        states = {}
+        for experiment in plan.experiments:
+            for entry in experiment.entries:
+                folder = run_folder(self.multirun, entry.id)
+                state = read_state(folder).replace(state=self.state.get(experiment.name, RunState.DONE))
+                write_state(folder, state)
+                states[entry.id] = state
+            self._report(experiment)
+        return Swept(self.outcome, states, (self.reports,))
+
+    def _report(self, experiment: Any) -> None:
+        judged = [
+            {"id": name, "claim": "-", "verdict": verdict, "quantity": f"of {name}", "shown": "0.93 [0.7, 1.2]",
+             "decided": "so few seeds"}
+            for name, verdict in self.verdicts.items()
+            if name in (experiment.analysis.get("hypotheses") or {})
+        ]  # fmt: skip
+        levels = [
+            {"group": group, "factor": LR, "best": None if best is None else {"level": best},
+             "levels": [{"level": 1e-4, "mean": 0.25, "results": 1, "planned": 1},
+                        {"level": 1e-3, "mean": None, "results": 0, "planned": 1}]}
+            for group, best in self.best.items()
+        ]  # fmt: skip
+        folder = self.multirun / experiment.name / "report"
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write_json(folder / "report.json", {"hypotheses": judged, "levels": levels})
+
+    def stages(self) -> list[str]:
+        """The experiments that were swept, by launch and stage."""
+        return ["+".join(experiment.name for experiment in plan.experiments) for plan in self.swept]
+
+    def record(self) -> campaign_record.CampaignRecord:
+        record = campaign_record.find(self.multirun, "c")
+        assert record is not None
+        return record
+
+    def lr(self, plan: Any) -> dict[str, float]:
+        (experiment,) = plan.experiments
+        runs = {entry.group: plan.runs[entry.id].config for entry in experiment.entries}
+        return {group: config["verl"]["actor_rollout_ref"]["actor"]["optim"]["lr"] for group, config in runs.items()}
+
+
+@pytest.fixture
+def world(conf, tmp_path, monkeypatch):
+    return World(conf, tmp_path / "multirun", monkeypatch)
+
+
+# ---------------------------------------------------------------- gates
+
+
+def test_with_every_gate_met_all_stages_run_in_order_and_again_nothing_changes(world, capsys):
+    assert world.launch() == 0
+    assert world.stages() == ["small", "tuning", "large", "more_a+more_b"]
+    assert "campaign c: all 4 stages are done" in capsys.readouterr().out
+    path = world.multirun / "c/campaign.json"
+    before, ids = path.read_bytes(), [list(plan.runs) for plan in world.swept]
+    assert world.launch() == 0
+    assert path.read_bytes() == before and [list(plan.runs) for plan in world.swept[4:]] == ids
+    assert [stage.met for stage in world.record().stages] == [True, True, True, True]
+
+
+def test_an_unmet_gate_stops_with_the_figure_that_fell_short(world, capsys):
+    world.verdicts["better"] = "inconclusive"
+    assert world.launch() == 1
+    assert world.stages() == ["small"]
+    said = capsys.readouterr()
+    assert "gate of check: better: inconclusive: of better 0.93 [0.7, 1.2] (so few seeds)" in said.out
+    assert "campaign c: stage check: its gate is not met by better (inconclusive: 0.93 [0.7, 1.2])" in said.err
+    assert "To go on regardless, which every later report says first: python launch.py -m campaign=c" in said.err
+    assert said.err.rstrip().endswith("force_gate=check")
+    record = world.record()
+    assert record.stage("check").met is False and record.stage("tune").started is None
+    assert world.launch() == 1 and world.record() == record, "repeated, it says the same"
+    world.verdicts["better"] = "supported"
+    assert world.launch() == 0 and world.record().stage("check").met is True
+
+
+@pytest.mark.parametrize("verdict", ["contradicted", "equivalent", "not evaluable"])
+def test_only_a_supported_hypothesis_meets_a_gate(world, verdict):
+    world.verdicts["H"] = verdict
+    assert world.launch() == 1 and world.stages() == ["small"]
+
+
+def test_a_forced_gate_goes_on_and_every_later_report_says_so_first(world, capsys):
+    world.verdicts["better"] = "contradicted"
+    assert world.launch("force_gate=check") == 0
+    assert world.stages() == ["small", "tuning", "large", "more_a+more_b"]
+    assert "Forced: later reports of this campaign say so first" in capsys.readouterr().err
+    stage = world.record().stage("check")
+    assert stage.forced_by.endswith("force_gate=check") and [one.hypothesis for one in stage.forced] == ["better"]
+    for name in ("tuning", "large", "more_a", "more_b"):
+        first, *_ = condition_lines(read_sweep(world.multirun / name))
+        assert first.startswith("Forced gate: campaign c went on although the gate of its stage check was not met")
+        assert "better: contradicted: of better 0.93 [0.7, 1.2]" in first
+    assert condition_lines(read_sweep(world.multirun / "small")) == []
+    # Repeated without the word, for example after an interruption, it goes on: the decision was made.
+    assert world.launch() == 0 and "It was forced before" in capsys.readouterr().err
+    assert world.record().stage("check") == stage
+    world.verdicts["better"] = "supported"
+    assert world.launch() == 0
+    assert condition_lines(read_sweep(world.multirun / "large"))[0].endswith("It is met since.")
+
+
+def test_forcing_a_gate_that_is_met_records_nothing(world):
+    assert world.launch("force_gate=check") == 0
+    assert world.record().stage("check").forced_by is None
+    assert not any(line.startswith("Forced") for line in condition_lines(read_sweep(world.multirun / "large")))
+
+
+def test_a_stage_with_failed_runs_is_not_judged_unless_it_is_forced(world, capsys):
+    world.state["small"] = RunState.FAILED
+    assert world.launch() == 1
+    said = capsys.readouterr().err
+    assert "stage check: not all runs are done (4 failed); python -m launcher retry small" in said
+    stage = world.record().stage("check")
+    assert (stage.complete, stage.met, stage.gate) == (False, None, [])
+    assert world.launch("force_gate=check") == 1 and len(world.stages()) == 5, "it goes on, and not all runs are done"
+    first, *_ = condition_lines(read_sweep(world.multirun / "large"))
+    assert "not all runs are done (4 failed)" in first
+
+
+def test_runs_that_diverged_have_ended_and_their_stage_is_judged(world):
+    world.state["small"] = RunState.DIVERGED
+    assert world.launch() == 1 and len(world.stages()) == 4, "the exit code says that some runs are not done"
+    assert world.record().stage("check").met is True
+
+
+@pytest.mark.parametrize("tripped", [True, False])
+def test_runs_that_are_not_over_cannot_be_forced(world, tripped):
+    world.state["small"] = RunState.PLANNED
+    world.outcome = Outcome(tripped="budget.device_hours = 1, of which 1.00 are used" if tripped else None)
+    assert world.launch("force_gate=check") == 1
+    assert world.stages() == ["small"] and world.record().stage("check").forced_by is None
+
+
+def test_a_report_that_could_not_be_written_stops_the_campaign(world, capsys):
+    world.reports = 1
+    assert world.launch() == 1 and world.stages() == ["small"]
+    assert "stage check: its report could not be written" in capsys.readouterr().err
+
+
+def test_an_interruption_ends_the_launch_and_the_next_one_goes_on(world):
+    world.outcome = Outcome(interrupted=True)
+    assert world.launch() == 130 and world.stages() == ["small"]
+    world.outcome = Outcome()
+    assert world.launch() == 0 and world.stages()[1:] == ["small", "tuning", "large", "more_a+more_b"]
+
+
+def test_a_detached_stage_says_how_to_go_on(world, capsys):
+    world.outcome = Outcome(detached=True)
+    assert world.launch() == 0 and world.stages() == ["small"]
+    assert "when its runs have ended, repeat this command" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- levels that are taken
+
+
+def test_a_stage_takes_the_best_levels_which_are_frozen_then(world, capsys):
+    assert world.launch() == 0
+    assert world.lr(world.swept[2]) == {"A": 1e-3, "B": 1e-4}
+    assert f"A: {LR} = 0.001, taken from stage tune (0.0001: 0.25; 0.001: no result (0 of 1 results))" in (
+        capsys.readouterr().out
+    )
+    (experiment,) = world.swept[2].experiments
+    assert {name: group["label"] for name, group in experiment.groups.items()} == {"A": "A", "B": "B: p"}
+    sigmas = {world.swept[2].runs[entry.id].config["method"].get("sigma") for entry in experiment.entries}
+    assert sigmas == {None, 0.3}, "the group's own overrides stay"
+    world.best = {"A": 1e-4, "B": 1e-3}
+    assert world.launch() == 0 and world.lr(world.swept[6]) == {"A": 1e-3, "B": 1e-4}
+    lines = condition_lines(read_sweep(world.multirun / "large"))
+    assert lines[1].startswith(f"B: p has {LR} = 0.0001, which stage tune chose (tuning, B: 0.0001: 0.25;")
+
+
+def test_the_command_of_a_stage_that_took_levels_plans_the_same_runs(world):
+    assert world.launch() == 0
+    for plan in world.swept:
+        words = shlex.split(plan.experiments[0].command)[3:]
+        assert list(planner.make(ROOT, words, Composer(world.conf, "config")).runs) == list(plan.runs)
+
+
+def test_a_level_that_no_report_decides_stops_the_campaign(world, capsys):
+    world.best["B"] = None
+    assert world.launch() == 1 and world.stages() == ["small", "tuning"]
+    said = capsys.readouterr().err
+    assert f"stage main cannot start, because it takes levels that are not decided: tuning: B has no best level of {LR}"
+    assert "tuning: B has no best level of" in said and "tuning: A" not in said
+    assert world.record().stage("main").taken == []
+
+
+# ---------------------------------------------------------------- the budget, the plan and status
+
+
+def test_the_budget_is_that_of_all_stages(world):
+    assert world.launch("budget.device_hours=7") == 0
+    ids = {run_id for plan in world.swept for run_id in plan.runs}
+    for plan in world.swept:
+        assert plan.budget == 7 and set(plan.runs) <= plan.charged
+    assert ids <= world.swept[-1].charged
+
+
+def test_an_experiments_own_budget_is_not_that_of_the_campaign(world):
+    write_experiment(world.conf, GROUPS, "more_a", seeds=[0, 1], budget={"device_hours": 3})
+    world.write(changed("more", experiment="more_a"))
+    assert world.launch() == 0
+    assert [plan.budget for plan in world.swept] == [None, None, None, 3]
+    assert not any(plan.charged for plan in world.swept)
+    assert document("c", world.planner().all(None), None)["budget_device_hours"] is None
+
+
+def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys):
+    planned = world.planner().all(None)
+    found = document("c", planned, None)
+    assert [stage["name"] for stage in found["stages"]] == list(STAGES)
+    assert found["stages"][0]["needs"] == {"better": CLAIM["claim"], "H": "so it is"}
+    assert found["stages"][0]["undecidable"] == {}
+    assert found["total"] == len({run_id for stage in planned for run_id in stage.plan.runs})
+    assert 0 < found["device_hours"] < found["worst_device_hours"]
+    assert {take["group"] for take in found["stages"][2]["takes"]} == {"A", "B"}
+    show(found)
+    screen = capsys.readouterr().out
+    assert "campaign c: 4 stages" in screen and "1 check" in screen and "remaining if every gate is met: " in screen
+    assert f"    better: {CLAIM['claim']}" in screen and f"takes {LR} for A, B: the best level in stage tune" in screen
+    assert not world.multirun.exists()
+
+
+def test_the_plan_says_when_the_seeds_cannot_meet_a_gate(world, capsys):
+    show(document("c", world.planner("seed=0").all(None), None))
+    assert f"{CLAIM['claim']} It cannot be met: 1 seeds, and 2 are needed." in capsys.readouterr().out
+
+
+def test_status_shows_the_campaign_and_its_stages(world, capsys):
+    world.verdicts["better"] = "inconclusive"
+    world.launch("force_gate=check")
+    world.swept.clear()
+    capsys.readouterr()
+    main(["status", "c", "--multirun", str(world.multirun)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["campaign c", "  1 check (small): 4 done; gate not met; forced"]
+    assert lines[2] == "      better: inconclusive: of better 0.93 [0.7, 1.2] (so few seeds)"
+    assert lines[4:6] == ["  3 main (large): 4 done; gate met", f"      A: {LR} = 0.001, taken from tune"]
+    main(["status", "--multirun", str(world.multirun)])
+    screen = capsys.readouterr().out
+    assert screen.startswith("campaign c\n") and "\nsmall " in screen
+    main(["status", "c", "--json", "--multirun", str(world.multirun)])
+    found = json.loads(capsys.readouterr().out)
+    assert [stage["states"] for stage in found["c"]["stages"]] == [{"done": 4}, {"done": 4}, {"done": 4}, {"done": 8}]
+    assert found["small"]["total"] == 4
+
+
+# ---------------------------------------------------------------- bad files and words
+
+
+def changed(stage: str, **keys: Any) -> dict[str, Any]:
+    """STAGES with these keys of one stage."""
+    return {**STAGES, stage: {**STAGES[stage], **keys}}
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({}, "stages = {}: must be a mapping of names to"),
+        (changed("check", experiment="smal"), "stages.check.experiment = smal: there is no conf/experiment/smal.yaml"),
+        (changed("check", gat=[]), "stages.check.gat"),
+        (changed("check", gate=["H9"]), "stages.check.gate = H9: the stage's experiments declare no such hypothesis"),
+        (changed("check", gate={"better": {**CLAIM, "group": "C"}}), "stages.check.gate.better.group = C: the groups"),
+        (changed("check", gate={"better": {**CLAIM, "kind": "more"}}), "stages.check.gate.better.kind = more"),
+        (changed("check", gate={"better": {**CLAIM, "metric": "qstar/ess_ratio"}}), "stages.check.gate.better.metric"),
+        (changed("check", overrides=["trainer.stepz=3"]), "stages.check.overrides: trainer.stepz"),
+        (changed("check", overrides=["steps"]), "stages.check.overrides[0] = steps: must be"),
+        (changed("check", gate=["H", "H"]), "stages.check.gate"),
+        (changed("check", overrides=["multirun=x"]), "remove multirun"),
+        (changed("main", take={LR: {"stage": "more", "group": "A"}}), f"stages.main.take.{LR}.stage = more: must be"),
+        (changed("main", take={LR: {"stage": "tune", "group": "C"}}), f"stages.main.take.{LR}.group = C"),
+        (changed("main", take={"method.sigma": {"stage": "tune", "group": "B"}}), "no such factor; its factors: " + LR),
+        (changed("more", take={LR: {"stage": "tune", "group": "A"}}), "a stage that takes levels must have one"),
+        (changed("more", experiment="large"), "stage main has an experiment of this name"),
+        (changed("more", experiment="large", overrides=["experiment.name=again"]), None),
+        ({"a b": STAGES["check"]}, "a stage's name must have 1 to 40 characters"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_refused_with_file_key_value_rule_and_fix(world, declared, said):
+    world.write(declared)
+    if said is None:
+        assert len(world.planner().all(None)) == 4
+        return
+    lines = world.refused()
+    assert any(line.startswith("conf/campaign/c.yaml: ") and said in line for line in lines), lines
+
+
+def test_all_problems_of_all_stages_come_at_once_and_nothing_is_written(world):
+    world.write(
+        changed("check", overrides=["trainer.stepz=3"]) | {"more": {"experiment": "more_a", "overrides": ["modl=x"]}}
+    )
+    lines = world.refused("trainer.checkpoint_evry=3")
+    assert any("stages.check.overrides: trainer.stepz" in line for line in lines)
+    assert any("stages.more.overrides: modl" in line for line in lines)
+    assert any(line.startswith("command line: trainer.checkpoint_evry") for line in lines)
+    assert not world.multirun.exists()
+
+
+def test_a_campaign_with_the_name_of_an_experiment_is_refused(world):
+    (world.conf / "campaign/c.yaml").rename(world.conf / "campaign/small.yaml")
+    with pytest.raises(InvalidPlan, match="both would write to one folder"):
+        stages.Planner(ROOT, ["campaign=small"], Composer(world.conf, "config"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["campaign=d"], "command line: campaign = d: there is no conf/campaign/d.yaml; available: bnto, c, qstar"),
+        (["campaign=c,qstar"], "one campaign is launched at a time"),
+        (["campaign=c", "experiment=small"], "command line: experiment = small: the stages of a campaign name"),
+        (["campaign=c", "method=ptrw"], "command line: method = ptrw"),
+        (["campaign=c", "force_gate=chek"], "command line: force_gate = chek: must be a stage of the campaign: check"),
+        (["force_gate=check"], "command line: force_gate = check: only a campaign has gates. Fix: add campaign=NAME"),
+    ],
+)
+def test_bad_words_are_refused(world, words, said):
+    with pytest.raises(InvalidPlan) as raised:
+        stages.Planner(ROOT, words, Composer(world.conf, "config"))
+    assert said in str(raised.value) and ". Fix: " in str(raised.value)
+
+
+def test_a_command_about_experiments_refuses_a_campaign():
+    (line,) = refused("campaign=qstar")
+    assert line.startswith("command line: campaign = qstar: this command is about experiments")
+
+
+def test_launch_py_recognises_a_campaign_and_leaves_experiments_alone(world, monkeypatch):
+    seen = []
+    monkeypatch.setattr(campaign.sweeper, "run_sweep", lambda *arguments: seen.append(arguments) or 7)
+    assert campaign.run_words(["experiment=small"], world.conf) == 7 and len(seen) == 1
+    assert campaign.run_words(["campaign=c", f"multirun={world.multirun}"], world.conf) == 0
+    assert campaign.run_words(["campaign=nothing"], world.conf) == 2
+    monkeypatch.setattr(campaign, "run_words", lambda words, *_: seen.append(words) or 5)
+    assert RlsweepSweeper().run_words(["campaign=c"], world.conf, None, ()) == 5
+
+
+# ---------------------------------------------------------------- records, words, shipped files
+
+
+def test_a_record_is_read_as_it_was_written_and_a_torn_one_is_named(world):
+    world.launch()
+    record = world.record()
+    campaign_record.update(world.multirun, "c", lambda before: dataclasses.replace(before, command="x"))
+    assert world.record() == dataclasses.replace(record, command="x")
+    (world.multirun / "c/campaign.json").write_text("{")
+    (line,) = condition_lines(read_sweep(world.multirun / "large"))
+    assert "is not known" in line and "campaign.json" in line
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.floats(-1e6, 1e6)
+    | st.text("ab ,:{}[]='\"*.\\%$", max_size=8).filter(lambda text: "${" not in text),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["a", "method.rho", "method/alpha"]), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(VALUES)
+def test_any_value_of_a_file_survives_hydras_grammar(value):
+    assert SHIPPED.parse(f"key={stages.spelled(value)}").value() == value
+
+
+@pytest.mark.parametrize("scale", ["full", "tiny"])
+@pytest.mark.parametrize("name", shipped("campaign"))
+def test_every_shipped_campaign_plans_at_every_scale(name, scale, tmp_path):
+    planned = stages.Planner(ROOT, [f"campaign={name}", f"scale={scale}", f"multirun={tmp_path}"], SHIPPED).all(None)
+    found = document(name, planned, None)
+    assert all(stage["total"] for stage in found["stages"])
+    assert all(not stage["undecidable"] for stage in found["stages"]), "a gate that cannot be met"
+    text = (ROOT / f"conf/campaign/{name}.yaml").read_text()
+    assert f"\n# python launch.py -m campaign={name}\n" in text
+
+
+@pytest.mark.processes
+def test_a_real_campaign_stops_is_forced_killed_and_finished(sweeps: Sweeps):
+    """Over launch.py, the real pool and real reports: two stages of one method."""
+    conf = Path(shutil.copytree(ROOT / "conf", sweeps.multirun.with_name("conf")))
+    claim = {"claim": "Below nothing.", "kind": "range", "group": "A", "metric": "analysis/reward_sum_mean", "high": -1}
+    for name in ("first", "second"):
+        write_experiment(conf, {"A": {"method": "c0_grpo"}}, name, seeds=[0, 1])
+    declared = {
+        "one": {"experiment": "first", "gate": {"low": claim}},
+        "two": {"experiment": "second", "overrides": ["method.loss_agg_mode=seq-mean-token-sum"]},
+    }
+    (conf / "campaign/c.yaml").write_text(yaml.safe_dump({"stages": declared}, sort_keys=False))
+
+    def launch(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "launch.py", "--config-path", str(conf), "-m", "campaign=c", "scale=tiny"]
+        command += [f"multirun={sweeps.multirun}", "trainer.steps=2", "trainer.checkpoint_every=1", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
+
+    stopped = launch()
+    output, _ = stopped.communicate(timeout=DEADLINE)
+    assert stopped.returncode == 1 and "its gate is not met by low (contradicted" in output, output
+    forced = launch("force_gate=one")
+    until(lambda: (sweeps.multirun / "second/plan.json").exists())
+    forced.kill()
+    forced.communicate(timeout=DEADLINE)
+    again = launch()
+    output, _ = again.communicate(timeout=DEADLINE)
+    assert again.returncode == 0, output
+    assert {state["state"] for state in sweeps.states().values()} == {"done"} and len(sweeps.states()) == 4
+    page = (sweeps.multirun / "second/report/index.html").read_text()
+    assert "Forced gate: campaign c went on although the gate of its stage one was not met" in page
