@@ -20,7 +20,7 @@ from launcher.run.folder import run_folder, write_state
 from launcher.run.records import State
 from tests.analysis.conftest import Lines, MakeSweep
 
-RETURN = "eval/return"
+RETURN, LENGTH = "eval/return", "eval/length"
 ASKED: dict[str, Any] = {"primary": {"metric": RETURN, "direction": "higher"}, "window": {"points": 5}}
 TASKS = {"Amidar": 2.0, "Bowling": 30.0, "Centipede": 900.0, "Freeway": 4.0, "Hero": 700.0, "Pong": 1.0, "Qbert": 500.0,
          "Seaquest": 60.0, "Venture": 8.0}  # fmt: skip
@@ -99,7 +99,8 @@ def _collapsing(group: str, seed: int, _: object) -> Lines:
 def _rates(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
     steps = np.arange(100, 4001, 100)
     at = cell["lr"] * (2 if group == "b" else 1)
-    return _log(steps, _curve(group, seed, steps) * (1 - abs(at - 0.4)))
+    lines = _log(steps, _curve(group, seed, steps) * (1 - abs(at - 0.4)))
+    return [{**line, LENGTH: 200 * line[RETURN] + seed} for line in lines]
 
 
 _MANY = {
@@ -122,7 +123,9 @@ KINDS: dict[str, Logs] = {
         absent=("c-1",),
     ),
     "losses": Logs(_regular, {"primary": {"metric": RETURN, "direction": "lower"}, "family": "bh"}, ("b", "a", "c")),
-    "rates": Logs(_rates, groups=("a", "b", "c"), seeds=6, cells=RATES, absent=("b-4-1",), steps=4000),
+    "rates": Logs(
+        _rates, {"metrics": [RETURN, LENGTH]}, ("a", "b", "c"), seeds=6, cells=RATES, absent=("b-4-1",), steps=4000
+    ),
     "selected": Logs(_rates, {"select": {"lr": "best"}}, seeds=8, cells=RATES, absent=("b-6-1",)),
 }
 #: The seeds of each group, by their places, that an unbalanced design does not plan.

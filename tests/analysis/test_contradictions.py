@@ -20,7 +20,7 @@ import pytest
 from analysis.numbers import format_number
 from analysis.report import terminal, write
 from tests.analysis.conftest import sweeps_in
-from tests.analysis.foreign_logs import KINDS, RETURN, make
+from tests.analysis.foreign_logs import KINDS, LENGTH, RETURN, make
 
 DESIGNS = ("paired", "unpaired", "unbalanced")
 APART = ("missing", "tasks")  # kinds that are also made with other seeds in each group
@@ -306,6 +306,16 @@ def _sections(places: Places, document: Any, report: Path) -> None:
         places.add("efficiency.csv", int(row["reached"]), "reached", *key)
         places.add("efficiency.csv", int(row["runs"]), "runs", *key)
         places.add("efficiency.csv", number(row["restricted_mean"]), "mean", *key)
+    for row in rows(report / "tables" / "overview.csv"):
+        for metric in (RETURN, LENGTH):
+            if row["method"] == row["group"]:  # and not one of its levels
+                for field, name in (("mean", metric), ("low", f"{metric} low"), ("high", f"{metric} high")):
+                    places.add("overview.csv", number(row[name]), field, metric, "final", None, row["group"])
+            else:
+                (at,) = (one for one in cells[row["group"]] if row["method"].endswith(f" = {one[factor]}"))
+                if metric == RETURN:
+                    places.add("overview.csv", number(row[metric]), "mean at", row["group"], at[factor])
+                    places.add("cells.csv", float(at["mean"]), "mean at", row["group"], at[factor])
     last = {row["group"]: float(row["y"]) for row in rows(report / "figures" / "reach_1.csv") if not row["seed"]}
     for row in document["tables"]["main"]:
         if row["summary"] == "time_to" and row["group"] in last:
@@ -327,7 +337,7 @@ def _curves(places: Places, document: Any, report: Path) -> None:
     svg = (report / "figures" / "curve_eval_return.svg").read_text()
     for block in document["comparisons"]:
         for group in block["groups"]:
-            if block["summary"] not in ("final", "auc") or not group["seeds"]:
+            if block["metric"] != RETURN or block["summary"] not in ("final", "auc") or not group["seeds"]:
                 continue
             name, key = group["group"], (*_measure(block), group["group"])
             curves = drawn[name]
