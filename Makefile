@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup test test-runs test-language-model test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup setup-gpu test test-runs test-language-model test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -17,6 +17,15 @@ setup: .venv/installed
 # Says what it does, and goes on after an interruption: the record .venv/installed is written last.
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) setup_environment.py
+
+# An environment for machines with GPUs, beside .venv: vLLM, and the torch that it is built for (docs/gpu.md).
+setup-gpu: .venv-gpu/installed
+
+.venv-gpu/installed: pyproject.toml constraints-gpu.txt
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/python -m pip install --no-deps --requirement constraints-gpu.txt
+	.venv-gpu/bin/python -m pip install --no-deps --no-build-isolation --editable .
+	touch $@
 
 PYTEST := $(BIN)/python -m pytest -q
 
@@ -32,7 +41,8 @@ test-runs: setup
 test-programs: setup
 	$(PYTEST) --require browser,latex,bash tests/browser tests/analysis tests/launcher/test_command_words.py
 
-# Whether every supported platform can be installed, as the package registry has it; HumanEval's own solutions.
+# Whether every supported platform, and the environment for GPUs, can be installed, as the package registry has it; and
+# HumanEval's own solutions.
 test-network: setup
 	$(PYTEST) --require network tests/test_platforms.py tests/trainer_ext/test_code_tasks.py
 
@@ -97,4 +107,4 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.analysis
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-gpu build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -28,10 +28,10 @@ from scipy import special
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep
-from analysis.findings import looks
+from analysis.findings import looks, ratios
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import study
-from analysis.findings.verdicts import judge
+from analysis.findings.verdicts import WRONG_MEANS, WRONG_SPREADS, judge
 from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
 from analysis.stats import (
@@ -428,6 +428,50 @@ def times(experiments: int, n: int) -> Iterator[Rate]:
         yield Rate(f"mean time, {about}", after, experiments, least=COVERED)
 
 
+#: Of times whose mean is 1 and 1/2 of the baseline's; the budget, or the share of the baseline that it cuts.
+EFFICIENCIES = (
+    ("log-normal", lognormal, 0.0), ("log-normal", lognormal, 0.3), ("log-normal", lognormal, 0.6),
+    ("exponential", exponential, 0.1), ("exponential", exponential, 0.6), ("collapsing", collapsing, 0.15),
+)  # fmt: skip
+
+
+def efficiencies(experiments: int, n: int) -> Iterator[Rate]:
+    """How often the interval of an efficiency holds the truth, if times of one method are cut: before, by the test of
+    the times. Where none is cut, it assumes that no other run would be; both are counted."""
+    options = settings({"primary": {"metric": UP}}, groups=("A", "B"), baseline="A")
+    compared = study(sweep_of({UP: {group: np.zeros((n, 1)) for group in ("A", "B")}}), options).primary.comparisons[0]
+    for name, luck, censored in EFFICIENCIES:
+        for speed in (1.0, 2.0):
+            random = np.random.default_rng([n, len(name), round(100 * censored), int(speed), 83])
+            many = luck(random, 200_000)
+            budget = 2.0 if luck is collapsing else float(np.quantile(many, 1 - censored)) if censored else 50.0
+            other = many / speed if luck is not collapsing else np.where(many > budget, many, many / speed)
+            truth = float(np.minimum(many, budget).mean() / np.minimum(other, budget).mean())
+            counts = dict.fromkeys(("cut", "before", "after", "whole", "held"), 0)
+            for _ in range(experiments):
+                b, drawn = luck(random, n), luck(random, n)
+                a = drawn / speed if luck is not collapsing else np.where(drawn > budget, drawn, drawn / speed)
+                contrast = Contrast("signflip", np.minimum(a, budget), np.minimum(b, budget))
+                reached = (int((a < budget).sum()), n), (int((b < budget).sum()), n)
+                cut = a.max() >= budget, b.max() >= budget
+                if all(cut):
+                    continue
+                comparison = replace(compared, contrast=contrast, reached=reached, level=ALPHA)
+                interval = ratios.of_comparison(comparison, budget, inverse=True).interval or (0.0, math.inf)
+                held = interval[0] <= truth <= interval[1]
+                counts["cut" if any(cut) else "whole"] += 1
+                counts["after" if any(cut) else "held"] += held
+                if any(cut):
+                    low, high = replace(contrast, a=contrast.b, b=contrast.a).ratio_interval(ALPHA) or (0.0, math.inf)
+                    counts["before"] += (low <= truth) if cut[1] else (truth <= high)
+            about = f"{name} times, {censored:.0%} of the baseline's cut, truth {truth:.2f}, n = {n}"
+            if counts["cut"]:
+                yield Rate(f"efficiency of times that are cut, by their test, {about}", counts["before"], counts["cut"])
+                yield Rate(f"efficiency of times that are cut, {about}", counts["after"], counts["cut"], least=COVERED)
+            if counts["whole"]:
+                yield Rate(f"efficiency where no time is cut, {about}", counts["held"], counts["whole"])
+
+
 # ---------------------------------------------------------------- performance profiles
 
 # The chances of a benchmark's tasks that a run is above a threshold.
@@ -699,28 +743,56 @@ def equivalences(experiments: int, n: int) -> Iterator[Rate]:
 
 def means_of_skewed_seeds(experiments: int, n: int) -> Iterator[Rate]:
     """A range whose end is the true mean of a method with skewed luck, and a variation that is the true one: no
-    interval of so few skewed seeds is right, and the verdict states that it assumes normal seeds."""
-    for luck in ("normal", "left-skewed", "t with 3 degrees"):
+    interval of so few skewed seeds is right, and the verdict states that it assumes normal seeds, with how often it may
+    else be wrong. Beside it, what was tried: the mean's t interval extended to that of one seed more, as far beyond the
+    others as these are apart, and Bonett's interval of a spread (2006)."""
+    for luck in LIKE_REAL:
         random = np.random.default_rng([n, len(luck), 53])
         claims = {
             "range": {"kind": "range", "group": "A", "metric": UP, "high": 5.0},
             "variation": {"kind": "variation", "group": "A", "metric": UP, "at_most": 0.06},
         }
+        stated = {"range": WRONG_MEANS, "variation": WRONG_SPREADS}
         asked = {name: {"claim": "It is so.", **claim} for name, claim in claims.items()}
         options = settings({"primary": {"metric": UP}, "hypotheses": asked}, groups=("A",))
         decided, unsaid = dict.fromkeys(claims, 0), 0
+        tried = dict.fromkeys(("range by one seed more", "variation by Bonett's interval"), 0)
         for _ in range(experiments):
-            found = study(sweep_of({UP: {"A": 5 + 0.3 * LIKE_REAL[luck](random, n, 1)}}), options)
+            values = LIKE_REAL[luck](random, n)
+            means, spreads = _one_seed_more(values), _bonett(values)
+            for name, interval, truth in zip(tried, (means, spreads), (0.0, 1.0), strict=True):
+                tried[name] += _outside(interval, truth)
+            found = study(sweep_of({UP: {"A": 5 + 0.3 * values[:, None]}}), options)
             for verdict in (judge(hypothesis, found) for hypothesis in options.hypotheses):
                 sure = verdict.verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED)
                 decided[verdict.hypothesis.id] += sure
-                unsaid += sure and Reason.NORMAL_SEEDS not in {ground.reason for ground in verdict.grounds}
+                said = {ground.reason: ground.value for ground in verdict.grounds}
+                unsaid += sure and said.get(Reason.NORMAL_SEEDS) != stated[verdict.hypothesis.id]
         for name, count in decided.items():
-            most = ALPHA if luck == "normal" else None
+            most = ALPHA if luck == "normal" else stated[name]
             yield Rate(f"{name} at the truth decided, {luck} luck, n = {n}", count, experiments, most=most)
+        for name, count in tried.items():
+            yield Rate(f"{name} at the truth decided, {luck} luck, n = {n}", count, experiments)
         yield Rate(
             f"decided without the assumption of normal seeds beside it, {luck}, n = {n}", unsaid, experiments, most=0.0
         )
+
+
+def _one_seed_more(values: Array) -> tuple[float, float] | None:
+    ends = t_test.t_interval(values)
+    span = float(np.ptp(values))
+    below, above = (t_test.t_interval(np.append(values, end)) for end in (values.min() - span, values.max() + span))
+    return None if ends is None or below is None or above is None else (min(ends[0], below[0]), max(ends[1], above[1]))
+
+
+def _bonett(values: Array) -> tuple[float, float]:
+    n, z = values.size, functions.normal_quantile(1 - ALPHA / 2)
+    cut = int(n / (2 * math.sqrt(n - 4)))
+    centre = float(np.sort(values)[min(cut, (n - 1) // 2) : n - min(cut, (n - 1) // 2)].mean())
+    tails = n * float(((values - centre) ** 4).sum()) / float(((values - values.mean()) ** 2).sum()) ** 2
+    error = math.sqrt(max(tails - (n - 3) / n, 0.0) / (n - 1))
+    middle, half = math.log(n / (n - z) * float(values.var(ddof=1))), z * n / (n - z) * error
+    return math.exp((middle - half) / 2), math.exp((middle + half) / 2)
 
 
 def unpaired_power(experiments: int) -> Iterator[Rate]:
@@ -1004,6 +1076,8 @@ def rates(experiments: int) -> Iterator[Rate]:
         yield from mean_bands(experiments // 4, n)
         yield from times(experiments, n)
         yield from profiles(experiments // 8, n)
+    for n in (6, 10):
+        yield from efficiencies(experiments // 4, n)
     for n in FLAGGED:
         yield from splits(experiments, n)
     for n in (3, 5):

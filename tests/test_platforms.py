@@ -22,6 +22,7 @@ SDISTS = ("antlr4-python3-runtime", "autograd-gamma", "rliable", "rouge-score")
 UNPINNED = re.compile(r"nvidia-|cuda-|triton$|setuptools$")
 # As in README's table. torch's wheels name the oldest system: glibc 2.28, macOS 14.
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
+GPU_PLATFORM = "x86_64-manylinux_2_34"  # the oldest for which all of vLLM's packages are built
 PYTHONS = ("3.11", "3.12", "3.13")
 UNREACHABLE = re.compile(
     r"dns error|error sending request|Failed to fetch|Could not connect|Connection (refused|reset)|tcp connect error"
@@ -67,29 +68,48 @@ def test_the_pythons_here_are_those_of_the_project() -> None:
     assert "Python 3.11, 3.12 or 3.13" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def compiled(uv: str, python: str, platform: str, *arguments: str) -> dict[str, str]:
+    """The packages that a set-up would get from the registry, with their versions; each as a wheel."""
+    command = [uv, "pip", "compile", *arguments, "--quiet", "--no-header", "--no-annotate", "--python", sys.executable]
+    command += ["--python-version", python, "--python-platform", platform]
+    command += ["--only-binary", ":all:", *(word for name in SDISTS for word in ("--no-binary", name))]
+    index = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if "PIP_INDEX_URL" in os.environ else {}
+    return pinned(output(command, MACOSX_DEPLOYMENT_TARGET="14.0", **index))
+
+
 @pytest.mark.network
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_package_can_be_had_as_a_wheel(uv: str, python: str, platform: str) -> None:
-    command = [
-        uv,
-        "pip",
-        "compile",
-        "pyproject.toml",
-        "--extra",
-        "dev",
-        "-c",
-        "constraints.txt",
-        "--quiet",
-        "--no-header",
-    ]
-    command += ["--no-annotate", "--python", sys.executable, "--python-version", python, "--python-platform", platform]
-    command += ["--only-binary", ":all:", *(word for name in SDISTS for word in ("--no-binary", name))]
-    index = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if "PIP_INDEX_URL" in os.environ else {}
-    resolved = pinned(output(command, MACOSX_DEPLOYMENT_TARGET="14.0", **index))
+    resolved = compiled(uv, python, platform, "pyproject.toml", "--extra", "dev", "--constraint", "constraints.txt")
     pins = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     assert {"torch", "verl", "ray", "tensordict", "pyarrow", "pandas", "mypy", *SDISTS} <= set(resolved)
     assert {
         name: version for name, version in resolved.items() if pins.get(name) != version and not UNPINNED.match(name)
     } == {}
+
+
+def test_the_environment_for_gpus_has_other_versions_of_few_packages() -> None:
+    usual, own = (
+        pinned((ROOT / name).read_text(encoding="utf-8")) for name in ("constraints.txt", "constraints-gpu.txt")
+    )
+    assert usual.keys() <= own.keys()
+    differ = {name: own[name] for name in usual if own[name] != usual[name]}
+    assert differ == {"fastapi": "0.136.3", "numpy": "2.3.5", "torch": "2.11.0", "transformers": "5.9.0"}
+    assert {name: own[name] for name in ("verl", "vllm")} == {"verl": "0.9.1", "vllm": "0.24.0"}
+
+
+@pytest.mark.network
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_environment_for_gpus_is_what_the_registry_gives(uv: str, tmp_path: Path, python: str) -> None:
+    """pip installs its list as it is, so nothing may be missing there: with verl's extra, in place of our torch."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    kept = [one for one in asked if not re.match(r"(torch|transformers|verl)\b", one)]
+    assert len(kept) == len(asked) - 3
+    wanted = tmp_path / "requirements.in"
+    wanted.write_text("\n".join(["verl[vllm]==0.9.1", "setuptools>=77", *kept]))
+    resolved = compiled(uv, python, GPU_PLATFORM, str(wanted), "--constraint", "constraints-gpu.txt")
+    assert resolved == pinned((ROOT / "constraints-gpu.txt").read_text(encoding="utf-8"))

@@ -23,6 +23,9 @@ def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
         for text, made in asked.items():
             if all(key in values for key in made.keys):
                 first, last = values[made.keys[0]], values[made.keys[-1]]
-                values[text] = abs(first) if made.sign == "|" else first - last if made.sign == "-" else first + last
+                if made.sign == "|":
+                    values[text] = abs(first - made.number)
+                else:
+                    values[text] = first - last if made.sign == "-" else first + last
         runs.append(replace(run, curves=replace(run.curves, values=values)))
     return replace(sweep, runs=tuple(runs))

@@ -11,12 +11,10 @@ from dataclasses import replace
 
 from analysis.data.run_values import Array
 from analysis.data.sweep import Cell, Run, Sweep
+from analysis.spec import levels
 from analysis.spec.settings import Settings
-from analysis.spec.validation import BadPlan, closest
 
 _RECORDED = "{} as recorded"  # no metric's key has a blank
-_TASK = "task"
-_NAMED = 8  # levels in a message
 
 
 def normalized(settings: Settings, *sweeps: Sweep) -> tuple[Sweep, ...]:
@@ -42,42 +40,13 @@ def factor_of(references: Mapping[str, object], cells: Sequence[Cell], file: str
 
     Raises BadPlan, naming the file, as `normalized` does.
     """
-    factor = _factor(cells, references)
-    levels = dict.fromkeys(str(level) for cell in cells for label, level in cell if label == factor)
-    where = f"{file}: analysis.normalize"
-    wrong = [
-        f"{where}.{name}: no run has this level of {factor}; it has {_some(levels)}. Fix: "
-        f"{closest(name, list(levels), 'analysis.normalize.')}"
-        for name in references
-        if name not in levels
-    ]
-    wrong += [
-        f"{where}: no reference scores of {factor} = {level}, so its scores cannot be averaged with normalised ones. "
-        f"Fix: add {level}: [low, high]"
-        for level in levels
-        if level not in references
-    ]
-    if levels and (without := sum(factor not in dict(cell) for cell in cells)):
-        wrong.append(
-            f"{where}: {without} of {len(cells)} runs have no level of {factor}. Fix: remove analysis.normalize"
-        )
-    if wrong:
-        raise BadPlan("\n".join(wrong))
-    return factor
+    levels.refuse(levels.unknown_references(references, cells), f"{file}: analysis.normalize")
+    return levels.factor_of(references, cells)
 
 
 def as_recorded(run: Run, metric: str) -> Array | None:
     """The values of a metric before they were normalised; None if the run does not have it."""
     return run.curves.values.get(_RECORDED.format(metric), run.curves.values.get(metric))
-
-
-def _factor(cells: Sequence[Cell], names: Mapping[str, object]) -> str:
-    """The factor whose levels the names are."""
-    labels = list(dict.fromkeys(label for cell in cells for label, _ in cell))
-    if _TASK in labels or not labels:
-        return _TASK
-    hits = {label: len({str(dict(cell).get(label)) for cell in cells} & set(names)) for label in labels}
-    return max(labels, key=lambda label: hits[label])
 
 
 def _normalized(run: Run, metric: str, ends: tuple[float, ...]) -> Run:
@@ -87,9 +56,3 @@ def _normalized(run: Run, metric: str, ends: tuple[float, ...]) -> Run:
     recorded = run.curves.values[metric]
     values = {**run.curves.values, metric: (recorded - low) / (high - low), _RECORDED.format(metric): recorded}
     return replace(run, curves=replace(run.curves, values=values))
-
-
-def _some(names: Mapping[str, None]) -> str:
-    named = list(names)[:_NAMED]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(named) + more if named else "none"

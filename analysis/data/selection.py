@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.data.cells import Kept, Values, keep
 from analysis.data.sweep import Cell
-from analysis.spec.validation import BadPlan, closest
+from analysis.spec.levels import refuse, unknown_factors
 
 
 class Unchosen(StrEnum):
@@ -60,15 +60,7 @@ class Selected:
 
 def check_factors(factors: Collection[str], cells: Collection[Cell], file: str) -> None:
     """Raise BadPlan, naming the file, if no run has a level of a factor."""
-    known = list(dict.fromkeys(label for cell in cells for label, _ in cell))
-    wrong = [
-        f"{file}: analysis.select.{name}: no run has a level of this factor; the factors are "
-        f"{', '.join(known) or 'none'}. Fix: {closest(name, known, 'analysis.select.')}"
-        for name in factors
-        if name not in known
-    ]
-    if wrong:
-        raise BadPlan("\n".join(wrong))
+    refuse(unknown_factors(factors, cells), f"{file}: analysis.select")
 
 
 def choosing(planned: Mapping[str, Collection[int]], paired: bool) -> dict[str, tuple[int, ...]]:

@@ -15,13 +15,12 @@ from typing import Any
 
 from analysis.data import cache
 from analysis.data.metric_log import EMPTY, Array, Curves
+from analysis.spec.levels import Cell as Cell
 from analysis.spec.validation import BadPlan as BadPlan
 from launcher.run import compute
 from launcher.run.folder import cache_folder, metrics_path, read_provenance, read_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
-
-Cell = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)

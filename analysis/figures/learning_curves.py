@@ -35,6 +35,7 @@ from analysis.spec.metric_catalog import Metric, capital, caveats, describe
 from analysis.spec.registry import figure
 from analysis.stats.bands import simultaneous
 from analysis.stats.common_grid import on_grid
+from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,6 +142,7 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
     texts += [_BAND] if band and not asides else []
     texts += [_CUT] if _is_cut(axes, intervals) else []
     texts += [TOGETHER] if many else []
+    texts += all_levels(study.settings)
     texts += _common_steps([drawn])
     if lacking := [s.label for s, both in pairs if both is None]:
         texts.append(f"Not drawn, without a seed or step in common, or of other levels: {', '.join(lacking)}.")
@@ -208,6 +210,7 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
     texts = [
         f"{capital(about[0].axis)} against {passing(study)}: mean over seeds. The band is one standard deviation to "
         f"either side, {about[1].label}, mean over seeds: a spread within a step, not an interval of the mean.",
+        *all_levels(study.settings),
         *_common_steps(both),
         *_missing(about, both, False),
         *caveats(picture.metrics),
@@ -391,9 +394,7 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
         texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
     if study.settings.normalize and any(metric.key == study.settings.metric for metric in about):
         texts.append(f"{capital(study.settings.metric)} is normalised by the declared reference scores.")
-    if study.settings.select:
-        names = ", ".join(study.settings.select)
-        texts.append(f"Curves average all levels of {names}, also where the tables have each method at its best level.")
+    texts += all_levels(study.settings)
     if many:
         texts.append(TOGETHER)
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)

@@ -63,7 +63,7 @@ class Reason(StrEnum):
     INTERVAL_OUTSIDE = auto()  # level
     INTERVAL_ACROSS = auto()  # level
     SEEDS_OUTSIDE = auto()  # seeds
-    NORMAL_SEEDS = auto()
+    NORMAL_SEEDS = auto()  # value: the share of experiments in which a verdict may be wrong if they are not
     SEEDS_APART = auto()  # groups, seeds: of the smaller cluster, split
     TIMES_CUT = auto()  # n: the estimate is a bound
     SMALLER_THAN_MARGIN = auto()  # value: the margin, level

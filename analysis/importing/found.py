@@ -76,14 +76,15 @@ def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[
 def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
     """The content of the first file in these folders that holds a run's configuration; empty where none does.
 
-    Raises BadImport for a file that is not YAML.
+    Raises BadImport for a file that is not YAML, or JSON by its name.
     """
     for path in (folder / name for folder in folders for name in _CONFIGURATIONS):
         if path.is_file():
             try:
-                content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            except (yaml.YAMLError, UnicodeDecodeError) as error:
-                why = " ".join(str(error).split())
-                raise BadImport(f"{path}: not plain YAML ({why}); fix: name the runs in a --map file") from error
+                text = path.read_text(encoding="utf-8")
+                content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError) as error:
+                why, kind = " ".join(str(error).split()), "JSON" if path.suffix == ".json" else "plain YAML"
+                raise BadImport(f"{path}: not {kind} ({why}); fix: name the runs in a --map file") from error
             return dict(content) if isinstance(content, Mapping) else {}
     return {}

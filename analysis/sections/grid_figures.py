@@ -18,6 +18,7 @@ from analysis.sections.grid import Grid
 from analysis.spec.keys import key_of
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
+from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,4 +225,4 @@ def _name_levels(
 
 def _gaps(study: Study, noted_grids: Sequence[Grid]) -> str:
     noted = [f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in noted_grids if grid.notes]
-    return "".join(f" {text}" for text in noted)
+    return "".join(f" {text}" for text in [*noted, *all_levels(study.settings)])

@@ -45,6 +45,7 @@ def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: 
         f"{meaning} The mean over seeds with its {level} t interval, which is not adjusted for the number of effects. "
         "Use it to find where to look, not to draw conclusions.",
         "d: effect over its standard deviation over seeds, with Hedges' correction; three seeds are needed.",
+        *wording.all_levels(study.settings),
         *(f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in every if grid.notes),
     ]
     factor, levels = ("factor", "level") if count == 1 else ("factors", "levels")
@@ -101,6 +102,7 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
         f"{' over the same seeds' if paired else ''} with the {format_level(alpha)} interval of this cell alone, by "
         f"{wording.test_name(test)}. q: Benjamini and Hochberg's adjustment of p over all "
         f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
+        *wording.all_levels(study.settings),
     )
     columns = ("method", *labels, "seeds", "value", "difference", _HEADS[test], "q", "remark")
     return table("cells", "Every cell (exploratory)", columns, entries, notes)

@@ -19,7 +19,7 @@ from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval
 from analysis.tables.table import Entry, Table, ends, table
-from analysis.tables.wording import counted
+from analysis.tables.wording import all_levels, counted
 
 FEWEST = 8  # cells, below which a percentile interval of so few runs does not hold
 _THRESHOLDS = 101
@@ -135,8 +135,8 @@ def many_table(study: Study, scored: Many) -> Table:
         f"{capital(study.primary.measure.title)} of every run at every level of {', '.join(scored.factors)}, with "
         f"{level} intervals of the stratified bootstrap (runs redrawn within each cell, n - 1 of n). They hold for "
         "these cells, not for others.",
-        "The mean is the value of the main table. Its interval there is over seeds; here, the runs of one seed at "
-        "different levels count as independent, so the two intervals differ.",
+        "The intervals of the main table are over seeds. Here, the runs of one seed at different levels count as "
+        "independent, so an interval of the same mean differs.",
         "IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs.",
     ]
     if bounded:
@@ -144,7 +144,7 @@ def many_table(study: Study, scored: Many) -> Table:
     heads = list(statistics)
     if sweep.baseline is not None:
         notes.append("Better than the baseline: chance that a run is better than one of the baseline in the same cell.")
-    notes += [f"{capital(note)}." for note in scored.notes]
+    notes += [*all_levels(settings), *(f"{capital(note)}." for note in scored.notes)]
     baseline = f"better than {sweep.label(sweep.baseline)}" if sweep.baseline is not None else "improvement"
     columns = ("method", "seeds", "cells", *heads, baseline)
     return table("many", "All cells together", columns, entries, notes)

@@ -78,7 +78,8 @@ def _parts(study: Study) -> Iterator[Part]:
 
 
 def _row(study: Study, part: Part, blocks: Sequence[Block], costs: Sequence[str]) -> Entry:
-    row, record = [part.label], {"method": part.label, "group": part.group}
+    row = [part.label]
+    record: dict[str, Any] = {"method": part.label, "group": part.group}
     for one in blocks:
         mean, interval = _value(study, one, part)
         row.append(format_estimate(mean, interval) or "-")

@@ -1,5 +1,5 @@
-"""Metrics made of recorded ones, for hypotheses: |KEY| is the magnitude, KEY - KEY a difference, KEY + KEY a sum, each
-step by step."""
+"""Metrics made of recorded ones, for hypotheses: |KEY| is the magnitude, |KEY - NUMBER| the distance from a number,
+KEY - KEY a difference, KEY + KEY a sum, each step by step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import re
 from dataclasses import dataclass
 
 _KEY = r"[^\s|]+"
-_FORM = re.compile(rf"\|(?P<one>{_KEY})\||(?P<left>{_KEY}) (?P<sign>[+-]) (?P<right>{_KEY})")
+_NUMBER = r"\d+(?:\.\d+)?"
+_ONE = rf"\|(?P<one>{_KEY})(?: - (?P<number>{_NUMBER}))?\|"
+_FORM = re.compile(rf"{_ONE}|(?P<left>{_KEY}) (?P<sign>[+-]) (?P<right>{_KEY})")
 
 
 @dataclass(frozen=True)
 class Derived:
-    """keys: one metric for a magnitude (sign |), two for a difference (-) or a sum (+)."""
+    """keys: one metric for a magnitude (sign |), two for a difference (-) or a sum (+). number: that a magnitude is the
+    distance from."""
 
     sign: str
     keys: tuple[str, ...]
+    number: float = 0.0
 
 
 def parse(text: str) -> Derived | None:
@@ -24,7 +28,7 @@ def parse(text: str) -> Derived | None:
     if match is None:
         return None
     one, left, sign, right = match.group("one", "left", "sign", "right")
-    return Derived("|", (one,)) if one else Derived(sign, (left, right))
+    return Derived("|", (one,), float(match["number"] or 0)) if one else Derived(sign, (left, right))
 
 
 def keys(text: str) -> tuple[str, ...]:

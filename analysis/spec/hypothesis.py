@@ -101,7 +101,8 @@ def _other_group(name: str | None, info: ValidationInfo) -> tuple[str, ...]:
     return (other,)
 
 
-_DERIVED = {"type": "string", "description": f"{METRIC_SCHEMA['description']}, |KEY|, KEY - KEY or KEY + KEY"}
+_FORMS = "|KEY|, |KEY - NUMBER|, KEY - KEY or KEY + KEY"
+_DERIVED = {"type": "string", "description": f"{METRIC_SCHEMA['description']}, {_FORMS}"}
 _Group = Annotated[str, AfterValidator(_known_group), Field(description="the name of a group")]
 _Metric = Annotated[str, AfterValidator(_recorded), WithJsonSchema(_DERIVED)]
 _OneMetric = Annotated[_Metric, AfterValidator(lambda metric: (metric,))]
@@ -214,8 +215,9 @@ class _Variation(_Summarized):
     high: _Positive = Field(alias="at_most")
 
 
-class _Extreme(_Summarized):
+class _Extreme(_OfMetric, _Timed):
     kind: Literal["extreme"]
+    summary: _SummaryOrTime = "final"
     ways: Annotated[
         Literal["least", "greatest"], AfterValidator(lambda which: ("lower" if which == "least" else "higher",))
     ] = Field(alias="which")

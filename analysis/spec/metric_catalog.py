@@ -115,7 +115,6 @@ _KNOWN = {
         Metric("speculative/expected_acceptance", "expected acceptance, 1 - total variation", "", "higher"),
         Metric("speculative/tokens_per_target_forward", "tokens a pass of the target", "tokens", "higher"),
         Metric("speculative/speedup", "speed-up over standard sampling", "times", "higher"),
-        Metric("speculative/kl_to_standard", "KL to standard sampling", "nats a token", "lower"),
         Metric("samples/total", "responses generated", "responses"),
         Metric("tokens/total", "tokens generated", "tokens"),
         Metric("samples/target", "responses that the target learnt from", "responses"),
@@ -190,7 +189,11 @@ def describe(key: str) -> Metric:
     if derived is None:
         return _KNOWN.get(key) or Metric(key, key)
     first, last = describe(derived.keys[0]), describe(derived.keys[-1])
-    label = f"magnitude of {first.label}" if derived.sign == "|" else f"({first.label} {derived.sign} {last.label})"
+    if derived.sign != "|":
+        label = f"({first.label} {derived.sign} {last.label})"
+    else:
+        distance = f"distance from {derived.number:g} of " if derived.number else "magnitude of "
+        label = f"{distance}{first.label}"
     return Metric(key, label, first.unit, None, first.caveat)
 
 

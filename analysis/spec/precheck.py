@@ -126,8 +126,9 @@ def _findable(asked: Settings, summary: str, n: int, comparisons: int) -> Findab
 
 
 def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:
-    """The hypotheses of TWO_GROUPS whose smallest adjusted p is above alpha, `spread` with too few
-    seeds for its t test, and all whose groups have fewer than two seeds to compare; not those made of other hypotheses.
+    """The hypotheses of TWO_GROUPS whose smallest adjusted p is above alpha, `spread` and `extreme` with too few
+    seeds for their tests, and all whose groups have fewer than two seeds to compare; not those made of other
+    hypotheses.
 
     seeds: of each group of the plan.
     """
@@ -140,6 +141,8 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
         needed = 2
         if hypothesis.kind in TWO_GROUPS:
             needed = _least(asked, hypothesis.compared, len(seeds) - 1)[1]
+        elif hypothesis.kind == "extreme":  # supported if every rival is told from it at alpha itself
+            needed = seeds_needed(asked.alpha, 1, asked.test_of(hypothesis.compared))
         elif hypothesis.kind == "spread":
             needed = 3 if asked.alpha > _SPREAD_OF_THREE else 4
         if shared < needed:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
-from analysis.spec import derived_metric
+from analysis.spec import derived_metric, levels
 from analysis.spec.figure_spec import Direction, Picture, curves
 from analysis.spec.hypothesis import Declared, Hypothesis, check_references, hypothesis
 from analysis.spec.metric_catalog import describe
@@ -31,11 +31,13 @@ from analysis.spec.validation import (
     context_of,
     explain,
     refusal,
+    refusals,
 )
 from analysis.spec.window import Window
 from analysis.stats.resolution import PAIRED, UNPAIRED
 
 REWARD = "analysis/reward_sum_mean"
+_Value = TypeVar("_Value")
 
 
 class Primary(Section):
@@ -98,6 +100,15 @@ References = Annotated[
     Field(min_length=2, max_length=2, description="two numbers, [low, high]"),
     AfterValidator(_increasing),
 ]
+
+
+def _known(named: dict[str, _Value], wrong: Sequence[levels.Unknown]) -> dict[str, _Value]:
+    """A mapping by names of levels or factors; raises what is wrong with them."""
+    if wrong:
+        raise refusals(
+            (() if one.name is None else (one.name,), named, refusal(one.rule, one.fix, shown=False)) for one in wrong
+        )
+    return named
 
 
 class Settings(Section):
@@ -187,6 +198,18 @@ class Settings(Section):
         if pairing == "none" and family == "max_t":
             raise refusal("family: max_t flips the signs of pairs", "choose family: holm, or analysis.pairing: seed")
         return test
+
+    @field_validator("normalize")
+    @classmethod
+    def _of_levels(cls, references: dict[str, References], info: ValidationInfo) -> dict[str, References]:
+        cells = context_of(info).cells
+        return _known(references, [] if cells is None else levels.unknown_references(references, cells))
+
+    @field_validator("select")
+    @classmethod
+    def _of_factors(cls, factors: dict[str, Literal["best"]], info: ValidationInfo) -> dict[str, Literal["best"]]:
+        cells = context_of(info).cells
+        return _known(factors, [] if cells is None else levels.unknown_factors(factors, cells))
 
     @model_serializer
     def _record(self) -> dict[str, Any]:

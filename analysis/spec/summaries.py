@@ -80,6 +80,14 @@ def trend(curve: Curve) -> float:
     return kendall(curve.inside.steps, curve.inside.values)
 
 
+@summary("late_relative", "final value, as a share of that in the middle,")
+def late_relative(curve: Curve) -> float:
+    """The mean of the last tenth of the steps over that of the tenth in the middle."""
+    from analysis.stats import curve_summaries
+
+    return curve_summaries.late_relative(curve.steps, curve.values, curve.stop)
+
+
 @summary("lowest_relative", "least value, as a share of the first,", every_step=True)
 def lowest_relative(curve: Curve) -> float:
     """The least value over the first one."""

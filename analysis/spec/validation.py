@@ -69,7 +69,8 @@ class Context:
 
     groups: those of the plan, None where they are not known; own_metrics: whether each metric must be one that the
     trainer writes, and not one of an imported run. written: the metrics that the runs of each group will write, None
-    where that is not known; unwritten: of a metric that none writes, the rule and the fix.
+    where that is not known; unwritten: of a metric that none writes, the rule and the fix. cells: the levels of the
+    factors of each run, by label; None where they are not known.
     """
 
     groups: Collection[str] | None = None
@@ -77,6 +78,7 @@ class Context:
     own_metrics: bool = False
     written: Mapping[str, Collection[str]] | None = None
     unwritten: Callable[[str], tuple[str, str]] | None = None
+    cells: Sequence[tuple[tuple[str, Any], ...]] | None = None
 
     def lacking(self, metric: str) -> list[str]:
         """The groups that will not write a metric; none where that is not known."""

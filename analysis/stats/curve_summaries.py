@@ -133,6 +133,17 @@ def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> f
     return float(total.max() if direction == "higher" else total.min()) / width
 
 
+def late_relative(axis: ArrayLike, values: ArrayLike, stop: float | None = None) -> float:
+    """The mean of the last tenth of the budget over that of the tenth in its middle; NotEvaluable where that is not
+    above 0."""
+    x, y = measured(axis, values)
+    budget = float(x[-1]) if stop is None else stop
+    middle = float(finals(x, y, (0.5 + FINAL / 2) * budget, fraction=FINAL / (0.5 + FINAL / 2)))
+    if not middle > 0:
+        raise NotEvaluable(f"its value in the middle is {middle:g}, and a share of it means nothing")
+    return float(finals(x, y, budget)) / middle
+
+
 def lowest_relative(values: ArrayLike) -> float:
     """The least value over the first one, which must be positive: 0.1 is a fall to a tenth."""
     y = np.asarray(values, dtype=np.float64)

@@ -14,13 +14,13 @@ spend (Bonferroni's inequality over the looks), which holds for whatever test ho
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import interpolate, special
+from scipy import special
 
 from analysis.stats import functions
 from analysis.stats.resolution import PAIRED, check_alpha
@@ -217,7 +217,7 @@ def _chain(steps: tuple[_Step, ...], alpha: float) -> tuple[float, float, Array]
         _, limit, before = _chain(steps[:-1], alpha)
         free, left = _survival(steps[-2], step, limit, before), alpha * (step.spent - steps[-2].spent)
     fine = _grid(step.dims, _FINE)
-    chance = np.clip(interpolate.CubicSpline(grid, free)(fine), 0.0, 1.0)
+    chance = np.clip(_spline(grid, free)(fine), 0.0, 1.0)
     density = np.cosh(fine) ** (1 - step.dims)
     width = fine[1]
     tail = np.cumsum(((chance * density)[:-1] + (chance * density)[1:])[::-1] / 2)[::-1] * width
@@ -238,6 +238,13 @@ def _chain(steps: tuple[_Step, ...], alpha: float) -> tuple[float, float, Array]
 def _grid(dims: int, points: int) -> Array:
     """Half of the angles, up to where the tail is negligible."""
     return np.linspace(0.0, math.asinh(_farthest(dims)), points)
+
+
+def _spline(x: Array, y: Array) -> Callable[[Array], Array]:
+    from scipy import interpolate  # here: it takes as long as all other imports of a report, which rarely needs it
+
+    spline: Callable[[Array], Array] = interpolate.CubicSpline(x, y)
+    return spline
 
 
 def _farthest(dims: int) -> float:
@@ -287,7 +294,7 @@ def _survival(old: _Step, new: _Step, limit: float, before: Array) -> Array:
     old_tangent = (math.sqrt(n) * inner[..., None] - math.sqrt(b) * np.sin(chi)) / (
         math.sqrt(n + b) * np.maximum(np.cos(chi), 1e-300)
     )
-    kept = interpolate.CubicSpline(_grid(old.dims, _POINTS), before)(np.arcsinh(np.minimum(np.abs(old_tangent), v)))
+    kept = _spline(_grid(old.dims, _POINTS), before)(np.arcsinh(np.minimum(np.abs(old_tangent), v)))
     parts = np.clip(kept, 0.0, 1.0) * np.cos(chi) ** (old.dims - 2) * _WEIGHTS / 2
     within = parts.sum(axis=-1) * span[..., 0] / special.beta(0.5, (old.dims - 1) / 2)
     return np.asarray(np.clip((within * weight).sum(axis=-1), 0.0, 1.0))

@@ -17,8 +17,8 @@ from analysis.stats.t_test import constant
 LEAST = 4  # values; of three, every pair is a cluster
 _DIGITS = 9  # of a separation that count, so that no last bit decides
 # By number of values, the separation that 1% of normal samples exceed: the upper end of the 99.7% interval of this
-# quantile in 2 million samples, rounded up. python -m benchmarks.shape computes it. Between two numbers, the lower one
-# has the higher limit, and counts.
+# quantile in 2 million samples, rounded up. python -m tests.analysis.shape_limits computes it. Between two numbers, the
+# lower one has the higher limit, and counts.
 LIMITS = {
     4: 28.056, 5: 13.487, 6: 9.062, 7: 7.013, 8: 5.821, 9: 5.035, 10: 4.471, 11: 4.086, 12: 3.769, 13: 3.540,
     14: 3.340, 15: 3.175, 16: 3.048, 17: 2.937, 18: 2.837, 19: 2.762, 20: 2.692, 21: 2.632, 22: 2.573,

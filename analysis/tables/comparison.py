@@ -260,8 +260,11 @@ def efficiency(study: Study) -> Table:
     """How much sooner than the baseline each group reaches each threshold; empty without a threshold or a baseline."""
     baseline = study.sweep.baseline
     notes = (
-        "Efficiency: the baseline's mean time over the group's: above 1 the group is sooner. Its interval holds every "
-        "factor that the test of the times does not reject, and none is shown where it can reject none.",
+        "Efficiency: the baseline's mean time over the group's: above 1 the group is sooner. If every run reached the "
+        "threshold, its interval holds every factor that the test of the times does not reject, and assumes that no "
+        "other run would exceed the budget; none is shown where it can reject none.",
+        "If times are cut at the budget, its interval is extended to what the intervals of both mean times allow, "
+        "which hold all the same: the difference of two times may be decided where their ratio is not.",
         "A time that is cut at the budget makes it a bound: at least so much where the baseline's are cut, at most "
         "where the group's are, nothing where both are.",
     )
@@ -277,7 +280,7 @@ def _efficiencies(study: Study) -> Iterator[Entry]:
         for estimate in block.estimates if block.measure.summary == "time_to" else ():
             reached, of = estimate.reached or (0, 0)
             comparison = block.comparison(estimate.group)
-            ratio = ratios.of_comparison(comparison, inverse=True) if comparison else None
+            ratio = ratios.of_comparison(comparison, block.budget, inverse=True) if comparison else None
             remark = wording.grounds([ratio.ground], sweep) if ratio and ratio.ground else None
             row = (
                 capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",

@@ -12,7 +12,7 @@ from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe
 from analysis.tables.table import share
-from analysis.tables.wording import counted, factors, seeds_in_words
+from analysis.tables.wording import all_levels, counted, factors, seeds_in_words
 
 _MOST_LEVELS = 6  # of one factor that are listed one by one; of more, and of several factors, the best and the worst
 _MOST_NAMED = 6  # places of collapsed runs that are named
@@ -47,7 +47,8 @@ def level_lines(study: Study) -> list[str]:
         ordered = sorted(usable, key=lambda at: sign * (at.mean or 0.0))
         cells = f"{share(len(usable), len(every))} cells{' with a result' if len(usable) < len(every) else ''}"
         lines.append(f"{label}, {cells}: {best} {_at(ordered[-1])}, {worst} {_at(ordered[0])}.")
-    return [*lines, _BY_LUCK] if chosen else lines
+    lines += [_BY_LUCK] if chosen else []
+    return [*lines, *all_levels(study.settings)] if lines else []
 
 
 def _at(at: AtCell) -> str:

@@ -53,7 +53,8 @@ _GROUNDS = {
     Reason.INTERVAL_OUTSIDE: "no part of the {level} interval is {claimed}",
     Reason.INTERVAL_ACROSS: "only a part of the {level} interval is {claimed}",
     Reason.SEEDS_OUTSIDE: "but not seed {seeds}",
-    Reason.NORMAL_SEEDS: "normal seeds are assumed",
+    Reason.NORMAL_SEEDS: "this assumes normal seeds: if they are skewed, or collapse now and then, it may be wrong in "
+    "{share} of experiments",
     Reason.SEEDS_APART: "the seeds of {groups} fall apart: {clusters}",
     Reason.SMALLER_THAN_MARGIN: "the whole {level} interval is within {value:g} of zero",
     Reason.UNSEEN_COLLAPSE: "this assumes that no other run behaves otherwise: what happens in {share} of runs is in "
@@ -300,6 +301,13 @@ def pairing_gain(study: Study) -> list[str]:
         "Correlation of a seed's values with those of the baseline, and what pairing made of the variance of the "
         f"difference of the means: {', '.join(parts)}. Below 1, pairing gains; so few seeds estimate it roughly."
     ]
+
+
+def all_levels(settings: Settings) -> list[str]:
+    """That something is about all levels of the selected factors; none if no factor is selected."""
+    names = ", ".join(settings.select)
+    about = f"of all levels of {names} and of all seeds, also where the tables have each method at its best level"
+    return [f"This is {about}."] if names else []
 
 
 # ---------------------------------------------------------------- windows

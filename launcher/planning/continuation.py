@@ -6,12 +6,16 @@ and no index of prefixes is needed: a plan tries every number of steps that some
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from launcher.config import identity, verl_tree
 from launcher.errors import Diagnostics
@@ -19,14 +23,14 @@ from launcher.files import BadRunFolder
 from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix, Restart
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
-from launcher.run.folder import checkpoints, find_state, latest_checkpoint, read_config, run_folder
+from launcher.run.folder import checkpoints, find_state, latest_checkpoint, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.text import counted
 from launcher.worker import preflight
 from launcher.worker.preflight import Objection
 
-# To parse ten thousand files as YAML takes half a minute.
-_STEPS = re.compile(r"^trainer:\n(?: .*\n)*?  steps: (\d+)$", re.MULTILINE)
+# To parse ten thousand files as YAML takes half a minute, but few of them have different sections `trainer`.
+_TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
 
 
 def continued(plan: Plan) -> Plan:
@@ -91,8 +95,7 @@ def _check_prefix(plan: Plan, run: PlannedRun, prefix: Prefix, problems: Diagnos
         rule = f"run {run.id} continues it at step {prefix.step}, but this checkpoint was deleted"
         problems.add(str(folder), "checkpoints", None, rule, again)
         return
-    frozen = (folder / "config.yaml").exists()
-    trainer = (read_config(folder) if frozen else plan.runs[prefix.run].config)["trainer"]
+    trainer = _trainer(folder) or plan.runs[prefix.run].config["trainer"]
     for one in preflight.check_logs(run.config, trainer):
         problems.add(str(folder), one.key, brief(one.value), f"run {run.id}, which continues it: {one.rule}", again)
 
@@ -108,10 +111,26 @@ def _lengths(plan: Plan) -> list[int]:
     with suppress(NotADirectoryError):  # the launch says so
         run_ids = catalog.run_ids(plan.multirun)
     for run_id in run_ids:
-        with suppress(OSError, ValueError):
-            match = _STEPS.search((run_folder(plan.multirun, run_id) / "config.yaml").read_text(encoding="utf-8"))
-            found |= {int(match[1])} if match else set()
+        steps = _trainer(run_folder(plan.multirun, run_id)).get("steps")
+        found |= {steps} if isinstance(steps, int) else set()
     return sorted(found, reverse=True)
+
+
+def _trainer(folder: Path) -> Mapping[str, Any]:
+    """The section `trainer` of a frozen configuration; empty if it cannot be read."""
+    with suppress(OSError, ValueError):
+        match = _TRAINER.search((folder / "config.yaml").read_text(encoding="utf-8"))
+        return _parsed(match[0]) if match else {}
+    return {}
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(section: str) -> Mapping[str, Any]:
+    try:
+        value = yaml.load(section, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["trainer"]
+    except yaml.YAMLError:
+        return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 class _Search:
@@ -120,6 +139,7 @@ class _Search:
     def __init__(self, plan: Plan, lengths: Sequence[int]) -> None:
         self._plan, self._lengths = plan, lengths
         self._objections: dict[str, list[Objection]] = {}
+        self._trees: dict[str, Mapping[str, Any]] = {}
 
     def prefix_of(self, run: PlannedRun) -> Prefix | Restart | None:
         """The longest finished run that this one continues; or why it does not continue the longest; None: no such."""
@@ -146,7 +166,7 @@ class _Search:
             if self._plan.code_choice == CodeChoice.RERUN and self._is_of_other_code(state.code_ids()):
                 rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
                 return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
-            for one in self._obstacles(run, read_config(folder)["trainer"]):
+            for one in self._obstacles(run, _trainer(folder)):
                 return Restart(shorter, steps, one.key, one.value, one.rule, one.fix)
             return Prefix(shorter, steps)
         return None
@@ -159,6 +179,12 @@ class _Search:
         config = {key: run.config[key] for key in ("method", "trainer", "verl")}
         memo = repr((run.base, config, shorter))
         if memo not in self._objections:
-            tree = verl_tree.merged(self._plan.bases[run.base].tree, run.config["verl"])
-            self._objections[memo] = preflight.check_continuation(config, tree, shorter)
+            self._objections[memo] = preflight.check_continuation(config, self._tree(run), shorter)
         return self._objections[memo]
+
+    def _tree(self, run: PlannedRun) -> Mapping[str, Any]:
+        """verl's whole tree of a run; most runs of a plan have the same differences to the base."""
+        memo = repr((run.base, run.config["verl"]))
+        if memo not in self._trees:
+            self._trees[memo] = verl_tree.merged(self._plan.bases[run.base].tree, run.config["verl"])
+        return self._trees[memo]

@@ -253,9 +253,11 @@ class _Planner:
                 self._problems.add(at, "experiment.name", name, rule, "give this experiment a name of its own")
 
     def _known(self, seeds: Mapping[str, Any], spec: ExperimentSpec, specs: RunSpecs) -> Context:
-        """What the section `analysis` is checked with; the metrics of runs with problems are not known."""
-        written = None if self._problems else specs.metrics
-        return Context(seeds, spec.baseline, True, written, self._context.unwritten)
+        """What the section `analysis` is checked with; the metrics and cells of runs with problems are not known."""
+        if self._problems:
+            return Context(seeds, spec.baseline, True, None, self._context.unwritten)
+        cells = [tuple(entry.factors.items()) for entry in specs.entries]
+        return Context(seeds, spec.baseline, True, specs.metrics, self._context.unwritten, cells)
 
     def _inherited(self, key: str, section: Mapping[str, Any], composed: Composed, where: str) -> dict[str, Any]:
         files = [hydra_compose.lookup(file.tree, key)[1] for file in composed.files]

@@ -375,7 +375,7 @@ def test_every_documented_metric_has_a_label() -> None:
 
 @pytest.mark.parametrize(
     ("key", "direction"),
-    [("eval/reward_mean", "higher"), ("cost/sample_seconds", "lower"), ("speculative/kl_to_standard", "lower"),
+    [("eval/reward_mean", "higher"), ("cost/sample_seconds", "lower"), ("cost/flops", "lower"),
      ("qstar/ess_ratio", None), ("qstar/alpha_mean", None), ("rejection/accepted_fraction", None),
      ("actor/dpo_margin", None), ("speculative/expected_acceptance", "higher")],
 )  # fmt: skip

@@ -639,13 +639,13 @@ def test_rllibs_progress_has_the_configuration_beside_it(tmp_path: Path) -> None
             'episode_reward_mean,timesteps_total,done,trial_id,hist\n10.5,4000,False,ab1,"[1.0, 2.0]"\n'
             "nan,8000,True,ab1,\n"
         )
-    naming = Naming(group="algo", seed="seed")
+    naming = Naming(group="algo", seed="seed", factors=("lr",))
     into = tmp_path / "theirs"
     assert import_runs(asked(tmp_path / "exp", into, naming, metrics=("episode_reward_mean",))).groups == {
         "IMPALA": 1, "PPO": 1,
     }  # fmt: skip
     run = read_sweep(into).runs[0]
-    assert run.seed == 7 and run.curves.steps.tolist() == [4000, 8000]
+    assert (run.seed, run.cell) == (7, (("lr", 5e-05),)) and run.curves.steps.tolist() == [4000, 8000]
     assert run.curves.values["episode_reward_mean"].tolist() == pytest.approx([10.5, np.nan], nan_ok=True)
 
 

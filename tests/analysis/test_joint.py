@@ -96,7 +96,15 @@ def test_nothing_is_said_of_members_that_cannot_be_judged(make_sweep: MakeSweep)
 
 
 @pytest.mark.parametrize(
-    ("metric", "estimate"), [(f"|{UP}|", 2.0), (f"{UP} - {DOWN}", -2.5), (f"{UP} + {DOWN}", -1.5), (UP, -2.0)]
+    ("metric", "estimate"),
+    [
+        (f"|{UP}|", 2.0),
+        (f"|{UP} - 1|", 3.0),
+        (f"|{UP} - 0.5|", 2.5),
+        (f"{UP} - {DOWN}", -2.5),
+        (f"{UP} + {DOWN}", -1.5),
+        (UP, -2.0),
+    ],
 )
 def test_a_metric_may_be_derived(make_sweep: MakeSweep, metric: str, estimate: float) -> None:
     folder = sweep_of(make_sweep, {UP: {"A": -2 + SPREAD}, DOWN: {"A": 0.5 + 0.1 * SPREAD}})
@@ -114,6 +122,7 @@ def test_a_derived_metric_needs_what_it_is_made_of(make_sweep: MakeSweep) -> Non
 def test_a_derived_metric_is_named_by_what_it_is_made_of() -> None:
     spread = describe("analysis/covariance_p90 - analysis/covariance_p50")
     assert (spread.label, spread.unit) == ("(covariance, 90% token - covariance, median token)", "nats")
+    assert describe("|qstar/ess_ratio - 1|").label == "distance from 1 of ESS for the policy over ESS for the target"
     assert describe("|analysis/correlation|").label.startswith("magnitude of correlation of")
 
 

@@ -15,19 +15,26 @@ from analysis.data import selection
 from analysis.data.cells import Values
 from analysis.data.selection import Unchosen
 from analysis.data.sweep import read_sweep
+from analysis.figures.figures import figures
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
 from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
 from analysis.report.headline import answer
+from analysis.sections import sections
+from analysis.sections.grid import cell_results, grids
+from analysis.sections.grid_tables import grid_tables
 from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
+from analysis.tables import wording
 from analysis.tables.comparison import main
+from analysis.tables.levels import level_lines
 from benchmarks import validity
 from launcher.run.folder import run_folder
 from tests.analysis.conftest import Lines, MakeSweep, block_of, sweeps_in
+from tests.analysis.test_figures import sketched
 
 SCORE, LOSS = "eval/score", "eval/loss"
 ASKED: dict[str, Any] = {"primary": {"metric": SCORE, "direction": "higher"}, "select": {"lr": "best"}}
@@ -178,6 +185,21 @@ def test_the_report_names_the_level_and_the_seeds_that_chose_it(make_sweep: Make
     assert block_of(found, LOSS, "final").choices["b"].reason is Unchosen.NO_DIRECTION
     (row, *_) = [record for record in main(studied(folder, select={})).records if record["group"] == "b"]
     assert row["averaged_over"] == "lr"
+
+
+def test_figures_sections_and_lines_of_all_levels_say_so(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = studied(make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines), select={"lr": "best"})
+    (text,) = wording.all_levels(found.settings)
+    assert "of all levels of lr and of all seeds" in text
+    drawn = sketched(monkeypatch, lambda: (figures(found), sections(found)))
+    about_all = {name for name, sketch in drawn.items() if text in sketch.caption}
+    assert about_all == set(drawn) - {"differences"} and {"effects", "curve_eval_score"} <= about_all
+    tables = {table.name: table for table in grid_tables(found, grids(found), cell_results(found))}
+    assert all(text in table.notes for table in tables.values()) and set(tables) == {"effects", "cells"}
+    assert level_lines(found)[-1] == text
+    assert wording.all_levels(settings({"primary": ASKED["primary"]})) == []
 
 
 def test_two_sweeps_are_compared_at_the_levels_that_each_has_chosen(make_sweep: MakeSweep, tmp_path: Path) -> None:

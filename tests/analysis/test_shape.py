@@ -26,8 +26,8 @@ from analysis.spec.settings import settings
 from analysis.stats.shape import LIMITS, separation, split
 from analysis.tables import wording
 from analysis.tables.comparison import main
-from benchmarks import shape as limits
 from benchmarks.validity import FLAGGED, UP, splits, sweep_of
+from tests.analysis import shape_limits as limits
 from tests.analysis.conftest import MakeSweep, ground_of, reasons, sweeps_in
 
 APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]

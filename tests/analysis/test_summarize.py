@@ -17,6 +17,7 @@ from analysis.stats.curve_summaries import (
     early,
     final,
     largest_change,
+    late_relative,
     lowest_relative,
     restricted_mean,
     time_to,
@@ -130,6 +131,17 @@ def test_nan_is_bridged_and_infinity_refused() -> None:
         auc([1, math.inf], [0.0, 0.0])
     with warnings.catch_warnings(action="error"), pytest.raises(NotEvaluable, match="too large"):
         auc([1, 2], [1e308, 1e308])
+
+
+def test_the_end_as_a_share_of_the_middle() -> None:
+    steps = list(range(1, 101))
+    assert late_relative(steps, [1.0] * 100) == 1.0
+    late = [1.0] * 90 + [0.5] * 10
+    assert late_relative(steps, late) == 0.5
+    middle = [2.0 if 45 < step <= 55 else 1.0 for step in steps]
+    assert late_relative(steps, middle) == 0.5
+    with pytest.raises(NotEvaluable, match="its value in the middle is -1"):
+        late_relative(steps, [-1.0] * 100)
 
 
 def test_lowest_value_as_a_share_of_the_first() -> None:

@@ -21,9 +21,11 @@ from benchmarks.validity import (
     added_power,
     added_seeds,
     deciding_tests,
+    efficiencies,
     equivalences,
     intervals,
     joints,
+    means_of_skewed_seeds,
     noisy_maxima,
     single,
     stepwise,
@@ -122,3 +124,13 @@ def test_repeated_intervals_hold_where_the_seeds_end() -> None:
 
 def test_the_report_looks_as_the_simulated_design_does() -> None:
     kept(stepwise(25))
+
+
+def test_efficiencies_of_cut_times_hold_where_their_test_does_not() -> None:
+    found = {rate.name: rate for rate in kept(efficiencies(200, 10))}
+    before = [rate.share for name, rate in found.items() if "by their test, collapsing" in name]
+    assert min(before) < 0.7
+
+
+def test_claims_about_one_group_say_what_they_rest_on() -> None:
+    kept(means_of_skewed_seeds(60, 5))

@@ -516,3 +516,33 @@ def test_a_plan_of_an_earlier_release_is_read():
     assert json.loads(json.dumps(read.document())) == {key: own for key, own in old.items() if key != "imported"}
     bare = {key: old[key] for key in ("format", "experiment", "command", "steps", "analysis", "runs")}
     assert Experiment.model_validate(bare).baseline is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            "analysis.normalize={expresion: [0, 1], sorting: [0, 1]}",
+            "command line: analysis.normalize.expresion: no run has this level of task; it has expression, sorting. "
+            "Fix: write analysis.normalize.expression",
+        ),
+        (
+            "analysis.normalize={expression: [0, 1]}",
+            "command line: analysis.normalize: no reference scores of task = sorting, so its scores cannot be averaged "
+            "with normalised ones. Fix: add sorting: [low, high]",
+        ),
+        (
+            "analysis.select={tasks: best}",
+            "command line: analysis.select.tasks: no run has a level of this factor; the factors are task. Fix: write "
+            "analysis.select.task",
+        ),
+    ],
+)
+def test_levels_and_factors_that_no_run_has_are_refused_while_planning(words, says):
+    assert says in refused("experiment=quickstart", "task=expression,sorting", "seed=0", words)
+
+
+def test_levels_and_factors_that_runs_have_are_planned():
+    words = ("analysis.normalize={expression: [0, 1], sorting: [0, 2]}", "analysis.select={task: best}")
+    planned = make("experiment=quickstart", "task=expression,sorting", "seed=0", *words)
+    assert planned.experiments[0].analysis["select"] == {"task": "best"}

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from ray.exceptions import ActorDiedError, ObjectLostError, RayTaskError, WorkerCrashedError
 
 from tests.configuration import configuration
 from trainer_ext import sizes
-from trainer_ext.backends.verl_ray import process, shards
+from trainer_ext.backends import Lost
+from trainer_ext.backends.verl_ray import driver, process, shards
 from trainer_ext.backends.verl_ray.trainer import deal
 
 
@@ -112,6 +114,16 @@ def test_every_run_of_ray_has_a_token_of_its_own():
     assert one["RAY_AUTH_TOKEN"] != two["RAY_AUTH_TOKEN"]
     assert one["PYTHONPATH"].split(os.pathsep)[-1] == "/elsewhere"
     assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"} & set(one)
+
+
+def test_the_death_of_a_process_of_ray_is_no_exception_of_the_run_unless_it_failed_by_itself():
+    """A raylet, or a process that trains, can be killed while the run starts; then Ray's own errors come here."""
+    failed = RayTaskError("create", "Traceback: no such model", ValueError("no such model"))
+    for error in (ActorDiedError(), WorkerCrashedError(), ObjectLostError("0" * 56, None, "")):
+        found = driver._portable(error)
+        assert type(found) is Lost and str(found).startswith("a process of Ray died: "), found
+    assert type(driver._portable(ActorDiedError(failed))) is RuntimeError
+    assert type(driver._portable(failed.as_instanceof_cause())) is ValueError
 
 
 def test_only_processes_with_a_handler_are_asked_for_their_stacks():

@@ -23,12 +23,30 @@ _PR_SET_PDEATHSIG = 1
 def _portable(error: BaseException) -> Exception:
     """An exception that another process can raise: of the same kind where that decides what happens to the run."""
     text = str(error).strip()
+    if _died(error):
+        return Lost(f"a process of Ray died: {' '.join(text.split())}")
     for kind in (FloatingPointError, ValueError, MemoryError, Lost, Stalled):
         if isinstance(error, kind):
             return kind(text)
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, text)
     return RuntimeError(text if type(error) is RuntimeError else f"{type(error).__name__}: {text}")
+
+
+def _died(error: BaseException) -> bool:
+    """Whether a process of Ray is dead, and not because of an exception of its own."""
+    if "ray" not in sys.modules:
+        return False
+    from ray import exceptions
+
+    kinds = (
+        exceptions.RayActorError,
+        exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError,
+        exceptions.LocalRayletDiedError,
+        exceptions.ObjectLostError,
+    )
+    return isinstance(error, kinds) and not getattr(error, "actor_init_failed", False)
 
 
 def serve(connection: Connection) -> None:
