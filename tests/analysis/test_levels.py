@@ -16,7 +16,7 @@ import pytest
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
 from analysis.findings.collapse import Collapse, collapse
-from analysis.findings.levels import at_cells
+from analysis.findings.levels import AtLevel, at_cells, levels
 from analysis.report import terminal, write
 from analysis.report.headline import answer
 from analysis.report.paper import write_paper
@@ -24,7 +24,7 @@ from analysis.spec.settings import REWARD
 from analysis.tables.comparison import main as main_table
 from analysis.tables.levels import collapse_lines, level_lines
 from launcher import files
-from launcher.run.folder import run_folder
+from launcher.run.folder import find_state, run_folder, write_state
 from tests.analysis.conftest import Lines, MakeSweep, sweeps_in
 from tests.analysis.test_figures import studied
 
@@ -165,3 +165,39 @@ def test_what_counts_as_a_collapse(
     steps = np.arange(1.0, 1 + max(map(len, curves.values())))
     made = Curves(steps, {key: np.asarray(values, dtype=float) for key, values in curves.items()})
     assert collapse(replace(run, curves=made)) == expected
+
+
+# ---------------------------------------------------------------- the best level, for those who take it
+
+
+def of_lr(folder: Path, **settings: Any) -> dict[str, Any]:
+    """The levels of lr by group, with their results, means and the best one."""
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["factors"] = {"a.lr": {"label": "lr", "levels": [GOOD, BAD]}, "a.other": {"label": "other", "levels": [1]}}
+    plan["analysis"]["primary"] |= settings
+    (folder / "plan.json").write_text(json.dumps(plan))
+    found = levels(studied(folder))
+    assert {one.factor for one in found} <= {"a.lr"}, "a factor of one level is not chosen from"
+    return {one.group: one for one in found}
+
+
+def test_the_best_level_has_the_best_mean_of_the_primary_measure(make_sweep: MakeSweep) -> None:
+    found = of_lr(one_factor(make_sweep))
+    assert found["C0"].levels == (AtLevel(GOOD, 2, 2, pytest.approx(0.436)), AtLevel(BAD, 2, 2, 0.0))
+    assert {group: one.best.level for group, one in found.items()} == {"C0": GOOD, "C1": GOOD}
+
+
+def test_a_metric_of_which_less_is_better_has_another_best_level(make_sweep: MakeSweep) -> None:
+    assert of_lr(one_factor(make_sweep), direction="lower")["C0"].best.level == BAD
+
+
+def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep) -> None:
+    folder = one_factor(make_sweep)
+    entries = json.loads((folder / "plan.json").read_text())["runs"]
+    lost = next(one for one in entries if one["group"] == "C0" and one["factors"]["lr"] == GOOD)
+    state = find_state(run_folder(folder.parent, lost["id"]))
+    write_state(run_folder(folder.parent, lost["id"]), state.replace(state="diverged"))
+    found = of_lr(folder)
+    assert found["C0"].levels[0].results == 1 and found["C0"].best.level == BAD and found["C1"].best.level == GOOD
+    report = json.loads((write(folder).index.parent / "report.json").read_text())
+    assert report["levels"][0]["best"]["level"] == BAD and report["levels"][0]["factor"] == "a.lr"

@@ -465,11 +465,20 @@ def test_every_shipped_campaign_plans_at_every_scale(name, scale, tmp_path):
     assert f"\n# python launch.py -m campaign={name}\n" in text
 
 
+#: The starting model learns next to nothing, which takes seconds instead of a minute.
+QUICK = (
+    "task.warm_start.steps=2",
+    "verl.data.train_batch_size=4",
+    "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2",
+)
+
+
 @pytest.mark.processes
 def test_a_real_campaign_stops_is_forced_killed_and_finished(sweeps: Sweeps):
     """Over launch.py, the real pool and real reports: two stages of one method."""
     conf = Path(shutil.copytree(ROOT / "conf", sweeps.multirun.with_name("conf")))
-    claim = {"claim": "Below nothing.", "kind": "range", "group": "A", "metric": "analysis/reward_sum_mean", "high": -1}
+    entropy = "analysis/entropy_per_token_mean"
+    claim = {"claim": "Below nothing.", "kind": "range", "group": "A", "metric": entropy, "summary": "mean", "high": -1}
     for name in ("first", "second"):
         write_experiment(conf, {"A": {"method": "c0_grpo"}}, name, seeds=[0, 1])
     declared = {
@@ -480,7 +489,7 @@ def test_a_real_campaign_stops_is_forced_killed_and_finished(sweeps: Sweeps):
 
     def launch(*words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "launch.py", "--config-path", str(conf), "-m", "campaign=c", "scale=tiny"]
-        command += [f"multirun={sweeps.multirun}", "trainer.steps=2", "trainer.checkpoint_every=1", *words]
+        command += [f"multirun={sweeps.multirun}", "trainer.steps=2", "trainer.checkpoint_every=1", *QUICK, *words]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
 
