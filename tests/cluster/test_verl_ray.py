@@ -190,9 +190,8 @@ def test_methods_with_other_models_and_rows_train_the_same(space: Rays, cache: P
     assert found["again"]
     seen = [set(step["metrics"]) for step in found["steps"]]
     if "critic" in name:
-        assert all(
-            {"critic/vf_loss", "critic/explained_variance", "rejection/accepted_fraction"} <= keys for keys in seen
-        )
+        assert all({"critic/vf_loss", "rejection/accepted_fraction"} <= keys for keys in seen)
+        assert any("critic/explained_variance" in keys for keys in seen)  # where rewards differ
     else:
         assert any({"actor/dpo_margin", "actor/dpo_accuracy"} <= keys for keys in seen)
 

@@ -61,3 +61,12 @@ def test_the_mean_of_the_ranks_losses_is_that_of_the_whole_mini_batch():
         return float(losses.dpo(0.5, {"log_probs": logp[rows]}, data)[0])
 
     assert (loss(slice(0, 4), 2) + loss(slice(4, 8), 2)) / 2 == pytest.approx(loss(slice(0, 8), 1), rel=1e-6)
+
+
+@pytest.mark.parametrize(("apart", "ranked"), [(1e-6, 0.0), (-1e-6, 0.0), (0.1, 1.0)])
+def test_a_pair_is_not_ranked_while_policy_and_reference_differ_by_rounding(apart: float, ranked: float) -> None:
+    """The sign of rounding depends on the order of sums, and so on the backend."""
+    ref = -torch.ones(2, 3)
+    data = TensorDict({"ref_log_prob": ref, "response_mask": ref < 0, "pair_weight": torch.ones(2)}, batch_size=2)
+    logp = ref + torch.tensor([[apart], [0.0]])
+    assert losses.dpo(0.5, {"log_probs": logp}, data)[1]["actor/dpo_accuracy"].aggregate() == ranked

@@ -19,6 +19,8 @@ from trainer_ext import registry
 from trainer_ext.methods import preference
 
 Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
+#: A margin of at most this is one of rounding, which policy and reference have while they are equal.
+_NO_MARGIN = 1e-5
 
 
 def _global_batch(data: TensorDict) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def dpo(
     batch = _global_batch(data)
     share = data["pair_weight"][0::2] / ((batch["global_batch_size"] or len(data)) / 2)
     loss = batch["dp_size"] * (losses * share).sum()  # the engine takes the mean of the ranks' gradients
-    values = {"actor/dpo_loss": losses, "actor/dpo_accuracy": (margin > 0).float(), "actor/dpo_margin": margin}
+    values = {"actor/dpo_loss": losses, "actor/dpo_accuracy": (margin > _NO_MARGIN).float(), "actor/dpo_margin": margin}
     metrics = {key: float((value.detach() * share).sum()) for key, value in values.items()}
     return loss, Metric.from_dict(metrics, aggregation=AggregationType.SUM)
 
