@@ -1,8 +1,8 @@
-"""Run an experiment: python launch.py -m experiment=NAME [overrides]
+"""Run an experiment: python launch.py -m experiment=NAME [overrides]; or a campaign: campaign=NAME
 
 Hydra reads the command line (--help, --cfg job, --info ... are Hydra's). The experiment's overrides are passed on
 unread to the sweeper, which plans all of them together (launcher/execution/sweeper.py says why). Exit codes: 0 fine, 1
-some runs are not done, 2 usage or invalid plan; 130 after Ctrl-C while it plans or reports.
+some runs are not done or a gate is not met, 2 usage or invalid plan; 130 after Ctrl-C while it plans or reports.
 """
 
 from __future__ import annotations

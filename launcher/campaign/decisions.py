@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +103,3 @@ def _report(multirun: Path, experiment: str) -> dict[str, Any]:
 
 def _has_lists(content: Mapping[str, Any]) -> bool:
     return all(isinstance(content.get(key), list) for key in ("hypotheses", "levels"))
-
-
-def needs_in_words(analysis: Mapping[str, Any], needs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each hypothesis of a gate that an experiment declares, with its claim."""
-    declared = analysis.get("hypotheses") or {}
-    yield from ((name, str(declared[name]["claim"])) for name in needs if name in declared)
