@@ -229,7 +229,7 @@ def _chain(steps: tuple[_Step, ...], alpha: float) -> tuple[float, float, Array]
     if place == 0:  # no look before it can reject
         return 1.0, 0.0, free
     above, below = share[place - 1], max(share[place], 1e-300)
-    part = (math.log(above) - math.log(left)) / (math.log(above) - math.log(below))
+    part = float(functions.log(above / left) / functions.log(above / below))
     limit = float(fine[place - 1] + part * width)
     df = step.dims - 1
     return 2 * float(special.stdtr(df, -math.sqrt(df) * math.sinh(limit))), limit, free

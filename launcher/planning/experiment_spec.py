@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainValidator,
     TypeAdapter,
@@ -96,7 +97,9 @@ def _seeds_once(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
-_LIST_OF_SEEDS = TypeAdapter(Annotated[Listed[_Seed], Field(min_length=1), AfterValidator(_seeds_once)])
+_LIST_OF_SEEDS = TypeAdapter(
+    Annotated[Listed[_Seed], Field(min_length=1), AfterValidator(_seeds_once)], config=ConfigDict(strict=True)
+)
 
 
 def _read_seeds(given: Any) -> tuple[int, ...] | Sequential:

@@ -100,7 +100,10 @@ class Experiment(BaseModel, frozen=True):
     @property
     def members(self) -> dict[str, Entry]:
         """Its runs, and the runs that these continue, each with its first entry, by id."""
-        return {entry.id: entry for entry in reversed((*self.entries, *self.prefixes))}
+        first: dict[str, Entry] = {}
+        for entry in (*self.entries, *self.prefixes):
+            first.setdefault(entry.id, entry)
+        return first
 
     def seeds_of(self) -> dict[str, list[int]]:
         """The seeds of each group, in the order of the plan."""

@@ -155,7 +155,7 @@ COMMAND_LINE = [
         ["scale=tiny,full"],
         "command line: scale = tiny,full: a launch uses one scale, so it cannot be swept. Fix: choose one",
     ),
-    (["scale=nosuch"], "there is no conf/scale/nosuch.yaml; available: full, tiny"),
+    (["scale=nosuch"], "there is no conf/scale/nosuch.yaml; available: design, full, tiny"),
     (["verl.data.train_batch_sise=1"], "verl's configuration has no such key. Fix: write verl.data.train_batch_size"),
     (["verl.data.train_batch_size=many"], "verl's default is a number (1024), this is a string"),
     (

@@ -35,7 +35,7 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
         **{"mem": "2385M", "time": 30},
     }
     history = cost.History(tmp_path, {run.id: run}, [])
-    found = cost.estimate([run], history, slots=1)
+    found = cost.estimate([run], history, 1, planned.cluster)
     assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
 
 

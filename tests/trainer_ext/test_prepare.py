@@ -84,7 +84,7 @@ def test_a_folder_is_prepared_with_its_card_and_can_be_trained_on(tmp_path, caps
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gsm9k"], "gsm9k: In 'config': Could not find 'task/gsm9k' Available options in 'task': apps expression"),
+        (["gsm9k"], "gsm9k: In 'config': Could not find 'task/gsm9k' Available options in 'task': apps apps_humaneval"),
         (["gsm8k", "task.trainpath=x.jsonl"], "gsm8k: Could not override 'task.trainpath'"),
         (["gsm8k", "task.train_path={own}/bad.jsonl"], "bad.jsonl, line 2: no text in answer"),
         (["gsm8k", "task.train_path={own}/none.jsonl"], "none.jsonl"),

@@ -38,8 +38,9 @@ async def report(error: Exception, row: int) -> None:
 class Server:
     """Answers concurrent requests in batches, with the methods that verl calls of a server."""
 
-    def __init__(self, path: str, length: int, method: dict[str, Any], target: str | None):
-        """path: of the starting model; target: of the target policy, if the method has one."""
+    def __init__(self, path: str, length: int, most: int, method: dict[str, Any], target: str | None):
+        """path: of the starting model; length: the most tokens of a response; most: the responses drawn at a time;
+        target: of the target policy, if the method has one."""
         torch.set_num_threads(1)
         self._method = method
         self._modules = {"policy": load_module(path)}
@@ -47,6 +48,7 @@ class Server:
             self._modules[name] = load_module(target if name == "target" and target is not None else path)
         tokenizer = hf_tokenizer(path)  # with a token for padding in any case
         self._pad, self._eos, self._length = tokenizer.pad_token_id, tokenizer.eos_token_id, length
+        self._most = most
         self._waiting: list[Any] = []
         self._worker: asyncio.Task[None] | None = None
         self._announced = 0
@@ -103,7 +105,9 @@ class Server:
             batch, self._waiting = self._waiting, []
             batch.sort(key=lambda one: one[1]["seed"])  # whatever order they came in
             try:
-                outputs = await asyncio.to_thread(self._draw, batch)
+                outputs = []
+                for first in range(0, len(batch), self._most):
+                    outputs += await asyncio.to_thread(self._draw, batch[first : first + self._most])
                 for (_, _, answer), output in zip(batch, outputs, strict=True):
                     answer.set_result(output)
             except Exception as error:
@@ -149,7 +153,13 @@ class Replica(RolloutReplica):
         server = (
             ray.remote(Server)
             .options(name=name, num_cpus=0, max_concurrency=4096)
-            .remote(self.model_config.path, self.config.response_length, dict(custom["method"]), custom["target"])
+            .remote(
+                self.model_config.path,
+                self.config.response_length,
+                self.config.max_num_seqs,
+                dict(custom["method"]),
+                custom["target"],
+            )
         )
         await server.sleep.remote()
         self.servers = [server]
