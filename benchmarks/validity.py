@@ -16,7 +16,7 @@ import argparse
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -978,11 +978,14 @@ def arms_of(random: np.random.Generator, experiments: int, arms: int, correlatio
     return both[:, 1:], both[:, 0]
 
 
-def added_seeds(experiments: int) -> Iterator[Rate]:
-    """Equal methods that are looked at while seeds are added; before: at the usual level, after every seed."""
+def added_seeds(experiments: int, methods: Sequence[int] = (1, 2, 4, 8)) -> Iterator[Rate]:
+    """Equal methods that are looked at while seeds are added; before: at the usual level, after every seed.
+
+    methods: how many of them are compared with one baseline, in each case.
+    """
     many = _SIMULATED * experiments
     for test in ("paired_t", "welch"):
-        for arms in (1, 2, 4, 8):
+        for arms in methods:
             for correlation in (0.0, 0.2, 0.4, 0.6, 0.8) if test == "paired_t" else (0.0,):
                 random = np.random.default_rng([arms, round(10 * correlation), len(test)])
                 a, b = arms_of(random, many, arms, correlation)

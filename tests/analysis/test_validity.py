@@ -106,20 +106,20 @@ def test_a_rate_out_of_bounds_is_not_kept() -> None:
 
 
 def test_looks_find_nothing_where_nothing_is_and_looking_without_a_design_does() -> None:
-    found = kept(added_seeds(100))
+    found = kept(added_seeds(50, (1, 4)))
     usual = [rate.share for rate in found if "looked at after every seed" in rate.name]
     assert min(usual) > 0.12
     assert max(rate.share for rate in found if "futility ignored" in rate.name) > 0.04  # and the design is not idle
 
 
 def test_looks_save_seeds_and_cost_little_power() -> None:
-    found = {rate.name: rate for rate in kept(added_power(200))}
+    found = {rate.name: rate for rate in kept(added_power(120))}
     assert found["seeds of 10 that were needed, 1.5 standard deviations, 1 methods"].most == 0.7
     assert found["better with 4 to 10 seeds, 1.5 standard deviations, 1 methods"].least is not None
 
 
 def test_repeated_intervals_hold_where_the_seeds_end() -> None:
-    kept(added_intervals(300))
+    kept(added_intervals(200))
 
 
 def test_the_report_looks_as_the_simulated_design_does() -> None:
