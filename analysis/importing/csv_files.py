@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.data.sweep import leaves
 from analysis.importing.found import BadImport, Found, configuration_in, stage
 from analysis.importing.naming import level_of
 
@@ -97,18 +96,8 @@ def read(files: Sequence[tuple[str, Path]], step: str | None, keys: Collection[s
             continue
         beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
         config = {**beside, **labels}
-        yield Found(
-            kind=KIND,
-            name=name,
-            key=name,
-            place=name,
-            config=config,
-            about={**leaves(config), **labels},
-            staged=stage(stage_in / f"csv-{number}", rows, ()),
-            problem=None,
-            attempts=rows[-1]["attempt"],
-            started=None,
-        )
+        staged = stage(stage_in / f"csv-{number}", rows, ())
+        yield Found.in_files(KIND, name, config, staged, labels, attempts=rows[-1]["attempt"])
 
 
 def _name(path: Path, root: Path) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from analysis.data.sweep import leaves
 from analysis.importing.found import Found, configuration_in, stage
 
 KIND = "TensorBoard"
@@ -55,18 +54,8 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
         if not rows:
             continue
         config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
-        yield Found(
-            kind=KIND,
-            name=name,
-            key=name,
-            place=name,
-            config=config,
-            about=leaves(config),
-            staged=stage(stage_in / f"tensorboard-{number}", rows, logged.histograms.values()),
-            problem=None,
-            attempts=logged.attempt,
-            started=logged.started,
-        )
+        staged = stage(stage_in / f"tensorboard-{number}", rows, logged.histograms.values())
+        yield Found.in_files(KIND, name, config, staged, attempts=logged.attempt, started=logged.started)
 
 
 def _read(folder: Path) -> _Logged:

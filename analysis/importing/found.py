@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from analysis.data.sweep import leaves
 from launcher.run.folder import histograms_path, metrics_path
 
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
@@ -53,6 +54,22 @@ class Found:
     attempts: int
     started: float | None
     commit: str = ""
+
+    @classmethod
+    def in_files(
+        cls,
+        kind: str,
+        name: str,
+        config: Mapping[str, Any],
+        staged: Staged,
+        labels: Mapping[str, str] | None = None,
+        problem: str | None = None,
+        attempts: int = 1,
+        started: float | None = None,
+    ) -> Found:
+        """A run that is known by the name of its files alone. labels: what these say of it beside its configuration."""
+        about = {**leaves(config), **(labels or {})}
+        return cls(kind, name, name, name, config, about, staged, problem, attempts, started)
 
 
 def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[Mapping[str, Any]]) -> Staged:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.data.sweep import leaves
 from analysis.importing.found import BadImport, Found, configuration_in, stage
 
 KIND = "Trainer"
@@ -42,18 +41,8 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
         if not rows:
             continue
         config = configuration_in([folder])
-        yield Found(
-            kind=KIND,
-            name=name,
-            key=name,
-            place=name,
-            config=config,
-            about=leaves(config),
-            staged=stage(stage_in / f"trainer-{number}", rows, ()),
-            problem=_problem(state),
-            attempts=1,
-            started=None,
-        )
+        staged = stage(stage_in / f"trainer-{number}", rows, ())
+        yield Found.in_files(KIND, name, config, staged, problem=_problem(state))
 
 
 def _run_of(path: Path) -> Path:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.data.sweep import leaves
 from analysis.importing.found import BadImport, Found, configuration_in, stage
 
 KIND = "verl"
@@ -51,18 +50,7 @@ def read(files: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]:
         own = path.with_suffix("")
         # a folder's configuration says nothing where the folder holds the files of several runs
         config = configuration_in([own, path.parent] if together[path.parent] == 1 else [own])
-        yield Found(
-            kind=KIND,
-            name=name,
-            key=name,
-            place=name,
-            config=config,
-            about=leaves(config),
-            staged=stage(stage_in / f"verl-{number}", rows, ()),
-            problem=None,
-            attempts=1,
-            started=None,
-        )
+        yield Found.in_files(KIND, name, config, stage(stage_in / f"verl-{number}", rows, ()))
 
 
 def _is_ours(path: Path) -> bool:
