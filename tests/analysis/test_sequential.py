@@ -87,7 +87,7 @@ def test_with_many_seeds_the_levels_are_those_of_the_normal_distribution():
     test=st.sampled_from(TESTS), start=st.integers(2, 5), batch=st.integers(1, 4), more=st.integers(0, 4),
     alpha=st.floats(1e-9, 0.99),
 )  # fmt: skip
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_p_is_the_inverse_of_the_level(test, start, batch, more, alpha):
     seeds = looks(start, batch, start + more)
     look = Look(test, tuple((n, n) for n in seeds), spending(seeds))

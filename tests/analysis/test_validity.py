@@ -58,16 +58,16 @@ def test_tests_find_nothing_where_nothing_is(n: int, luck: str) -> None:
     ],
 )
 def test_verdicts_find_nothing_where_nothing_is(n: int, luck: str, test: str, family: str, cells: int) -> None:
-    kept(verdicts(120 if cells == 1 else 50, n, luck, test, family, cells))
+    kept(verdicts(70 if cells == 1 else 30, n, luck, test, family, cells))
 
 
 def test_hypotheses_on_hypotheses_find_nothing_where_nothing_is() -> None:
-    kept(joints(20, 5, "normal"))
+    kept(joints(14, 5, "normal"))
 
 
 @pytest.mark.parametrize("n", [3, 5])
 def test_intervals_hold_the_truth(n: int) -> None:
-    kept(intervals(200, n))
+    kept(intervals(120, n))
 
 
 def test_a_verdict_rests_on_what_the_study_has_compared_as_on_its_own_comparisons() -> None:
@@ -113,7 +113,7 @@ def test_looks_find_nothing_where_nothing_is_and_looking_without_a_design_does()
 
 
 def test_looks_save_seeds_and_cost_little_power() -> None:
-    found = {rate.name: rate for rate in kept(added_power(120))}
+    found = {rate.name: rate for rate in kept(added_power(80))}
     assert found["seeds of 10 that were needed, 1.5 standard deviations, 1 methods"].most == 0.7
     assert found["better with 4 to 10 seeds, 1.5 standard deviations, 1 methods"].least is not None
 
