@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from launcher.errors import InvalidPlan
 from launcher.planning import freeze, schema
 from launcher.run.folder import read_config, run_folder
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import SHIPPED, make, shipped
+from tests.launcher.experiments import at_scale, make, shipped
 from tests.launcher.hydras import files_read_once
 
 
@@ -44,15 +45,23 @@ def said(key, value):
     return f"{'++' if key.startswith('verl.') else ''}{key}={text}"
 
 
+def declared_in(name):
+    """The section `experiment` of a shipped file over those that it inherits."""
+    content = yaml.safe_load((ROOT / f"conf/experiment/{name}.yaml").read_text())
+    parents = [one for one in content.get("defaults", ()) if isinstance(one, str) and one != "_self_"]
+    whole = OmegaConf.merge(*(declared_in(parent) for parent in parents), content["experiment"])
+    return OmegaConf.to_container(whole, resolve=False)
+
+
 def overrides_of(name, scale, planned, entry):
     """How Hydra is told what one run of a shipped experiment is."""
     (experiment,) = planned.experiments
-    declared = SHIPPED.content(f"experiment/{name}")["experiment"]
+    declared = declared_in(name)
     group = declared["groups"][entry.group]
     keys = {factor["label"]: key for key, factor in experiment.factors.items()}
     levels = {keys[label]: level for label, level in entry.factors.items()}
     values = {**declared.get("scales", {}).get(scale, {}), **group.get("overrides", {}), **levels, "seed": entry.seed}
-    chosen = [f"experiment={name}", f"scale={scale}", f"method={group['method']}"]
+    chosen = [f"experiment={name}", *at_scale(scale), f"method={group['method']}"]
     return [*chosen, *(said(key, value) for key, value in values.items())]
 
 
