@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.run import claim
 from launcher.run.folder import metrics_path, read_config, run_folder
 from launcher.run.records import State
 from launcher.schedulers.slurm import code_snapshot
@@ -67,13 +70,15 @@ def test_runs_continue_others_and_forks_wait_for_theirs(slurm: Lab, tmp_path: Pa
     launcher = slurm.launch(multirun, "seed=0,1", "trainer.steps=8", STEPS_GATE=str(gate))
     begun(multirun, 2)
     victim = next(run_id for run_id in states(multirun) if run_id not in short)
-    job = next(one for one in slurm.jobs(multirun, "running") if run_on(slurm, multirun, one) == victim)
-    slurm.ask("scancel", "--signal=KILL", "--full", job)
+    owner = claim.read_claim(run_folder(multirun, victim))
+    assert owner is not None
+    os.kill(owner.pid, signal.SIGKILL)
     gate.unlink()
     said, _ = launcher.communicate(timeout=280)
     found = {run_id: state for run_id, state in states(multirun).items() if run_id not in short}
     assert {state.state for state in found.values()} == {"done"}, said
     assert {(state.prefix in short, state.prefix_step) for state in found.values()} == {(True, 4)}
+    assert found[victim].attempt == 2
     for run_id in found:
         seed = read_config(run_folder(multirun, run_id))["seed"]
         lines = read_log(metrics_path(run_folder(multirun, run_id))).records
