@@ -78,7 +78,7 @@ def test_runs_continue_others_and_forks_wait_for_theirs(slurm: Lab, tmp_path: Pa
     found = {run_id: state for run_id, state in states(multirun).items() if run_id not in short}
     assert {state.state for state in found.values()} == {"done"}, said
     assert {(state.prefix in short, state.prefix_step) for state in found.values()} == {(True, 4)}
-    assert found[victim].attempt == 2
+    assert found[victim].attempt == 3  # the first one is that of the run that it continues
     for run_id in found:
         seed = read_config(run_folder(multirun, run_id))["seed"]
         lines = read_log(metrics_path(run_folder(multirun, run_id))).records
