@@ -69,7 +69,7 @@ class AtLevel:
 @dataclass(frozen=True)
 class Levels:
     """A group at each level of a factor, which is named by its key. best: the level with the best mean among those
-    where every planned run has a result; None if there is none, or if neither direction is better."""
+    where every planned run has a result; None if no level is complete, or if no direction of the metric is better."""
 
     group: str
     factor: str

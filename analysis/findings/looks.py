@@ -38,10 +38,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a comparison stands. look: the last one that counts, from 1 on, of `looks`; 0: none is finished.
+    """Where a comparison stands after its last finished look.
 
-    seeds: planned for this look, of `most`. level: the unadjusted p of the test that decides at this look (0: none
-    can). spent: the share of alpha that the looks may spend up to this one. chance: to be decided in its favour with
+    look: its number, from 1 to `looks`; 0 if no look is finished. seeds: the number of seeds that the look has, of at
+    most `most`. level: the largest unadjusted p that decides at this look; 0 if no p does. spent: the share of alpha
+    that all looks up to this one may use. chance: that the comparison is decided in favour of the group when it has
     `most` seeds; None if it is not predicted.
     """
 

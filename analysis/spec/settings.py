@@ -19,7 +19,7 @@ from pydantic import (
 from analysis.spec import derived_metric, levels
 from analysis.spec.figure_spec import Direction, Picture, curves
 from analysis.spec.hypothesis import Declared, Hypothesis, check_references, hypothesis
-from analysis.spec.metric_catalog import describe
+from analysis.spec.metric_catalog import WIN_RATE, describe
 from analysis.spec.threshold import Target
 from analysis.spec.validation import (
     BadPlan,
@@ -150,6 +150,10 @@ class Settings(Section):
     def _with_looks(cls, sequential: Sequential | None, info: ValidationInfo) -> Sequential | None:
         if sequential is None:
             return None
+        primary = info.data.get("primary")
+        if primary is not None and primary.metric == WIN_RATE:
+            rule = f"{WIN_RATE} is judged after the runs, so a launch cannot look at it while it adds seeds"
+            raise refusal(rule, "choose another primary metric, or fix the number of seeds")
         if info.data.get("family") == "max_t":
             raise refusal("family: max_t has no levels for several looks", "choose family: holm")
         if info.data.get("select"):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.execution.forecast import Forecast, budget_line
+from launcher.execution.forecast import Forecast, budget_line, sized
 from launcher.planning import hypotheses
 from launcher.planning.campaign_stages import PlannedStage, shared_budget
 from launcher.planning.plan import Plan
@@ -74,12 +73,7 @@ def _stage(
         "name": stage.name,
         "experiments": [experiment.name for experiment in stage.experiments],
         "commands": [experiment.command for experiment in stage.experiments][:1],
-        "total": len(ids),
-        "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
-        "device_hours": cost.device_hours,
-        "worst_device_hours": cost.worst_device_hours,
-        "wall_seconds": cost.wall_seconds,
-        "storage_bytes": cost.storage,
+        **sized(ids, states, cost),
         "needs": needs,
         "undecidable": lost,
         "takes": [

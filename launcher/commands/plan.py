@@ -26,7 +26,6 @@ from launcher.text import byte_size, counted, duration, hours
 
 if TYPE_CHECKING:
     from launcher.execution.forecast import Forecast
-    from launcher.planning.cost import Estimate
     from launcher.planning.plan import Experiment, Plan
     from launcher.status.other_code import OtherCode
 
@@ -113,6 +112,7 @@ def document(
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
+    from launcher.execution.forecast import sized
     from launcher.planning.cost import retries
 
     counts, rules = Counter(states.values()), retries(planned.cluster)
@@ -148,7 +148,7 @@ def document(
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
                 "other_data": other_data(planned, experiment),
-                "groups": {group: _group(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
+                "groups": {group: sized(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
         },
@@ -173,17 +173,6 @@ def _added_seeds(experiment: Experiment, cost: Forecast) -> dict[str, Any] | Non
     if more is None:
         return None
     return {**experiment.analysis["sequential"], "most_added_runs": more[0], "most_added_device_hours": more[1]}
-
-
-def _group(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
-    return {
-        "total": len(ids),
-        "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
-        "device_hours": cost.device_hours,
-        "worst_device_hours": cost.worst_device_hours,
-        "wall_seconds": cost.wall_seconds,
-        "storage_bytes": cost.storage,
-    }
 
 
 def by_group(experiment: Experiment) -> dict[str, list[str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from launcher.execution.budget import Budget, Work
 from launcher.planning import added_seeds
@@ -15,6 +17,18 @@ from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import slots, visible_devices
 from launcher.text import hours, more_than
+
+
+def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
+    """Some runs of a plan for `--json`: how many, in which states, and what those that are not done cost."""
+    return {
+        "total": len(ids),
+        "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
+        "device_hours": cost.device_hours,
+        "worst_device_hours": cost.worst_device_hours,
+        "wall_seconds": cost.wall_seconds,
+        "storage_bytes": cost.storage,
+    }
 
 
 class Forecast:

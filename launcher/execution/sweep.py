@@ -42,6 +42,7 @@ from launcher.worker import worker
 _LISTED = 5
 
 
+#: Makes the plan of a command anew, with further seeds.
 Again = Callable[[AddedSeeds], Plan]
 
 

@@ -33,16 +33,16 @@ class ReconcilingSweeper:
     A subclass may run other words than those of an experiment: run_words(words, conf, plugin, more) -> exit code.
     """
 
-    def run_words(self, words: Sequence[str], conf: Path, plugin: Any, more: Sequence[Path]) -> int:
-        """Run what the overrides name; the exit code."""
-        return run_sweep(words, conf, plugin, more)
-
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self._arguments = list(arguments)
         self._conf = ROOT / "conf"
         self._more: list[Path] = []
         self._plugin: Any = None
         self._words: list[str] = []
+
+    def run_words(self, words: Sequence[str], conf: Path, plugin: Any, more: Sequence[Path]) -> int:
+        """Run what the overrides name; the exit code."""
+        return run_sweep(words, conf, plugin, more)
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         """Called by Hydra: note the folder of its configuration, and the launcher that the user chose."""

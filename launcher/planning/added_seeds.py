@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from analysis.spec.settings import Sequential
 from launcher.errors import Diagnostics
 from launcher.planning.plan import Experiment
-from launcher.run.folder import find_state, run_folder
+from launcher.run import catalog
+from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState
 
 
@@ -56,7 +57,9 @@ def check_unchanged(
     key: what sets the seeds in `where`.
     """
     before, now = frozen.analysis.get("sequential"), rule.model_dump() if rule is not None else None
-    if before == now or not any(_done(multirun, run_id) for run_id in {entry.id for entry in frozen.entries}):
+    if before == now or not any(
+        catalog.present_state(run_folder(multirun, run_id)) == RunState.DONE for run_id in frozen.members
+    ):
         return
     said = "fixes the number of seeds" if before is None else f"has seeds: {_in_words(before)}"
     again = str(list(frozen.seeds)) if before is None else _in_words(before)
@@ -68,11 +71,6 @@ def check_unchanged(
         "the rule changed after results",
         f"write experiment.seeds: {again}, or give the experiment another name: experiment.name=NAME",
     )
-
-
-def _done(multirun: Path, run_id: str) -> bool:
-    state = find_state(run_folder(multirun, run_id))
-    return state is not None and state.state == RunState.DONE
 
 
 def _in_words(rule: Mapping[str, Any]) -> str:

@@ -76,6 +76,12 @@ def test_the_reports_rule_is_that_of_the_seeds(words: tuple[str, ...]) -> None:
     assert "analysis.sequential" in line and "write experiment.seeds: {start: 4, max: 12, until: decided}" in line
 
 
+def test_a_launch_cannot_look_at_win_rates_which_come_after_it(words: tuple[str, ...]) -> None:
+    primary = "analysis.primary.metric=eval/win_rate"
+    (line,) = refused(*words, RULE, primary, "trainer.eval_every=1", "trainer.eval_responses=2")
+    assert "is judged after the runs" in line and "choose another primary metric" in line
+
+
 def test_a_rule_stays_when_there_are_results(words: tuple[str, ...]) -> None:
     freeze.freeze(make(*words, RULE))
     assert seeds_of(make(*words, "seed=0,1"))["ptrw"] == [0, 1]  # nobody has seen anything yet
