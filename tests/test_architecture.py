@@ -38,6 +38,7 @@ RANKS = {
         "train",
         "backends",
         "plugin",
+        "vllm_qstar",
         "methods",
         "sampling",
         "scores",
