@@ -7,7 +7,7 @@ of transformers, with another version of torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from tests.cluster.rays import Rays
 from tests.needs import VLLM
@@ -31,7 +32,9 @@ PROMPTS, LENGTH, T = 24, 20, 0.8
 #: The smallest heads that vLLM has for CPUs have 32 numbers; the target is wider than the policy.
 WIDTHS = {"policy": 128, "target": 256}
 ENGINE = {"max_model_len": 64, "dtype": "float32", "enforce_eager": True, "max_num_seqs": 64}
+#: Nothing is compiled, which takes longer than everything else.
 ENVIRONMENT = {
+    "TORCHDYNAMO_DISABLE": "1",
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -109,6 +112,13 @@ def test_a_request_that_changes_q_is_refused(name):
 # ---------------------------------------------------------------- with vLLM
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_progress_bars() -> Iterator[None]:
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()
+
+
 @dataclass(frozen=True)
 class Asked:
     """The models of an engine by name, its questions, and what it answered."""
@@ -133,7 +143,10 @@ def write_models(family: str, folder: Path) -> dict[str, Path]:
     return {**models, "updated": folder / "updated"}
 
 
-def ask(models: Mapping[str, Path], folder: Path, method: Mapping[str, Any], multiprocessing: bool) -> Asked:
+def ask(
+    models: Mapping[str, Path], folder: Path, method: Mapping[str, Any], multiprocessing: bool = True, **engine: Any
+) -> Asked:
+    """Start an engine, ask it everything, and end it; engine: its arguments where they are not `ENGINE`."""
     generator = np.random.default_rng(0)
     prompts = [generator.integers(8, 300, size=3 + row % 9).tolist() for row in range(PROMPTS)]
     questions = {
@@ -142,7 +155,7 @@ def ask(models: Mapping[str, Path], folder: Path, method: Mapping[str, Any], mul
             "temperature": T,
             "method": method,
         },
-        "engine": ENGINE,
+        "engine": {**ENGINE, **engine},
         "prompts": prompts,
         "length": LENGTH,
         "update": str(models["updated"]),
@@ -160,9 +173,9 @@ def ask(models: Mapping[str, Path], folder: Path, method: Mapping[str, Any], mul
     space = Rays()
     try:
         command = [str(VLLM / "bin/python"), "-m", "tests.trainer_ext.vllm_engine", str(asked), str(told)]
-        process = space.run(*command, **ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING=str(int(multiprocessing)))
-        said, _ = process.communicate(timeout=800)
-        assert process.returncode == 0, said
+        more = {"VLLM_CACHE_ROOT": str(folder), "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(multiprocessing))}
+        said, _ = space.run(*command, **ENVIRONMENT, **more).communicate(timeout=1200)
+        assert told.exists(), said
     finally:
         space.stop()
     return Asked(models, questions, json.loads(told.read_text()))
@@ -181,7 +194,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str
 @pytest.fixture(scope="module")
 def qwen2(models: Mapping[str, Mapping[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """The engine in a process of its own, as usual; models whose embedding is also their last layer."""
-    return ask(models["qwen2"], tmp_path_factory.mktemp("asked"), KL_SYMMETRY, multiprocessing=True)
+    return ask(models["qwen2"], tmp_path_factory.mktemp("asked"), KL_SYMMETRY)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +203,13 @@ def llama(models: Mapping[str, Mapping[str, Path]], tmp_path_factory: pytest.Tem
     return ask(models["llama"], tmp_path_factory.mktemp("asked"), ESS_BALANCE, multiprocessing=False)
 
 
-@pytest.fixture(params=["qwen2", "llama"])
+@pytest.fixture(scope="module")
+def parallel(models: Mapping[str, Mapping[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    """Tensor parallelism: each of two processes has a part of both models."""
+    return ask(models["qwen2"], tmp_path_factory.mktemp("asked"), KL_SYMMETRY, tensor_parallel_size=2)
+
+
+@pytest.fixture(params=["qwen2", "llama", "parallel"])
 def asked(request: pytest.FixtureRequest) -> Asked:
     found: Asked = request.getfixturevalue(request.param)
     return found
@@ -266,8 +285,8 @@ def test_tokens_do_not_depend_on_the_batch(asked):
 @pytest.mark.vllm
 @pytest.mark.timeout(1800)
 def test_the_metrics_are_of_the_drawn_tokens(asked):
-    assert asked.answers["before"] == [{}]
-    (values,) = asked.answers["metrics"]
+    values, *others = asked.answers["metrics"]
+    assert asked.answers["before"] == [{}] * (1 + len(others)) and all(one == values for one in others)
     theta, target = (forward(asked.models[name], asked, asked.answers["first"]) for name in ("policy", "target"))
     alphas, _ = q_between(theta, target, asked.questions["arguments"]["method"])
     assert values["qstar/alpha_mean"] == pytest.approx(float(alphas.mean()), abs=1e-4)

@@ -12,9 +12,10 @@ from transformers import AutoConfig, AutoTokenizer
 from trainer_ext import registry
 from trainer_ext.reward_models.folders import TOKENIZER, missing
 from trainer_ext.sampling.proposal import FromGeometric
+from trainer_ext.vllm_qstar import ARCHITECTURE
 
-#: The model's name in vLLM, and the key of its settings among the overrides of the policy's configuration.
-ARCHITECTURE, KEY = "QStarForCausalLM", "qstar"
+#: The key of the model's settings among the overrides of the policy's configuration.
+KEY = "qstar"
 REQUESTS = "trainer_ext.vllm_qstar.requests:Requests"
 WORKER = "trainer_ext.vllm_qstar.worker.Worker"
 

@@ -35,6 +35,7 @@ class Worker:
     def qstar_metrics(self) -> dict[str, float]:
         """The qstar/* values (docs/metrics.md) of the tokens since the last call; none if there were none.
 
-        The first call begins to record: an engine that is never asked keeps nothing.
+        The first call begins to record: an engine that is never asked keeps nothing. A prompt that vLLM reads in
+        several parts counts as one more token for each further part.
         """
         return dict(self.model_runner.get_model().metrics())
