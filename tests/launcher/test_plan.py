@@ -417,7 +417,8 @@ def test_a_plan_of_the_designs_models_is_refused_for_their_devices_alone():
 
 
 def test_a_scale_is_no_part_of_a_runs_identity():
-    plain = ("model=tiny", "task=expression", "trainer.steps=200")
+    batch = ("verl.data.train_batch_size=8", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2")
+    plain = ("model=tiny", "task=expression", "trainer.steps=80", *batch)
     assert set(make("method=ptrw", "scale=tiny").runs) == set(make("method=ptrw", *plain).runs)
 
 
