@@ -6,7 +6,6 @@ code that draws. A file counts only while its content is what was written.
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
 import io
 import pickle
@@ -41,7 +40,7 @@ class _Pickler(pickle.Pickler):
         if not isinstance(value, TransformNode):
             return NotImplemented
         state = {**value.__getstate__(), "_parents": None}  # by the parents' addresses, which each process has its own
-        return copyreg.__newobj__, (type(value),), state  # type: ignore[attr-defined]
+        return object.__new__, (type(value),), state
 
 
 def fingerprint(canvas: Canvas) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Context, Decimal
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +41,12 @@ def exp(value: float) -> float:
 
 def power(base: float, exponent: float) -> float:
     """A positive number to a power."""
-    return float(_CONTEXT.power(Decimal(base), Decimal(exponent)))
+    return float(_CONTEXT.exp(_log(base) * Decimal(exponent)))
+
+
+@lru_cache(maxsize=4096)
+def _log(value: float) -> Decimal:
+    return _CONTEXT.ln(Decimal(value))
 
 
 def t_below(df: float, value: float) -> float:

@@ -168,6 +168,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "VERL_USE_EXTERNAL_MODULES": "trainer_ext.plugin", "PYTHONPATH": str(ROOT)}
 
 
+@pytest.mark.processes
 def test_verl_imports_the_plug_in_before_its_trainers_and_another_version_is_refused() -> None:
     """In any order: the modules of a run's own process may import verl first, or the plug-in."""
     look = "import sys, trainer_ext.methods.policy_loss, trainer_ext.plugin as p, verl.trainer.ppo.metric_utils as m; "
