@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher import nodes
 from launcher.schedulers.ray import on_slurm
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT, Rays
@@ -140,19 +141,19 @@ def test_a_run_that_starts_its_own_ray_is_done_in_a_job(ray: Rays, tmp_path: Pat
 
 
 def test_slurms_short_numbers_of_cpus() -> None:
-    assert on_slurm.per_node("4(x2),8") == [4, 4, 8]
+    assert nodes.per_node("4(x2),8") == [4, 4, 8]
     with pytest.raises(ValueError, match="4\\(x2\\),8"):
-        on_slurm.per_node("four")
+        nodes.per_node("four")
 
 
 def test_ports_come_from_the_job_and_are_free(tmp_path: Path) -> None:
     import socket
 
-    first = next(on_slurm.blocks(7))
-    assert first == next(on_slurm.blocks(7)) != next(on_slurm.blocks(8))
+    first = next(nodes.blocks(7))
+    assert first == next(nodes.blocks(7)) != next(nodes.blocks(8))
     with socket.socket() as taken:
         taken.bind(("", first + 5))
-        assert next(on_slurm.blocks(7)) > first
+        assert next(nodes.blocks(7)) > first
 
 
 @pytest.mark.parametrize(("check", "counts"), [("true", (1, 0)), ("false", (0, 1))])
@@ -160,7 +161,7 @@ def test_a_head_is_judged_by_checks_that_have_ended(tmp_path: Path, check: str, 
     """A check that still runs, on a busy node, says nothing; nor does it keep the watchdog waiting."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    health = on_slurm._Health("127.0.0.1:1", every_s=60.0)
+    health = nodes.Health("127.0.0.1:1", os.environ, every_s=60.0)
     health._command = ["sh", "-c", f"read line < {gate}; exec {check}"]
     for _ in range(3):
         health.advance()
