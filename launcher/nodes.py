@@ -36,7 +36,14 @@ while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]):
 """
 # What a step executes. SLURM's early warning, SIGUSR2, goes to all processes of a job, and Ray would die of it. Ray
 # opens its folder to all users: it is below one that is this user's alone, which can be removed after SIGTERM too.
-_STEP = 'trap "" USR2; trap : TERM; (umask 077; mkdir "$0") && "$@"; code=$?; {then}; exit $code'
+_STEP = """
+trap "" USR2
+trap : TERM
+mkdir -p "$(dirname "$0")" && mkdir -m 700 "$0" && "$@"
+code=$?
+{then}
+exit $code
+"""
 
 
 class Lost(RuntimeError):
@@ -85,7 +92,7 @@ ONE = Nodes(1)
 
 
 def allocation(environment: Mapping[str, str]) -> list[Node]:
-    """The job's nodes, from SLURM's variables and `scontrol`. ValueError: the process of this environment is in none."""
+    """The job's nodes, from SLURM's variables and `scontrol`. ValueError: this is the environment of no job."""
     if "SLURM_JOB_ID" not in environment:
         raise ValueError("SLURM_JOB_ID is not set: this process is in no job of SLURM, whose nodes it could use")
     listed = subprocess.run(

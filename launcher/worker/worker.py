@@ -245,7 +245,8 @@ def _with_code(folder: Path, state: State, config: Mapping[str, Any]) -> State:
 def _failed(folder: Path, state: State, error: BaseException, attempt: Attempt, launch: Launch) -> State:
     kind = lifecycle.kind_of(error)
     progressed = transitions.progressed(folder, state)
-    attempt.check_stop_request()
+    if kind in (FailureKind.PREEMPTED, FailureKind.LOST):
+        attempt.check_stop_request()
     # SLURM's SIGTERM goes to all processes of a job: one may die of it before the trainer has stopped.
     if kind == FailureKind.PREEMPTED or (kind == FailureKind.LOST and attempt.stop_requested()):
         message = attempt.stop_message or one_line(str(error))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +19,7 @@ from launcher import nodes
 from launcher.schedulers.ray import on_slurm
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT, Rays
+from tests.trainer_ext.conftest import science
 from tests.waiting import DEADLINE, until
 
 LAB = Path(__file__).parent / "lab"
@@ -127,17 +131,69 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     until(lambda: not ray_processes(ray, job))
 
 
+STEPS = 6
+RUN = ["trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "method.rho=0.2", "method.alpha_lambda=1.0"]
+RUN += [f"trainer.steps={STEPS}", "trainer.ranks=2", "trainer.checkpoint_every=1", "verl.data.train_batch_size=8"]
+
+
+def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
+    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=3", f"multirun={multirun}"]
+    return space.run(sys.executable, "launch.py", "-m", *RUN, *where, *overrides)
+
+
+def places(space: Rays, kind: str) -> list[str]:
+    """The SLURM nodes of Ray's processes of a kind: a raylet has its node's folder in its command."""
+    raylets = [" ".join(psutil.Process(worker.ppid()).cmdline()) for worker in space.processes(f"ray::{kind}")]
+    return sorted(match[1] for text in raylets if (match := re.search(r"/ray-\d+-\w+-(n\d)/r/", text)))
+
+
 @pytest.mark.ray
 @pytest.mark.slurm
 @pytest.mark.timeout(900)
-def test_a_run_that_starts_its_own_ray_is_done_in_a_job(ray: Rays, tmp_path: Path) -> None:
-    """It starts a Ray of one machine, unlike the jobs above, and leaves nothing of it on the node."""
-    run = ["trainer=verl_ray", "method=c0_grpo", "trainer.steps=2", "verl.data.train_batch_size=8"]
-    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=3", f"multirun={tmp_path}"]
-    started = ray.run(sys.executable, "launch.py", "-m", *run, *where)
+def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(ray: Rays, tmp_path: Path) -> None:
+    """Two ranks each. On one node, a run starts a Ray of one machine. Neither leaves anything on the nodes."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    started = launched(ray, one)
     said, _ = started.communicate(timeout=800)
     assert started.returncode == 0 and "1 done" in said, said
     assert not ray.processes("ray::", "raylet", "gcs_server")
+
+    started = launched(ray, two, "model.resources.nodes=2")
+    until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
+    assert started.poll() is None, started.communicate()[0]
+    nodes = places(ray, "WorkerDict")
+    assert len(set(nodes)) == 2 and places(ray, "Server") == nodes
+    (raylet,) = [found for found in ray.processes("raylet/raylet") if f"-{nodes[1]}/r" in " ".join(found.cmdline())]
+    raylet.kill()
+    said, _ = started.communicate(timeout=800)
+    assert started.returncode == 0 and "1 done" in said, said
+    until(lambda: not ray.processes("ray::", "raylet", "gcs_server", "verl_ray"))
+    assert not list(Path(ray.environment["TMPDIR"]).glob("ray-*"))
+
+    (first,), (second,) = (list(folder.glob("runs/*")) for folder in (one, two))
+    state = json.loads((second / "state.json").read_text())
+    assert (first.name, state["attempt"], state["ends"]) == (second.name, 2, {"lost": 1}), state
+    errors = (second / "attempts" / "1" / "stderr.log").read_text()
+    assert f"Lost: the Ray of node {nodes[1]} ended with code " in errors.splitlines()[-1]
+    assert {line["attempt"] for line in logged(second)} == {1, 2}
+    assert results(second) == results(first)
+    end = Path("checkpoints") / f"step_{STEPS:06d}"
+    assert tensors(second / end) and tensors(second / end) == tensors(first / end)
+
+
+def logged(run: Path) -> list[dict[str, float]]:
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def results(run: Path) -> list[dict[str, float]]:
+    """The metrics of a run that do not depend on when and where it ran."""
+    lines = [{key: value for key, value in line.items() if key not in ("attempt", "time")} for line in logged(run)]
+    return science(lines)
+
+
+def tensors(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
 
 
 def test_slurms_short_numbers_of_cpus() -> None:
