@@ -34,13 +34,20 @@ ray.init(sys.argv[1], log_to_driver=False, logging_level="warning")
 while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]):
     time.sleep(0.2)
 """
-# What a step executes. SLURM's early warning, SIGUSR2, goes to all processes of a job, and Ray would die of it. Ray
-# opens its folder to all users: it is below one that is this user's alone, which can be removed after SIGTERM too.
+# What a step executes: Ray in a new folder, until it ends or nobody holds the step's input any more. (srun itself would
+# kill it at SIGTERM.) SLURM's early warning, SIGUSR2, goes to all processes of a job, and Ray would die of it. Ray opens
+# its folder to all users: it is below one that is this user's alone.
 _STEP = """
 trap "" USR2
 trap : TERM
-mkdir -p "$(dirname "$0")" && mkdir -m 700 "$0" && "$@"
-code=$?
+mkdir -p "$(dirname "$0")" && mkdir -m 700 "$0" || exit
+exec 3<&0
+"$@" 3<&- &
+ray=$!
+{{ cat <&3 >&2; kill $ray; }} &
+end=$!
+while kill -0 $ray 2>&-; do wait $ray; code=$?; done
+kill $end 2>&-
 {then}
 exit $code
 """
@@ -172,6 +179,10 @@ def ray(
             return
         finally:
             for step in reversed(steps.values()):  # the head last
+                if step.stdin is not None:
+                    step.stdin.close()
+                with suppress(subprocess.TimeoutExpired):
+                    step.wait(_STOP_S)
                 stop(step, _STOP_S)
     raise Lost(f"no head could be started on {nodes[0].name}; its output is above")
 
@@ -195,7 +206,10 @@ def _step(
     port: int,
     options: Sequence[str],
 ) -> subprocess.Popen[bytes]:
-    """Start a Ray node as a step of the job. `port`: of its agent; by default, two nodes on one host use the same."""
+    """Start a Ray node as a step of the job, which ends when its input does, also by the death of this process.
+
+    `port`: of its agent; by default, two nodes on one host use the same.
+    """
     # Nodes on one host that share a folder and start at the same time use each other's sockets.
     place = f"{folder}-{node.name}"
     where = ["--node-ip-address", node.address, "--temp-dir", f"{place}/r"]
@@ -208,7 +222,7 @@ def _step(
     return subprocess.Popen(
         [*srun, "--export=ALL", "sh", "-c", script, place, *ray, *where, *own, *fixed, *options],
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         start_new_session=True,
     )
 

@@ -131,13 +131,13 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     until(lambda: not ray_processes(ray, job))
 
 
-STEPS = 6
+STEPS = 5
 RUN = ["trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "method.rho=0.2", "method.alpha_lambda=1.0"]
 RUN += [f"trainer.steps={STEPS}", "trainer.ranks=2", "trainer.checkpoint_every=1", "verl.data.train_batch_size=8"]
 
 
 def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
-    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=3", f"multirun={multirun}"]
+    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=60", f"multirun={multirun}"]
     return space.run(sys.executable, "launch.py", "-m", *RUN, *where, *overrides)
 
 
@@ -158,6 +158,7 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     assert started.returncode == 0 and "1 done" in said, said
     assert not ray.processes("ray::", "raylet", "gcs_server")
 
+    shutil.copytree(one / "cache", two / "cache")
     started = launched(ray, two, "model.resources.nodes=2")
     until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
     assert started.poll() is None, started.communicate()[0]
