@@ -44,7 +44,7 @@ mkdir -p "$(dirname "$0")" && mkdir -m 700 "$0" || exit
 exec 3<&0
 "$@" 3<&- &
 ray=$!
-{{ cat <&3 >&2; kill $ray; }} &
+{{ while read -r line; do :; done <&3; kill $ray; }} &
 end=$!
 while kill -0 $ray 2>&-; do wait $ray; code=$?; done
 kill $end 2>&-

@@ -38,7 +38,7 @@ _CLOSE_S = 15.0  # for Ray to end by itself
 _STACKS_S = 2.0  # for the processes to print their stacks
 _LOOK_S = 1.0
 _STOPPED_S = 30.0  # for which a process of Ray may be stopped, such as by SIGSTOP
-_ENDED_S = 5.0  # after the death of a process, for the end of its node's Ray to be seen
+_ENDED_S = 10.0  # after the death of a process, for the end of its node's Ray to be seen
 
 
 class VerlRay:
