@@ -24,7 +24,7 @@ from functools import partial
 #: Seconds for all nodes to join.
 JOIN_S = 300.0
 _FIRST, _LAST, _BLOCK = 20000, 32000, 64  # below the ports that kernels hand out by themselves
-_TRIES = 3  # of heads
+_TRIES = 3
 _HEALTH_WITHIN_S = 60.0  # on a busy node the imports of one check take half of that
 _STOP_S = 30.0
 # This runs as a process of its own, because Ray ends a process whose head dies.
@@ -34,9 +34,9 @@ ray.init(sys.argv[1], log_to_driver=False, logging_level="warning")
 while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]):
     time.sleep(0.2)
 """
-# What a step executes: Ray in a new folder, until it ends or nobody holds the step's input any more. (srun itself would
-# kill it at SIGTERM.) SLURM's early warning, SIGUSR2, goes to all processes of a job, and Ray would die of it. Ray opens
-# its folder to all users: it is below one that is this user's alone.
+# What a step executes: Ray in a new folder, until it ends or nobody holds the step's input any more. (At SIGTERM, srun
+# itself would kill it.) SLURM's early warning, SIGUSR2, goes to all processes of a job, and Ray would die of it. Ray
+# opens its folder to all users: it is below one that is this user's alone.
 _STEP = """
 trap "" USR2
 trap : TERM
@@ -170,10 +170,11 @@ def ray(
             more += ["--include-dashboard=false", "--dashboard-port", str(first + 2)]
             steps[head.name] = begin(head, first + 3, more)
             if not _answers(steps[head.name], address, environment, end):
-                continue  # another job took a port meanwhile
+                continue  # another job took a port meanwhile, or the node is so busy that Ray gave up
             for index, node in enumerate(nodes[1:], 1):
                 steps[node.name] = begin(node, first + 3 + index % (_BLOCK - 3), ["--address", address])
-            _wait(steps, address, environment, end)
+            if not _join(steps, address, environment, end):
+                continue
             say(f"Ray at {address} over {len(nodes)} nodes: {', '.join(steps)}")
             yield Ray(address, steps)
             return
@@ -184,7 +185,8 @@ def ray(
                 with suppress(subprocess.TimeoutExpired):
                     step.wait(_STOP_S)
                 stop(step, _STOP_S)
-    raise Lost(f"no head could be started on {nodes[0].name}; its output is above")
+    names = ", ".join(node.name for node in nodes)
+    raise Lost(f"no Ray over {names} could be started in {_TRIES} tries; its output is above")
 
 
 def _of_job(node: Node) -> list[str]:
@@ -281,23 +283,25 @@ def _answers(head: subprocess.Popen[bytes], address: str, environment: Mapping[s
         health.close()
 
 
-def _wait(
+def _join(
     steps: Mapping[str, subprocess.Popen[bytes]], address: str, environment: Mapping[str, str], end: float
-) -> None:
-    """Wait until as many nodes have joined as there are steps."""
-    with subprocess.Popen([sys.executable, "-c", _JOINED, address, str(len(steps))], env=environment) as joined:
-        try:
-            while (code := joined.poll()) is None:
-                ended = [name for name, step in steps.items() if step.poll() is not None]
-                if ended:
-                    raise Lost(f"the Ray of {', '.join(ended)} ended before all nodes had joined; its output is above")
-                if time.monotonic() > end:
-                    raise Late(f"not all of {len(steps)} nodes joined the Ray at {address} in time")
-                time.sleep(0.1)
-        finally:
-            joined.kill()
-    if code != 0:
-        raise Lost(f"the Ray at {address} did not answer the request for its nodes")
+) -> bool:
+    """Wait until as many nodes have joined as there are steps; False: one ended. On a busy node, Ray may refuse a
+    program at first."""
+    command = [sys.executable, "-c", _JOINED, address, str(len(steps))]
+    while True:
+        with subprocess.Popen(command, env=environment) as joined:
+            try:
+                while (code := joined.poll()) is None:
+                    if any(step.poll() is not None for step in steps.values()):
+                        return False
+                    if time.monotonic() > end:
+                        raise Late(f"not all of {len(steps)} nodes joined the Ray at {address} in time")
+                    time.sleep(0.1)
+            finally:
+                joined.kill()
+        if code == 0:
+            return True
 
 
 def stop(process: subprocess.Popen[bytes], patience: float) -> None:
