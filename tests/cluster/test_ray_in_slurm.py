@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -141,17 +142,27 @@ def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[s
     return space.run(sys.executable, "launch.py", "-m", *RUN, *where, *overrides)
 
 
-def places(space: Rays, kind: str) -> list[str]:
-    """The SLURM nodes of Ray's processes of a kind: a raylet has its node's folder in its command."""
-    raylets = [" ".join(psutil.Process(worker.ppid()).cmdline()) for worker in space.processes(f"ray::{kind}")]
-    return sorted(match[1] for text in raylets if (match := re.search(r"/ray-\d+-\w+-(n\d)/r/", text)))
+def node_of(process: psutil.Process) -> tuple[str, str]:
+    """Job and SLURM node of a process of Ray: a raylet has its node's folder in its command."""
+    commands = [" ".join(one.cmdline()) for one in [process, *process.parents()]]
+    (found, *_) = [match for one in commands if (match := re.search(r"/ray-(\d+)-\w+-(n\d)/r", one))]
+    return found[1], found[2]
+
+
+def raylets(space: Rays) -> dict[tuple[str, str], psutil.Process]:
+    """The raylets by job and node."""
+    return {node_of(one): one for one in space.processes("raylet/raylet")}
 
 
 @pytest.mark.ray
 @pytest.mark.slurm
-@pytest.mark.timeout(900)
-def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(ray: Rays, tmp_path: Path) -> None:
-    """Two ranks each. On one node, a run starts a Ray of one machine. Neither leaves anything on the nodes."""
+@pytest.mark.timeout(1200)
+def test_a_run_over_two_nodes_survives_deaths_and_ends_with_the_bits_of_a_run_on_one(ray: Rays, tmp_path: Path) -> None:
+    """Two ranks each. On one node, a run starts a Ray of one machine. Nothing is left on the nodes.
+
+    Over two nodes, the Ray of one dies while the first attempt trains, and the process of the second attempt when it
+    has just started its Ray.
+    """
     one, two = tmp_path / "one", tmp_path / "two"
     started = launched(ray, one)
     said, _ = started.communicate(timeout=800)
@@ -162,24 +173,32 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     started = launched(ray, two, "model.resources.nodes=2")
     until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
     assert started.poll() is None, started.communicate()[0]
-    nodes = places(ray, "WorkerDict")
-    assert len(set(nodes)) == 2 and places(ray, "Server") == nodes
-    (raylet,) = [found for found in ray.processes("raylet/raylet") if f"-{nodes[1]}/r" in " ".join(found.cmdline())]
-    raylet.kill()
+    nodes = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "Server")}
+    assert len(nodes["Server"]) == 2 and nodes["WorkerDict"] == nodes["Server"]
+    first, dies = max(nodes["Server"])
+    raylets(ray)[first, dies].kill()
+    (second,) = {job for job, _ in until(lambda: {one for one in raylets(ray) if one[0] != first})}
+    until(lambda: len(raylets(ray)) == 2)
+    psutil.Process(only_state(two)["pid"]).kill()
+    until(lambda: second not in {job for job, _ in raylets(ray)})
     said, _ = started.communicate(timeout=800)
     assert started.returncode == 0 and "1 done" in said, said
     until(lambda: not ray.processes("ray::", "raylet", "gcs_server", "verl_ray"))
     assert not list(Path(ray.environment["TMPDIR"]).glob("ray-*"))
 
-    (first,), (second,) = (list(folder.glob("runs/*")) for folder in (one, two))
-    state = json.loads((second / "state.json").read_text())
-    assert (first.name, state["attempt"], state["ends"]) == (second.name, 2, {"lost": 1}), state
-    errors = (second / "attempts" / "1" / "stderr.log").read_text()
-    assert f"Lost: the Ray of node {nodes[1]} ended with code " in errors.splitlines()[-1]
-    assert {line["attempt"] for line in logged(second)} == {1, 2}
-    assert results(second) == results(first)
+    assert (only_state(two)["attempt"], only_state(two)["ends"]) == (3, {"lost": 2})
+    (alone,), (spread,) = (list(folder.glob("runs/*")) for folder in (one, two))
+    errors = (spread / "attempts" / "1" / "stderr.log").read_text()
+    assert f"Lost: the Ray of node {dies} ended with code " in errors.splitlines()[-1]
+    assert alone.name == spread.name and {line["attempt"] for line in logged(spread)} == {1, 3}
+    assert results(spread) == results(alone)
     end = Path("checkpoints") / f"step_{STEPS:06d}"
-    assert tensors(second / end) and tensors(second / end) == tensors(first / end)
+    assert tensors(spread / end) and tensors(spread / end) == tensors(alone / end)
+
+
+def only_state(multirun: Path) -> dict[str, Any]:
+    (path,) = multirun.glob("runs/*/state.json")
+    return dict(json.loads(path.read_text()))
 
 
 def logged(run: Path) -> list[dict[str, float]]:
