@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,11 @@ def node_of(process: psutil.Process) -> tuple[str, str]:
 
 def raylets(space: Rays) -> dict[tuple[str, str], psutil.Process]:
     """The raylets by job and node."""
-    return {node_of(one): one for one in space.processes("raylet/raylet")}
+    found = {}
+    for one in space.processes("raylet/raylet"):
+        with suppress(psutil.Error, ValueError):  # it ends meanwhile
+            found[node_of(one)] = one
+    return found
 
 
 @pytest.mark.ray

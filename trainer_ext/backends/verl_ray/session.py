@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import ray
 import torch
 import transfer_queue as tq
@@ -22,7 +21,7 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
-from trainer_ext.backends.verl_ray import counts, hook, plugin  # noqa: F401  (registers with verl)
+from trainer_ext.backends.verl_ray import counts, hook, memory, plugin  # noqa: F401  (registers with verl)
 from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
@@ -117,7 +116,7 @@ class Session:
         if every and (step % every == 0 or step == self._settings["steps"]):
             found = trainer.evaluate([prompt for _, prompt in self._asked])
             answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
-        self._memory = max(self._memory, _memory() + (_held() if self._joined else 0))
+        self._memory = max(self._memory, memory.held() + (_held() if self._joined else 0))
         return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
@@ -204,25 +203,7 @@ def _size(model: str) -> tuple[int, int]:
     return sum(p.numel() for p in module.parameters()), multiplied_parameters(module)
 
 
-def _memory(top: psutil.Process | None = None) -> int:
-    """Bytes that a process, this one by default, and all that it started hold; what they share is counted with each."""
-    top = top or psutil.Process()
-    total = 0
-    for one in [top, *top.children(recursive=True)]:
-        try:
-            total += one.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
-@ray.remote(num_cpus=0)
-def _held_there() -> int:
-    """Bytes that the processes of Ray hold on the node of this one: its parent is the raylet of `ray start`."""
-    return _memory(psutil.Process().parents()[1])
-
-
 def _held() -> int:
     """Bytes that the processes of Ray hold on all nodes."""
-    there = [_held_there.options(scheduling_strategy=on_node(node)) for node in alive_nodes()]
-    return sum(ray.get([one.remote() for one in there]))
+    asked = ray.remote(num_cpus=0)(memory.of_ray)
+    return sum(ray.get([asked.options(scheduling_strategy=on_node(node)).remote() for node in alive_nodes()]))
