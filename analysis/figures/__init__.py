@@ -9,7 +9,9 @@ Its modules:
     survival          the share of runs that has not reached a threshold yet
     series            the curves behind a figure, averaged and smoothed
     traces            the values behind a figure, for the page and as CSV
+    style             Matplotlib's settings for all figures
     canvas            palette, axes and legends, which all figures share
     dense_artists     many points or lines, drawn as one image
     rendering         SVG, PDF and PNG of the drawn figures
+    kept              which drawings the files of a report show already
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from analysis.figures.rendering import Files, rendering
-from analysis.figures.traces import GID, Array, Traces, to_csv, traces_of
+from analysis.figures.kept import Files
+from analysis.figures.rendering import Drawing
+from analysis.figures.style import GRID, INK
+from analysis.figures.traces import GID, Array, Traces, traces_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,19 +33,8 @@ LINE = 76  # letters that fit a line of a figure of the page's width
 _WIDTH = 7.0  # inches of a figure that fills the page's width
 MANY = 100  # seeds of all methods in a figure: beyond that each method's are drawn as one, and a page stays small
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
-INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours in a page
 MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
-STYLE: dict[str, object] = {
-    "svg.hashsalt": "rlsweep", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6,
-    "axes.axisbelow": True, "legend.frameon": False, "axes.unicode_minus": False, "path.simplify_threshold": 0.2,
-    "text.parse_math": False,  # a method's label is the reader's own: $ is a dollar in it
-}  # fmt: skip
-
-
 #: The seeds behind a mean, as dots.
 DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
 Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
@@ -73,23 +64,25 @@ class Sketch(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure. caption says what is drawn and what is missing; traces: the values behind it; width in inches.
-    kind, bounds: as in Sketch."""
+    """A drawn figure. caption says what is drawn and what is missing; width in inches. kind, bounds: as in Sketch."""
 
     name: str
     title: str
     caption: str
     width: float
-    traces: Traces
-    csv: bytes
-    rendered: Callable[[], Files]
+    drawing: Drawing
     kind: str = ""
     bounds: str = INTERVAL
 
-    @cached_property
+    @property
+    def traces(self) -> Traces:
+        """The values behind it."""
+        return self.drawing.traces
+
+    @property
     def files(self) -> Files:
         """Its files by suffix; waits for those that are being rendered."""
-        return {**self.rendered(), "csv": self.csv}
+        return self.drawing.files
 
     @cached_property
     def inline(self) -> str:
@@ -187,24 +180,15 @@ def lay_out(canvas: Canvas) -> None:
 
 
 def save(sketches: Sequence[Sketch]) -> list[Figure]:
-    """The drawings in every format, their values as CSV among them."""
+    """The drawings, laid out, as figures that can be rendered."""
+    made = []
     for sketch in sketches:
         lay_out(sketch.canvas)
-    traces = [traces_of(s.canvas, s.intervals, s.names, s.steps, s.values) for s in sketches]
-    points = sum(trace.x.size for traced in traces for trace in traced.traces)
-    pictures = rendering([sketch.canvas for sketch in sketches], points)
-    return [
-        Figure(
-            *sketch[:3],
-            sketch.canvas.get_figwidth(),
-            traced,
-            to_csv(traced).encode(),
-            files,
-            sketch.kind,
-            sketch.bounds,
-        )
-        for sketch, traced, files in zip(sketches, traces, pictures, strict=True)
-    ]
+        traces = traces_of(sketch.canvas, sketch.intervals, sketch.names, sketch.steps, sketch.values)
+        drawing = Drawing(sketch.canvas, traces)
+        width = sketch.canvas.get_figwidth()
+        made.append(Figure(sketch.name, sketch.title, sketch.caption, width, drawing, sketch.kind, sketch.bounds))
+    return made
 
 
 def _marked(match: re.Match[str]) -> str:

@@ -6,13 +6,13 @@ Every method's artists carry a group id (gid), so that a page can hide them.
 from __future__ import annotations
 
 import textwrap
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.canvas import INK, LINE, MANY, STYLE, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
+from analysis.figures.canvas import LINE, MANY, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
+from analysis.figures.style import INK, styled
 from analysis.figures.survival import waiting
 from analysis.figures.traces import Array
 from analysis.findings.study import Block, Comparison, Study
@@ -50,13 +50,9 @@ def differences(study: Study, reference: str) -> list[Figure]:
 
 
 def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]:
-    """The figures that these functions draw, in every format; a function may draw none, one or several."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # docs/report.md says so
-        sketches: list[Sketch] = []
+    """The figures that these functions draw; a function may draw none, one or several."""
+    sketches: list[Sketch] = []
+    with styled():
         for draw in drawings:
             made = draw()
             sketches += [made] if isinstance(made, Sketch) else made or []

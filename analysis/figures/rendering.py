@@ -1,4 +1,4 @@
-"""Drawings in every format, rendered on all cores where that is faster."""
+"""Drawings in every format: rendered on all cores where that is faster, and not at all where their files are there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import io
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
+
+from analysis.figures.kept import Files, Kept, fingerprint
+from analysis.figures.style import styled
+from analysis.figures.traces import Traces, to_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -17,7 +21,37 @@ if TYPE_CHECKING:
 DPI = 160  # of a PNG, and of what is an image in the other formats
 _MUCH = 200_000  # points of all drawings: fewer are drawn before another process has begun
 
-Files = dict[str, bytes]  # by suffix
+
+class Drawing:
+    """A drawing that has been laid out, with the values behind it, and its files."""
+
+    def __init__(self, canvas: Canvas, traces: Traces) -> None:
+        self._canvas, self.traces = canvas, traces
+        self._pictures: Callable[[], Files] | None = None
+
+    @cached_property
+    def files(self) -> Files:
+        """By suffix: svg, pdf and png, which are waited for if they are being rendered, and the values as csv."""
+        if self._pictures is None:
+            render({"": self})
+        assert self._pictures is not None
+        return {**self._pictures(), "csv": to_csv(self.traces).encode()}
+
+
+def render(drawings: Mapping[str, Drawing], kept: Kept | None = None) -> None:
+    """Begin to render drawings, by their names. Those whose files are kept are not rendered, and the others are kept
+    from now on."""
+    left = []
+    with styled():
+        for name, drawing in drawings.items():
+            told = kept.told(name, fingerprint(drawing._canvas)) if kept is not None else None
+            if told is not None:
+                drawing.files = told
+            else:
+                left.append(drawing)
+        points = sum(trace.x.size for drawing in left for trace in drawing.traces.traces)
+        for drawing, pictures in zip(left, rendering([one._canvas for one in left], points), strict=True):
+            drawing._pictures = pictures
 
 
 def rendering(canvases: Sequence[Canvas], points: int) -> list[Callable[[], Files]]:

@@ -16,12 +16,15 @@ Its modules:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
 from analysis.figures.figures import figures
+from analysis.figures.kept import Kept
+from analysis.figures.rendering import render
 from analysis.findings.levels import levels
 from analysis.findings.parquet import results
 from analysis.findings.preregistration import declared
@@ -39,6 +42,7 @@ from analysis.sections import sections
 from analysis.spec.settings import settings
 from analysis.tables import wording
 from analysis.tables.comparison import tables
+from launcher.run.folder import cache_folder
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"
@@ -59,6 +63,9 @@ def write(folder: Path) -> Report:
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]
     out = folder / "report"
+    records, name = cache_folder(folder.parent) / "figures", f"{folder.name}.json"
+    kept = Kept(records / name, out / "figures")
+    render({figure.name: figure.drawing for figure in drawn}, kept)
     report = Report(
         index=out / "index.html",
         study=compared,
@@ -77,6 +84,8 @@ def write(folder: Path) -> Report:
         files[_RESPONSES] = to_csv(report.responses).encode()
     former = written(out) | {_RESPONSES}
     write_all(out, files)
+    with suppress(OSError):  # of a folder that cannot be written to
+        write_all(records, {name: kept.record({figure.name: figure.files for figure in drawn})})
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)
     return report

@@ -70,14 +70,15 @@ class World:
     def write(self, declared: Any) -> None:
         (self.conf / "campaign").mkdir(exist_ok=True)
         (self.conf / "campaign/c.yaml").write_text(yaml.safe_dump({"stages": declared}, sort_keys=False))
+        self.composer = Composer(self.conf, "config")  # what it composed for one launch serves the next ones
 
     def planner(self, *words: str) -> stages.Planner:
         words = ("campaign=c", f"multirun={self.multirun}", *words)
-        return stages.Planner(ROOT, words, Composer(self.conf, "config"))
+        return stages.Planner(ROOT, words, self.composer)
 
     def launch(self, *words: str) -> int:
         words = ("campaign=c", f"multirun={self.multirun}", *words)
-        return Campaign(ROOT, stages.Planner(ROOT, words, Composer(self.conf, "config")), words).run()
+        return Campaign(ROOT, stages.Planner(ROOT, words, self.composer), words).run()
 
     def refused(self, *words: str) -> list[str]:
         with pytest.raises(InvalidPlan) as raised:
@@ -235,6 +236,49 @@ def test_an_interruption_ends_the_launch_and_the_next_one_goes_on(world):
     assert world.launch() == 130 and world.stages() == ["small"]
     world.outcome = Outcome()
     assert world.launch() == 0 and world.stages()[1:] == ["small", "tuning", "large", "more_a+more_b"]
+
+
+def test_killed_between_any_two_stages_or_before_one_is_judged_it_goes_on_as_if_it_had_not_been(
+    world, conf, tmp_path, monkeypatch
+):
+    assert world.launch() == 0
+    disturbed = World(conf, tmp_path / "killed", monkeypatch)
+
+    class Killed(BaseException):
+        """Nothing catches it: of the launch, no further line runs."""
+
+    def once(place: str, method: Any) -> Any:
+        """The method, which is killed the first time that it is called for a stage."""
+        killed: set[str] = set()
+
+        def call(self: Campaign, stage: stages.PlannedStage, *rest: Any) -> Any:
+            if stage.name not in killed:
+                killed.add(stage.name)
+                died.append(f"{place} {stage.name}")
+                raise Killed
+            return method(self, stage, *rest)
+
+        return call
+
+    died: list[str] = []
+    monkeypatch.setattr(Campaign, "_start", once("before", Campaign._start))
+    monkeypatch.setattr(Campaign, "_passes", once("unjudged", Campaign._passes))
+    while len(died) < 2 * len(STAGES):
+        with pytest.raises(Killed):
+            disturbed.launch()
+    assert died == [f"{place} {stage}" for stage in STAGES for place in ("before", "unjudged")]
+    assert disturbed.launch() == 0
+
+    def decided(one: World) -> list[Any]:
+        return [
+            dataclasses.replace(
+                stage, started=None, taken=[dataclasses.replace(level, time=0.0) for level in stage.taken]
+            )
+            for stage in one.record().stages
+        ]
+
+    assert decided(disturbed) == decided(world)
+    assert disturbed.swept[-1].runs.keys() == world.swept[-1].runs.keys()
 
 
 def test_a_detached_stage_says_how_to_go_on(world, capsys):

@@ -354,8 +354,8 @@ def test_newton_and_halvings_have_their_own_keys():
 
 def test_a_scale_wins_over_the_experiment_and_the_command_line_over_both():
     assert steps("experiment=bnto_main") == {2000}
-    assert steps("experiment=bnto_main", "scale=tiny") == {200}
-    assert steps("experiment=bnto_medium", "scale=tiny") == {1000}
+    assert steps("experiment=bnto_main", "scale=tiny") == {80}
+    assert steps("experiment=bnto_medium", "scale=tiny") == {300}
     assert steps("experiment=bnto_medium", "scale=tiny", "trainer.steps=9") == {9}
     (run,) = make("scale=tiny", "task=sorting", "model=qwen2_5_1_5b").runs.values()
     assert (run.config["task"]["name"], run.config["model"]["name"]) == ("sorting", "qwen2_5_1_5b")
@@ -417,7 +417,8 @@ def test_a_plan_of_the_designs_models_is_refused_for_their_devices_alone():
 
 
 def test_a_scale_is_no_part_of_a_runs_identity():
-    plain = ("model=tiny", "task=expression", "trainer.steps=200")
+    batch = ("verl.data.train_batch_size=8", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2")
+    plain = ("model=tiny", "task=expression", "trainer.steps=80", *batch)
     assert set(make("method=ptrw", "scale=tiny").runs) == set(make("method=ptrw", *plain).runs)
 
 

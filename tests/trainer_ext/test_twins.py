@@ -1,4 +1,5 @@
-"""Every experiment at full scale takes real steps on a twin of each of its models: all methods, all targets.
+"""Every experiment takes real steps on a twin of each of its models, also of those that its design has (scale=design):
+all methods, all targets.
 
 The plan is the shipped one, with lengths and batches of a few tokens and prompts. Of factors over values the first and
 the last cell are run, of tasks all. Many of these runs are the same to the trainer, such as those of one method on two
@@ -8,8 +9,9 @@ sizes of a family: it takes the steps of one of them.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from omegaconf import OmegaConf
 
 from launcher.config import verl_tree
 from launcher.planning.plan import Plan
-from tests.launcher.experiments import HELD, SHIPPED, make, shipped
+from tests.launcher.experiments import HELD, SHIPPED, at_scale, make, shipped
 from tests.sharing import shared_folder
 from tests.trainer_ext.conftest import MemoryRun
 from tests.trainer_ext.twins import write_problems, write_task, write_twin
@@ -27,6 +29,7 @@ from trainer_ext.train import train
 
 pytestmark = pytest.mark.train
 STEPS = 2
+SCALES = ("full", "design")
 #: For models that no experiment has: all methods and all targets.
 WITHOUT_PLAN = ("grpo_variants", "bnto_main", "qstar_main", "qstar_target", "qstar_alpha")
 #: Two prompts of four responses, a mini-batch for each prompt: the second has importance ratios other than one.
@@ -47,21 +50,27 @@ NOT_READ_OF_MODEL = ("name", "architecture", "resources", "seconds_per_step")
 _trained: set[str] = set()
 
 
+@cache
 def family(model: str) -> str | None:
     """The architecture of a pretrained model; None: an embedded one, which the other tests train, or any model."""
     section = SHIPPED.compose([f"model={model}"]).tree["model"]
     return section.get("architecture", {}).get("family") if section["kind"] == "pretrained" else None
 
 
-def cells() -> list[tuple[str, str]]:
-    """Each experiment with each pretrained model that its plan at full scale has; some with the models that no plan
-    has."""
-    pairs = []
-    for experiment in shipped("experiment"):
-        models = {run.config["model"]["name"] for run in make(f"experiment={experiment}", "seed=0").runs.values()}
-        pairs += [(experiment, model) for model in sorted(models) if family(model)]
-    others = {model for model in shipped("model") if family(model)} - {model for _, model in pairs}
-    return [*pairs, *((experiment, model) for model in sorted(others) for experiment in WITHOUT_PLAN)]
+@cache
+def planned(experiment: str, scale: str) -> Plan:
+    return make(f"experiment={experiment}", "seed=0", *at_scale(scale))
+
+
+def pretrained(plan: Plan) -> list[str]:
+    """The names of the pretrained models of a plan's runs."""
+    return sorted(filter(family, {run.config["model"]["name"] for run in plan.runs.values()}))
+
+
+def without_plan() -> list[str]:
+    """The pretrained models that no experiment has, at any scale."""
+    plans = [planned(*pair) for pair in itertools.product(shipped("experiment"), SCALES)]
+    return sorted({*filter(family, shipped("model"))}.difference(*map(pretrained, plans)))
 
 
 def chosen(plan: Plan, model: str) -> dict[str, dict[str, Any]]:
@@ -92,13 +101,37 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_folder(tmp_path_factory, "twins")
 
 
-@pytest.mark.parametrize(("experiment", "model"), cells())
-def test_an_experiment_takes_steps_on_twins_of_its_models(experiment, model, shared, tmp_path, capsys):
+@pytest.fixture
+def steps(shared, tmp_path, capsys):
+    """Takes the steps of a plan's runs that have this model."""
+    return partial(_take_steps, shared=shared, folder=tmp_path, capsys=capsys)
+
+
+@pytest.mark.parametrize("experiment", shipped("experiment"))
+def test_an_experiment_takes_steps_on_twins_of_its_models(experiment, steps):
+    seen: set[str] = set()
+    for scale in SCALES:
+        plan = planned(experiment, scale)
+        for model in pretrained(plan):
+            if model not in seen:
+                steps(experiment, plan, model)
+            seen.add(model)
+    if not seen:
+        pytest.skip("its models are embedded: other tests train them")
+
+
+@pytest.mark.parametrize("experiment", WITHOUT_PLAN)
+def test_a_model_that_no_experiment_has_takes_steps_with_all_methods(experiment, steps):
+    models = without_plan()
+    assert models
+    for model in models:
+        plan = make(f"experiment={experiment}", "seed=0", f"model={model}", *HELD)  # a twin fits on whatever there is
+        steps(experiment, plan, model)
+
+
+def _take_steps(experiment: str, plan: Plan, model: str, shared: Path, folder: Path, capsys: Any) -> None:
     problems = build_once(shared / "data", lambda folder: write_problems(folder / "train.jsonl")) / "train.jsonl"
     twin = build_once(shared / str(family(model)), lambda folder: write_twin(str(family(model)), problems, folder))
-    plan = make(f"experiment={experiment}", "seed=0")
-    if model not in {run.config["model"]["name"] for run in plan.runs.values()}:
-        plan = make(f"experiment={experiment}", "seed=0", f"model={model}", *HELD)  # a twin fits on whatever there is
     runs = chosen(plan, model)
     assert runs
     for name, config in runs.items():
@@ -115,7 +148,7 @@ def test_an_experiment_takes_steps_on_twins_of_its_models(experiment, model, sha
         key = read_by_trainer(config, tree)
         if key in _trained:
             continue
-        run = MemoryRun(tmp_path / name.replace(" ", "-"), shared / "cache")
+        run = MemoryRun(folder / f"{model}-{name.replace(' ', '-')}", shared / "cache")
         train({**config, "verl": OmegaConf.create(tree)}, run)
         assert len(run.lines) == STEPS, name
         updated = ["actor/grad_norm" in line for line in run.lines]
