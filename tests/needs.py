@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,9 @@ from tests.cluster.rays import missing_ray
 from tests.cluster.slurm import missing_slurm
 from trainer_ext import sandbox
 
+ROOT = Path(__file__).parents[1]
+#: The environment of `make test-vllm`.
+VLLM = ROOT / ".venv-vllm"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -62,6 +66,12 @@ def missing_language_model() -> str | None:
     return None
 
 
+def missing_vllm() -> str | None:
+    if not (VLLM / "installed").exists():
+        return f"the environment {VLLM.name} is missing (make test-vllm)"
+    return missing_ray()  # its engines, too, run in a namespace without a network
+
+
 def missing_root() -> str | None:
     for name in ("unshare", "mount", "umount"):
         if absent := missing_program(name, "mount util-linux"):
@@ -99,6 +109,7 @@ NEEDS = {
     "language_model": Need(
         "trains a language model of 135 million parameters", missing_language_model, "make test-language-model"
     ),
+    "vllm": Need("starts vLLM in an environment of its own", missing_vllm, "make test-vllm"),
     "puzzles": Need("asks the package reasoning-gym", missing_puzzles, "make test-puzzles"),
     "network": Need("asks a package registry", command="make test-network"),
     "slurm": Need("starts a real SLURM", missing_slurm, "make test-cluster"),

@@ -39,6 +39,7 @@ RANKS = {
         "train",
         "backends",
         "plugin",
+        "vllm_qstar",
         "methods",
         "sampling",
         "scores",

@@ -43,7 +43,8 @@ RUN = {
 }
 #: What no test can run where these ran, with what stands in for it.
 NOT_RUN = (
-    ("GPUs, vLLM, SGLang, Megatron", "nothing; `trainer=verl_ray` refuses GPUs"),
+    ("GPUs, SGLang, Megatron", "nothing; `trainer=verl_ray` refuses GPUs"),
+    ("vLLM under verl", "vLLM alone on a CPU, with q*: `make test-vllm`"),
     ("the pretrained models of `conf/model`", "random twins of their architectures with two layers"),
     ("the included experiments at full scale", "two steps of every method and target on the twins; `scale=tiny`"),
     ("several real machines", "nodes simulated on one"),

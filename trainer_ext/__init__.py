@@ -5,6 +5,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     train           one run, from its configuration to its summary
     backends        one folder for each way to run verl
     plugin          the losses, estimators and analysis metrics for runs of verl itself
+    vllm_qstar      a model for vLLM that draws from q*, the policy and the target beside each other
     methods         the parts of methods, as pure functions of tensors
     sampling        optimal sampling: alpha, the geometric family, speculative sampling
     scores          further scores of responses to test prompts

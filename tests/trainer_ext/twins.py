@@ -24,7 +24,7 @@ CHAT = (
 )
 #: Enough to learn the form of an answer, and not enough to know the answers.
 UPDATES = 12
-_SMALL = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
+_LAYERS = {"num_attention_heads": 4, "num_hidden_layers": 2}
 
 
 def problems() -> list[dict[str, str]]:
@@ -73,16 +73,16 @@ _LAYOUTS: dict[str, Callable[[str, str], dict[str, Any]]] = {
 }
 
 
-def write_twin(family: str, data: Path, folder: Path, positions: int = 256) -> Path:
+def write_twin(family: str, data: Path, folder: Path, positions: int = 256, width: int = 32) -> Path:
     """A model of the family (gpt2, gpt_neox, llama, qwen2) and its tokenizer, as transformers saves them.
 
     A few updates have taught it the form of an answer, so that some responses have a reward and others have none.
-    data: a file of `write_problems`.
+    data: a file of `write_problems`; width: of its layers.
     """
     tokenizer = tokenizer_of(family)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = AutoModelForCausalLM.from_config(_config(family, tokenizer, positions))
+        module = AutoModelForCausalLM.from_config(config_of(family, tokenizer, positions, width))
         _teach(module, tokenizer, data)
     module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -112,20 +112,22 @@ def _teach(module: Any, tokenizer: Fast, data: Path) -> None:
         optimizer.step()
 
 
-def _config(family: str, tokenizer: Fast, positions: int) -> PreTrainedConfig:
+def config_of(family: str, tokenizer: Fast, positions: int = 256, width: int = 32) -> PreTrainedConfig:
+    """The configuration of a twin, whose vocabulary is the tokenizer's."""
+    small = {"hidden_size": width, "intermediate_size": 2 * width, **_LAYERS}
     ends = {
         "vocab_size": len(tokenizer),
         "eos_token_id": tokenizer.eos_token_id,
         "bos_token_id": tokenizer.bos_token_id,
     }
     if family == "gpt2":  # with dropout, as the model has
-        return GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=positions, **ends)
+        return GPT2Config(n_embd=width, n_layer=2, n_head=4, n_positions=positions, **ends)
     if family == "gpt_neox":
-        return GPTNeoXConfig(max_position_embeddings=positions, **_SMALL, **ends)
+        return GPTNeoXConfig(max_position_embeddings=positions, **small, **ends)
     if family == "llama":
-        return LlamaConfig(num_key_value_heads=4, max_position_embeddings=positions, **_SMALL, **ends)
+        return LlamaConfig(num_key_value_heads=4, max_position_embeddings=positions, **small, **ends)
     return Qwen2Config(
-        num_key_value_heads=2, max_position_embeddings=positions, tie_word_embeddings=True, **_SMALL, **ends
+        num_key_value_heads=2, max_position_embeddings=positions, tie_word_embeddings=True, **small, **ends
     )
 
 
