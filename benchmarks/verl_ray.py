@@ -32,6 +32,7 @@ from typing import Any
 import psutil
 
 from benchmarks import turns
+from launcher.nodes import ONE
 from tests.cluster.rays import Rays, missing_ray
 
 PROMPTS, RESPONSES, TOKENS = 8, 16, 24  # 128 responses of up to 24 tokens, one update
@@ -47,7 +48,7 @@ class OwnRun:
     """What `train` needs of a run; asks for a turn after each step."""
 
     def __init__(self, folder: Path):
-        self.folder, self.cache = folder, folder / "cache"
+        self.folder, self.cache, self.nodes = folder, folder / "cache", ONE
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         with (self.folder / "metrics.jsonl").open("a") as file:

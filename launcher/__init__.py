@@ -14,6 +14,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     tracking      W&B and TensorBoard
     config        composing, checking and identifying configurations; verl's tree
     run           the format of a run's folder, its states, and the ownership of a run
+    nodes         the nodes of a run, and a Ray over those of a SLURM job
     errors        the problems of a plan, and errors in the use of a command
     secrets       masking secrets
     files         atomic writes, YAML and JSON lines

@@ -28,6 +28,7 @@ RANKS = {
         "tracking",
         "config",
         "run",
+        "nodes",
         "errors",
         "secrets",
         "files",

@@ -37,7 +37,8 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule = f"the critic alone is trained in all of trainer.steps={trainer['steps']}, and the policy in none"
         yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
     if trainer["backend"] == "verl_ray":
-        yield from _on_ranks(config["verl"], int(trainer["ranks"]), method["loss"] == "dpo")
+        nodes = int((model.get("resources") or {}).get("nodes") or 1)
+        yield from _on_ranks(config["verl"], int(trainer["ranks"]), nodes, method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
 
@@ -61,9 +62,10 @@ def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:
             return
 
 
-def _on_ranks(verl: Any, ranks: int, pairs: bool) -> Iterator[Misfit]:
-    """The batch divides into mini-batches, these among the ranks, and a rank's part into micro-batches, unless these
-    are of about as many tokens. pairs: so do the pairs of DPO, whose two responses stay together."""
+def _on_ranks(verl: Any, ranks: int, nodes: int, pairs: bool) -> Iterator[Misfit]:
+    """The batch divides into mini-batches, these among the ranks, which are equally many on each node, and a rank's
+    part into micro-batches, unless these are of about as many tokens. pairs: so do the pairs of DPO, whose two
+    responses stay together."""
     actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
     prompts = int(verl["data"]["train_batch_size"])
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
@@ -76,9 +78,14 @@ def _on_ranks(verl: Any, ranks: int, pairs: bool) -> Iterator[Misfit]:
     count, what = mini * n, f"{mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n})"
     if pairs:
         count, what = math.gcd(count, mini), f"{what} and of {mini} pairs"
-    if count % ranks:
-        rule = f"a mini-batch of {what} cannot be shared equally"
-        yield Misfit("trainer.ranks", ranks, rule, f"make it a divisor, such as {_divisor(count, ranks)}")
+    fitting = [one for one in range(nodes, count + 1, nodes) if not count % one]
+    if ranks not in fitting:
+        rule, fix = f"a mini-batch of {what} cannot be shared equally", "make it a divisor"
+        if nodes > 1:
+            rule += f" by ranks of which model.resources.nodes={nodes} have as many each"
+            fix += f" and a multiple of {nodes}"
+        fit = max((one for one in fitting if one <= ranks), default=min(fitting, default=None))
+        yield Misfit("trainer.ranks", ranks, rule, f"{fix}, such as {fit}" if fit else "choose fewer nodes")
         return
     if actor["use_dynamic_bsz"]:
         whole = int(verl["data"]["max_prompt_length"]) + int(verl["data"]["max_response_length"])

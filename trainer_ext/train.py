@@ -23,6 +23,8 @@ class Run(Protocol):
 
     @property
     def cache(self) -> Path: ...
+    @property
+    def nodes(self) -> backends.Nodes: ...
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
     def histogram(self, step: int, name: str, edges: list[float], counts: list[int]) -> None: ...
     def evaluation(self, step: int, answers: Sequence[Answer]) -> None: ...
@@ -62,7 +64,7 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         )
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began, shared_began = time.monotonic(), artifacts.seconds()
-    with closing(backends.create(config, run.cache)) as trainer:
+    with closing(backends.create(config, run.cache, run.nodes)) as trainer:
         fork_at = config["fork"]["at"] if "fork" in config else None
         return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began, fork_at)
 

@@ -84,7 +84,7 @@ class _Planner:
                 sections = {"cluster": self._cluster(tree, composed, name), "tracking": self._tracking(tree, name)}
                 budget = self._budget(tree, name)
                 multirun = str(tree.get("multirun") or multirun)
-                self._context.runs_here = sections["cluster"].get("name") == "local"
+                self._context.cluster = sections["cluster"]
             experiments.append(self._experiment(name, tree, composed))
         names = [experiment.name for experiment in experiments]
         for twice in {name for name in names if names.count(name) > 1}:

@@ -3,6 +3,7 @@ the memory of processes that the trainer starts beside the model's."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,11 +36,13 @@ class Shape:
 def shape(config: Mapping[str, Any]) -> Shape:
     """What a run requests. config: checked against conf/config.yaml."""
     asked, trainer = config["model"].get("resources") or {}, config.get("trainer") or {}
+    nodes = asked.get("nodes") or 1
     memory = float(asked.get("memory_gb") or 0)
     if memory:
-        memory += trainer.get("services_gb", 0.0) + trainer.get("ranks", 0) * trainer.get("rank_gb", 0.0)
+        ranks = math.ceil(trainer.get("ranks", 0) / nodes)  # the services may all be on one node
+        memory += trainer.get("services_gb", 0.0) + ranks * trainer.get("rank_gb", 0.0)
     return Shape(
-        nodes=asked.get("nodes") or 1,
+        nodes=nodes,
         devices=asked.get("devices") or 0,
         cpus=asked.get("cpus") or 1,
         memory_gb=memory,

@@ -430,7 +430,8 @@ class _Builder:
         tree = verl_tree.merged(base.tree, config["verl"])
         objections = list(task.objections)
         if not objections:
-            known = {**config, "task": {**config["task"], "functions": list(task.functions)}, "verl": tree}
+            section = {**config["task"], "functions": list(task.functions)}
+            known = {**config, "task": section, "verl": tree, "cluster": self._context.cluster}
             for one in variant.promises.unmet(known):
                 key = "task.name" if one.key == "task.functions" else one.key
                 objections.append(Objection(key, hydra_compose.lookup(known, key)[1], one.rule(), one.fix))

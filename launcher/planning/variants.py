@@ -114,7 +114,7 @@ class PlanningContext:
         self.problems = Diagnostics()
         self.arguments = overrides.parse(composer, arguments, self.problems)
         self.used_bases: dict[str, Base] = {}
-        self.runs_here = True  # whether runs are started on this machine, so far as it is known
+        self.cluster: Mapping[str, Any] = {}  # the section, so far as it is known
         self._variants: dict[tuple[str, ...], ConfigVariant | None] = {}
         self._bases: dict[str, Base | None] = {}
         self._differences: dict[tuple[str, str], tuple[dict[str, Any], list[BadDifference]]] = {}
@@ -278,7 +278,8 @@ class PlanningContext:
         """What the task of a run offers, and what is wrong with it; each task is asked once."""
         memo = repr(section)
         if memo not in self._tasks:
-            self._tasks[memo] = preflight.check_task(section, schema.is_local(section), self.runs_here)
+            runs_here = self.cluster.get("name", "local") == "local"
+            self._tasks[memo] = preflight.check_task(section, schema.is_local(section), runs_here)
         return self._tasks[memo]
 
     def prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:

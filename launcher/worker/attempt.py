@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from launcher import files
 from launcher.config import identity
+from launcher.nodes import ONE, Nodes
 from launcher.run import evaluations, stop_request
 from launcher.run.claim import Heartbeat
 from launcher.run.evaluations import EvaluationRow
@@ -50,8 +51,9 @@ class Answer(Protocol):
 class Attempt:
     """The object that train(config, run) receives. It is for one thread; only `request_stop` may be called from any."""
 
-    def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat) -> None:
+    def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat, nodes: Nodes = ONE) -> None:
         self.folder = folder
+        self.nodes = nodes
         self.attempt = attempt
         self.cache = cache_folder(multirun_of(folder))
         self.stop_kind = FailureKind.PREEMPTED

@@ -18,15 +18,16 @@ from launcher.worker import worker
 _PR_SET_PDEATHSIG = 1
 
 
-def start(folder: Path, record: Path, job: str, train: str = worker.TRAIN) -> subprocess.Popen[bytes]:
+def start(folder: Path, record: Path, job: str, train: str = worker.TRAIN, nodes: int = 1) -> subprocess.Popen[bytes]:
     """Start a worker on a frozen run, with the code of this tree.
 
-    `record` is the file of the launch, `job` the token that the run's state gets. When the thread that called this
-    ends, the worker gets SIGTERM (on Linux), saves a checkpoint and stops.
+    `record` is the file of the launch, `job` the token that the run's state gets, `nodes` the number of the job's. When
+    the thread that called this ends, the worker gets SIGTERM (on Linux), saves a checkpoint and stops.
     """
     command = [sys.executable, "-m", "launcher.worker", str(folder), "--launch", str(record), "--job", job]
     environment = {**ONE_THREAD, **os.environ}
-    return subprocess.Popen([*command, "--train", train], cwd=ROOT, env=environment, preexec_fn=_prepare)
+    command += ["--train", train, "--nodes", str(nodes)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, preexec_fn=_prepare)
 
 
 @contextmanager

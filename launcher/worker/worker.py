@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from launcher import files, tracking
 from launcher.config import data_files, identity
+from launcher.nodes import ONE, Nodes
 from launcher.project import ROOT
 from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions
 from launcher.run.folder import (
@@ -70,18 +71,20 @@ def execute(
     launch: Launch | None = None,
     launch_id: str | None = None,
     orphaned: Callable[[], Reason] = launcher_gone,
+    nodes: Nodes = ONE,
 ) -> int:
     """Do one attempt at a frozen run in this process, and return a WorkerExit.
 
     `train` names the training function as module:function. `orphaned` gives the reason to stop if the process that
-    started this one ends first. Standard output and error go to the attempt's folder from here on.
+    started this one ends first; `nodes` are those of its job. Standard output and error go to the attempt's folder from
+    here on.
     """
     folder = folder.resolve()
     try:
         claimed = _claim(folder, launch_id)
         if claimed is None:
             return WorkerExit.BUSY
-        return _run_claimed(folder, *claimed, train, launch or Launch(), orphaned)
+        return _run_claimed(folder, *claimed, train, launch or Launch(), orphaned, nodes)
     except claim.ClaimLost as error:
         _say(str(error))
         return WorkerExit.BUSY
@@ -93,10 +96,10 @@ def execute(
 
 
 def _run_claimed(
-    folder: Path, owner: Claim, state: State, train: str, launch: Launch, orphaned: Callable[[], Reason]
+    folder: Path, owner: Claim, state: State, train: str, launch: Launch, orphaned: Callable[[], Reason], nodes: Nodes
 ) -> int:
     heartbeat = claim.Heartbeat(folder, owner)
-    attempt = Attempt(folder, state.attempt, heartbeat)
+    attempt = Attempt(folder, state.attempt, heartbeat, nodes)
     watchdog = Watchdog(folder, state.attempt, launch.stall_s)
     attempt.on_step = watchdog.stepped
     heartbeat.on_beat = _on_beat(attempt, watchdog, owner, launch)
@@ -242,8 +245,10 @@ def _with_code(folder: Path, state: State, config: Mapping[str, Any]) -> State:
 def _failed(folder: Path, state: State, error: BaseException, attempt: Attempt, launch: Launch) -> State:
     kind = lifecycle.kind_of(error)
     progressed = transitions.progressed(folder, state)
-    if kind == FailureKind.PREEMPTED:
+    if kind in (FailureKind.PREEMPTED, FailureKind.LOST):
         attempt.check_stop_request()
+    # SLURM's SIGTERM goes to all processes of a job: one may die of it before the trainer has stopped.
+    if kind == FailureKind.PREEMPTED or (kind == FailureKind.LOST and attempt.stop_requested()):
         message = attempt.stop_message or one_line(str(error))
         _say(f"{one_line(str(error))}: {attempt.stop_kind}: {message}")  # it was asked to, so its stack says nothing
         return transitions.ended(state, attempt.stop_kind, message, launch.retry, progressed)
@@ -341,13 +346,15 @@ def leave(code: int) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """`python -m launcher.worker RUN_FOLDER [--launch FILE] [--job TOKEN] [--train MODULE:FUNCTION]`."""
+    """`python -m launcher.worker RUN_FOLDER [--launch FILE] [--job TOKEN] [--train MODULE:FUNCTION] [--nodes N]`."""
     parser = argparse.ArgumentParser(prog="python -m launcher.worker", description="Do one attempt at a frozen run.")
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="multirun/runs/ID, a folder with config.yaml")
     parser.add_argument("--launch", type=Path, metavar="FILE", help="multirun/launches/TOKEN.json")
     parser.add_argument("--job", metavar="TOKEN", help="the token of the launch that submitted the run")
     parser.add_argument("--train", default=TRAIN, metavar="MODULE:FUNCTION", help="default: %(default)s")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="of the job of SLURM that this is (1)")
     given = parser.parse_args(arguments)
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
-    leave(execute(given.run, given.train, launch_record.read(given.launch) if given.launch else None, given.job))
+    launch = launch_record.read(given.launch) if given.launch else None
+    leave(execute(given.run, given.train, launch, given.job, nodes=Nodes(given.nodes)))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from launcher import nodes
 from launcher.schedulers.ray import on_slurm
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT, Rays
+from tests.trainer_ext.conftest import science
 from tests.waiting import DEADLINE, until
 
 LAB = Path(__file__).parent / "lab"
@@ -126,33 +133,110 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     until(lambda: not ray_processes(ray, job))
 
 
+STEPS = 5
+RUN = ["trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "method.rho=0.2", "method.alpha_lambda=1.0"]
+RUN += [f"trainer.steps={STEPS}", "trainer.ranks=2", "trainer.checkpoint_every=1", "verl.data.train_batch_size=8"]
+
+
+def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
+    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=60", f"multirun={multirun}"]
+    return space.run(sys.executable, "launch.py", "-m", *RUN, *where, *overrides)
+
+
+def node_of(process: psutil.Process) -> tuple[str, str]:
+    """Job and SLURM node of a process of Ray: a raylet has its node's folder in its command."""
+    commands = [" ".join(one.cmdline()) for one in [process, *process.parents()]]
+    (found, *_) = [match for one in commands if (match := re.search(r"/ray-(\d+)-\w+-(n\d)/r", one))]
+    return found[1], found[2]
+
+
+def raylets(space: Rays) -> dict[tuple[str, str], psutil.Process]:
+    """The raylets by job and node."""
+    found = {}
+    for one in space.processes("raylet/raylet"):
+        with suppress(psutil.Error, ValueError):  # it ends meanwhile
+            found[node_of(one)] = one
+    return found
+
+
 @pytest.mark.ray
 @pytest.mark.slurm
-@pytest.mark.timeout(900)
-def test_a_run_that_starts_its_own_ray_is_done_in_a_job(ray: Rays, tmp_path: Path) -> None:
-    """It starts a Ray of one machine, unlike the jobs above, and leaves nothing of it on the node."""
-    run = ["trainer=verl_ray", "method=c0_grpo", "trainer.steps=2", "verl.data.train_batch_size=8"]
-    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=3", f"multirun={tmp_path}"]
-    started = ray.run(sys.executable, "launch.py", "-m", *run, *where)
+@pytest.mark.timeout(1200)
+def test_a_run_over_two_nodes_survives_deaths_and_ends_with_the_bits_of_a_run_on_one(ray: Rays, tmp_path: Path) -> None:
+    """Two ranks each. On one node, a run starts a Ray of one machine. Nothing is left on the nodes.
+
+    Over two nodes, the Ray of one dies while the first attempt trains, and the process of the second attempt when it
+    has just started its Ray.
+    """
+    one, two = tmp_path / "one", tmp_path / "two"
+    started = launched(ray, one)
     said, _ = started.communicate(timeout=800)
     assert started.returncode == 0 and "1 done" in said, said
     assert not ray.processes("ray::", "raylet", "gcs_server")
 
+    shutil.copytree(one / "cache", two / "cache")
+    started = launched(ray, two, "model.resources.nodes=2")
+    until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
+    assert started.poll() is None, started.communicate()[0]
+    nodes = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "Server")}
+    assert len(nodes["Server"]) == 2 and nodes["WorkerDict"] == nodes["Server"]
+    first, dies = max(nodes["Server"])
+    raylets(ray)[first, dies].kill()
+    (second,) = {job for job, _ in until(lambda: {one for one in raylets(ray) if one[0] != first})}
+    until(lambda: len(raylets(ray)) == 2)
+    psutil.Process(only_state(two)["pid"]).kill()
+    until(lambda: second not in {job for job, _ in raylets(ray)})
+    said, _ = started.communicate(timeout=800)
+    assert started.returncode == 0 and "1 done" in said, said
+    until(lambda: not ray.processes("ray::", "raylet", "gcs_server", "verl_ray"))
+    # of the second job, SLURM may have killed the steps before they had removed their folders
+    left = [path.name for path in Path(ray.environment["TMPDIR"]).glob("ray-*")]
+    assert not [name for name in left if not name.startswith(f"ray-{second}-")]
+
+    assert (only_state(two)["attempt"], only_state(two)["ends"]) == (3, {"lost": 2})
+    (alone,), (spread,) = (list(folder.glob("runs/*")) for folder in (one, two))
+    errors = (spread / "attempts" / "1" / "stderr.log").read_text()
+    assert f"Lost: the Ray of node {dies} ended with code " in errors.splitlines()[-1]
+    assert alone.name == spread.name and {line["attempt"] for line in logged(spread)} == {1, 3}
+    assert results(spread) == results(alone)
+    end = Path("checkpoints") / f"step_{STEPS:06d}"
+    assert tensors(spread / end) and tensors(spread / end) == tensors(alone / end)
+
+
+def only_state(multirun: Path) -> dict[str, Any]:
+    (path,) = multirun.glob("runs/*/state.json")
+    return dict(json.loads(path.read_text()))
+
+
+def logged(run: Path) -> list[dict[str, float]]:
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def results(run: Path) -> list[dict[str, float]]:
+    """The metrics of a run that do not depend on when and where it ran."""
+    lines = [{key: value for key, value in line.items() if key not in ("attempt", "time")} for line in logged(run)]
+    return science(lines)
+
+
+def tensors(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
+
 
 def test_slurms_short_numbers_of_cpus() -> None:
-    assert on_slurm.per_node("4(x2),8") == [4, 4, 8]
+    assert nodes.per_node("4(x2),8") == [4, 4, 8]
     with pytest.raises(ValueError, match="4\\(x2\\),8"):
-        on_slurm.per_node("four")
+        nodes.per_node("four")
 
 
 def test_ports_come_from_the_job_and_are_free(tmp_path: Path) -> None:
     import socket
 
-    first = next(on_slurm.blocks(7))
-    assert first == next(on_slurm.blocks(7)) != next(on_slurm.blocks(8))
+    first = next(nodes.blocks(7))
+    assert first == next(nodes.blocks(7)) != next(nodes.blocks(8))
     with socket.socket() as taken:
         taken.bind(("", first + 5))
-        assert next(on_slurm.blocks(7)) > first
+        assert next(nodes.blocks(7)) > first
 
 
 @pytest.mark.parametrize(("check", "counts"), [("true", (1, 0)), ("false", (0, 1))])
@@ -160,7 +244,7 @@ def test_a_head_is_judged_by_checks_that_have_ended(tmp_path: Path, check: str, 
     """A check that still runs, on a busy node, says nothing; nor does it keep the watchdog waiting."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    health = on_slurm._Health("127.0.0.1:1", every_s=60.0)
+    health = nodes.Health("127.0.0.1:1", os.environ, every_s=60.0)
     health._command = ["sh", "-c", f"read line < {gate}; exec {check}"]
     for _ in range(3):
         health.advance()

@@ -108,6 +108,17 @@ COMMAND_LINE = [
         "model.resources.devices = 1: must be 0, because trainer=verl_ray was only run",
     ),
     (
+        ["trainer=verl_ray", "method=c0_grpo", "cluster=ray", "trainer.ranks=2", "model.resources.nodes=2"],
+        "conf/cluster/ray.yaml: cluster.name = ray: must be slurm, because trainer=verl_ray starts a Ray over several "
+        "nodes as steps of a SLURM job. Fix: choose cluster=slurm, or set model.resources.nodes=1",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "cluster=slurm", "model.resources.nodes=2"],
+        "conf/trainer/verl_ray.yaml: trainer.ranks = 1: a mini-batch of 64 responses (ppo_mini_batch_size=8 times "
+        "rollout.n=8) cannot be shared equally by ranks of which model.resources.nodes=2 have as many each. Fix: make "
+        "it a divisor and a multiple of 2, such as 2",
+    ),
+    (
         ["trainer=verl_ray", "verl.actor_rollout_ref.actor.shuffle=true"],
         "Fix: remove it: rows are dealt in the order of the prompts",
     ),

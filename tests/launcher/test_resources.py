@@ -43,6 +43,9 @@ def test_processes_that_a_trainer_starts_are_asked_for_on_top_of_the_model() -> 
     (one,) = make("method=c0_grpo", "trainer=verl_ray").runs.values()
     (two,) = make("method=c0_grpo", "trainer=verl_ray", "trainer.ranks=2").runs.values()
     assert (shape(one.config).memory_gb, shape(two.config).memory_gb) == (6.0, 7.0)
+    nodes = ["trainer.ranks=2", "model.resources.nodes=2", "cluster=slurm"]
+    (spread,) = make("method=c0_grpo", "trainer=verl_ray", *nodes).runs.values()
+    assert (shape(spread.config).nodes, shape(spread.config).memory_gb) == (2, 6.0) and spread.id == two.id
     (other,) = make("method=c0_grpo", "trainer=verl_ray", "trainer.services_gb=10").runs.values()
     assert shape(other.config).memory_gb == 13.0 and other.id == one.id
 

@@ -30,13 +30,15 @@ from launcher.run.folder import (
     responses_path,
     write_state,
 )
+from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind, RunState
 from launcher.run.records import State
-from launcher.worker import attempt
+from launcher.worker import attempt, worker
 from launcher.worker.attempt import Attempt
 from tests.launcher.conftest import mounted
 from tests.launcher.made import read_log
 from tests.waiting import until
+from trainer_ext.backends import Lost
 from trainer_ext.evaluation import Answer
 
 
@@ -311,6 +313,16 @@ def test_a_request_to_stop_is_heeded_by_the_attempt_it_was_meant_for(folder, min
     stop_request.ask(folder, mine, FailureKind.CANCELLED, "somebody")
     owned.check_stop_request()
     assert owned.stop_requested() and (owned.stop_kind, owned.stop_message) == ("cancelled", "somebody")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_process_that_dies_of_the_request_to_stop_is_no_loss(folder, owned, asked):
+    """SLURM sends SIGTERM to all processes of a job."""
+    running = State("0123", RunState.RUNNING, 1, started=time.time())
+    if asked:
+        owned.request_stop("signal SIGTERM")
+    ended = worker._failed(folder, running, Lost("a process of Ray died"), owned, Launch())
+    assert (ended.state, ended.failure_kind) == (("preempted", "preempted") if asked else ("lost", "lost"))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.nodes import ONE
 from tests.configuration import CONF, configuration
 from tests.sharing import shared_folder
 from trainer_ext.evaluation import Answer
@@ -36,7 +37,7 @@ class MemoryRun:
     """The trainer's view of a run folder, with the metrics kept in memory; can ask to stop after a step."""
 
     def __init__(self, folder: Path, cache: Path, stop_after: int | None = None) -> None:
-        self.folder, self.cache, self.stop_after = folder, cache, stop_after
+        self.folder, self.cache, self.stop_after, self.nodes = folder, cache, stop_after, ONE
         self.lines: list[dict[str, float]] = []
         self.histograms: list[tuple[int, str, list[float], list[int]]] = []
         self.responses: list[tuple[int, str, str, float, str]] = []

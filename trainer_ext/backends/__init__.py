@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,30 @@ class Lost(RuntimeError):
 
 class Stalled(RuntimeError):
     """A process of the backend does not go on. The launcher resumes the run as one that makes no step."""
+
+
+class Ray(Protocol):
+    """A Ray over the nodes of a run. address: of its head."""
+
+    @property
+    def address(self) -> str: ...
+
+    def ended(self) -> str | None:
+        """The nodes whose Ray has ended, in words; None: all of it lives."""
+
+
+class Nodes(Protocol):
+    """The nodes of a run: how many, and a Ray over them."""
+
+    @property
+    def count(self) -> int: ...
+
+    def ray(self, environment: Mapping[str, str], resources: Sequence[str]) -> AbstractContextManager[Ray]:
+        """A Ray that lives as long as the block. ValueError: the run has no nodes here.
+
+        environment: of its processes, with RAY_AUTH_TOKEN; resources: the options of `ray start` that say what each
+        node has.
+        """
 
 
 class Backend(Protocol):
@@ -75,15 +100,16 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
 
 
-def create(config: Mapping[str, Any], cache: Path) -> Backend:
+def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     """The backend that `trainer.backend` names, made by the function `create` of its folder.
 
-    cache: a folder for models and data that runs share. ValueError names a key whose value cannot work.
+    cache: a folder for models and data that runs share; nodes: of the run. ValueError
+    names a key whose value cannot work.
     """
     plain = _plain(config)
     for misfit in (*sizes.misfits(config), *scores.misfits(plain["trainer"])):
         raise misfit
-    backend: Backend = _module(config).create(plain, cache)
+    backend: Backend = _module(config).create(plain, cache, nodes)
     return backend
 
 

@@ -74,7 +74,8 @@ class Task:
             self._finish_earlier_start()
         if self._closed or self._warning is not None:
             return WorkerExit.PREEMPTED
-        self._process = process.start(self._run, Path(self.record), self._token, self.train)
+        nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
+        self._process = process.start(self._run, Path(self.record), self._token, self.train, nodes)
         code = self._process.wait()
         if code != WorkerExit.BUSY:
             kind, message = lifecycle.of_exit(code, oom_killed=False)

@@ -22,11 +22,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.backends import Backend
+from trainer_ext.backends import Backend, Nodes
 
 
-def create(config: Mapping[str, Any], cache: Path) -> Backend:
-    """`trainer_ext.backends.create` for this backend."""
+def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
+    """`trainer_ext.backends.create` for this backend, which is one process."""
     from trainer_ext.backends.in_process.trainer import InProcess
 
     return InProcess(config, cache)

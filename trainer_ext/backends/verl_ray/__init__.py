@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.backends import Backend
+from trainer_ext.backends import Backend, Nodes
 
 
-def create(config: Mapping[str, Any], cache: Path) -> Backend:
+def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     """`trainer_ext.backends.create` for this backend."""
     from trainer_ext.backends.verl_ray.process import VerlRay
 
-    return VerlRay(config, cache)
+    return VerlRay(config, cache, nodes)
 
 
 def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:

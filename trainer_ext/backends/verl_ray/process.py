@@ -2,7 +2,7 @@
 
 Ray reads its authentication once, when it is imported, and ends its driver when its cluster dies. So the driver is a
 process of its own, with a fresh interpreter (driver.py). It dies with the process that started it, and Ray's processes
-die with the driver.
+die with the driver. Where a run has several nodes, their Ray is started first, and the driver joins it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,8 +27,9 @@ import psutil
 from omegaconf import OmegaConf
 
 from trainer_ext import tasks
-from trainer_ext.backends import Lost, Stalled
+from trainer_ext.backends import Lost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
+from trainer_ext.backends.verl_ray import counts
 from trainer_ext.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
@@ -37,12 +38,13 @@ _CLOSE_S = 15.0  # for Ray to end by itself
 _STACKS_S = 2.0  # for the processes to print their stacks
 _LOOK_S = 1.0
 _STOPPED_S = 30.0  # for which a process of Ray may be stopped, such as by SIGSTOP
+_ENDED_S = 10.0  # after the death of a process, for the end of its node's Ray to be seen
 
 
 class VerlRay:
     """The backend `verl_ray`; trainer_ext/backends/__init__.py documents its methods."""
 
-    def __init__(self, config: Mapping[str, Any], cache: Path):
+    def __init__(self, config: Mapping[str, Any], cache: Path, nodes: Nodes):
         """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""
         trainer = config["trainer"]
         self._hang_s = float(trainer["hang_s"])
@@ -52,21 +54,30 @@ class VerlRay:
         self.devices = int(trainer["ranks"])  # a CPU counts as one
         self.samples = self.tokens = self.peak_memory_bytes = 0
         self.answers: list[Answer] = []
-        # Ray opens its own folder to all users: it is below one that is this user's alone. It is short: the path of
-        # a socket may have 107 characters.
-        self._folder = Path(tempfile.mkdtemp(prefix="vr-"))
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", _DRIVER, str(theirs.fileno())]
-        self._driver = subprocess.Popen(command, cwd=_ROOT, env=environment(os.environ), pass_fds=[theirs.fileno()])
-        theirs.close()
-        self._connection = Connection(ours.detach())
-        # also where the process ends without `close`
-        self._end = multiprocessing.util.Finalize(
-            self, _end, args=(self._driver, self._connection, self._folder), exitpriority=10
-        )
+        with ExitStack() as started:
+            own = environment(os.environ, nodes.count > 1)
+            self._ray: Ray | None = None
+            if nodes.count > 1:
+                options = {"num-cpus": counts.cpus(trainer, nodes.count), "num-gpus": 0}
+                options["object-store-memory"] = counts.OBJECTS
+                resources = [f"--{name}={count}" for name, count in options.items()]
+                self._ray = started.enter_context(nodes.ray(own, resources))
+            # Ray opens its own folder to all users: it is below one that is this user's alone. It is short: the path
+            # of a socket may have 107 characters.
+            folder = Path(tempfile.mkdtemp(prefix="vr-"))
+            started.callback(shutil.rmtree, folder, ignore_errors=True)
+            ours, theirs = socket.socketpair()
+            command = [sys.executable, "-m", _DRIVER, str(theirs.fileno())]
+            self._driver = subprocess.Popen(command, cwd=_ROOT, env=own, pass_fds=[theirs.fileno()])
+            theirs.close()
+            self._connection = Connection(ours.detach())
+            started.callback(_end, self._driver, self._connection)
+            # also where the process ends without `close`
+            self._end = multiprocessing.util.Finalize(self, started.pop_all().close, exitpriority=10)
         try:
             plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
-            self.parameters: int = self._ask("start", "the start", plain, str(cache), str(self._folder / "r"))
+            joined = (self._ray.address, nodes.count) if self._ray is not None else ()
+            self.parameters: int = self._ask("start", "the start", plain, str(cache), str(folder / "r"), *joined)
         except BaseException:
             self.close()
             raise
@@ -102,13 +113,16 @@ class VerlRay:
     def _ask(self, question: str, doing: str, *given: Any) -> Any:
         """The driver's answer. Raises its exception.
 
-        Lost: the driver died. Stalled: it takes longer than hang_s, or a process of Ray is stopped for _STOPPED_S.
+        Lost: the driver or the Ray of a node died. Stalled: it takes longer than hang_s, or a process of Ray is stopped
+        for _STOPPED_S.
         """
         waited, stopped_for = 0.0, 0.0  # not by a clock, which also goes on while this process is stopped itself
         try:
             self._connection.send((question, given))
             while not self._connection.poll(_LOOK_S):
                 waited += _LOOK_S
+                if self._ray is not None and (ended := self._ray.ended()):
+                    raise Lost(f"{ended} during {doing}; its last output is in the attempt's stderr.log")
                 stopped = self._stopped()
                 stopped_for = stopped_for + _LOOK_S if stopped else 0.0
                 if stopped_for >= _STOPPED_S:
@@ -119,12 +133,21 @@ class VerlRay:
             kind, answer = self._connection.recv()
         except (EOFError, ConnectionError) as error:
             code = self._driver.wait()
-            raise Lost(
+            raise self._lost(
                 f"Ray's driver ended with code {code} during {doing}; its last output is in the attempt's stderr.log"
             ) from error
         if kind == "error":
-            raise answer
+            raise self._lost(str(answer)) if isinstance(answer, Lost) else answer
         return answer
+
+    def _lost(self, what: str) -> Lost:
+        """The error of a dead process, with its cause if the whole Ray of a node has ended."""
+        until = time.monotonic() + _ENDED_S
+        while self._ray is not None and time.monotonic() < until:
+            if ended := self._ray.ended():
+                return Lost(f"{ended}: {what}")
+            time.sleep(0.1)
+        return Lost(what)
 
     def _processes(self) -> list[psutil.Process]:
         """The driver, and all that it has started."""
@@ -152,7 +175,7 @@ class VerlRay:
         raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(given: Mapping[str, str], several_nodes: bool = False) -> dict[str, str]:
     """The environment of the driver and of all processes that Ray starts."""
     path = os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
     # of another Ray, in which this run may be a task
@@ -161,7 +184,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
         **{name: value for name, value in given.items() if name not in theirs},
         "PYTHONPATH": path,
         # Ray's own switch between one machine, where it listens on loopback, and a cluster
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": str(int(several_nodes)),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -182,8 +205,8 @@ def _handles(pid: int, number: int) -> bool:
     return False
 
 
-def _end(driver: subprocess.Popen[bytes], connection: Connection, folder: Path) -> None:
-    """Ask the driver to end, and kill what is left of it and of Ray after a while."""
+def _end(driver: subprocess.Popen[bytes], connection: Connection) -> None:
+    """Ask the driver to end, and kill what is left of it and of the Ray that it started after a while."""
     started: list[psutil.Process] = []
     with suppress(psutil.NoSuchProcess):
         started = psutil.Process(driver.pid).children(recursive=True)
@@ -198,4 +221,3 @@ def _end(driver: subprocess.Popen[bytes], connection: Connection, folder: Path) 
         with suppress(psutil.NoSuchProcess):
             one.kill()  # psutil refuses a pid that another process has got meanwhile
     psutil.wait_procs(started, timeout=_CLOSE_S)
-    shutil.rmtree(folder, ignore_errors=True)

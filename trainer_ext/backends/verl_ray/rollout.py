@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 import torch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
 from verl.utils import hf_tokenizer
 from verl.workers.rollout.base import BaseRollout
@@ -26,6 +27,11 @@ _PATIENCE_S = 5.0  # the same while some that were announced have not come
 def server_name(rank: int) -> str:
     """The name of the actor that samples for a rank."""
     return f"rlsweep_server_{rank}"
+
+
+def on_node(node: str) -> NodeAffinitySchedulingStrategy:
+    """Ray's word for a task or an actor that is to be on a node."""
+    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 async def report(error: Exception, row: int) -> None:
@@ -147,12 +153,13 @@ class Replica(RolloutReplica):
     """One server for each rank of the training."""
 
     async def launch_servers(self) -> None:
-        """Start this replica's server, and wait until it has its models."""
+        """Start this replica's server beside its rank, and wait until it has its models."""
         name = server_name(self.replica_rank)
         custom = self.config.custom
+        node = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
         server = (
             ray.remote(Server)
-            .options(name=name, num_cpus=0, max_concurrency=4096)
+            .options(name=name, num_cpus=0, max_concurrency=4096, scheduling_strategy=on_node(node))
             .remote(
                 self.model_config.path,
                 self.config.response_length,

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import ray
 import torch
 import transfer_queue as tq
@@ -22,26 +21,27 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
-from trainer_ext.backends.verl_ray import hook, plugin  # noqa: F401  (registers with verl)
+from trainer_ext.backends.verl_ray import counts, hook, memory, plugin  # noqa: F401  (registers with verl)
+from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
-from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
+from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient, alive_nodes
 from trainer_ext.evaluation import Answer
 from trainer_ext.methods.update import Method
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 
-_OBJECTS = 200 * 10**6  # bytes of Ray's object store; the tensors of a step are in the queue's own memory
 _TRIES = 3  # of a start of Ray
 
 
 class Session:
     """The backend in the driver; process.VerlRay asks its methods."""
 
-    def __init__(self, given: Mapping[str, Any], cache: str, folder: str):
-        """given: the configuration with verl's tree as plain values; folder: Ray's own. ValueError: it cannot work."""
+    def __init__(self, given: Mapping[str, Any], cache: str, folder: str, address: str | None = None, nodes: int = 1):
+        """given: the configuration with verl's tree as plain values; folder: Ray's own; address: of the Ray to join,
+        over so many nodes. ValueError: a value cannot work."""
         config = {**given, "verl": OmegaConf.create(given["verl"])}
         section, self._settings = config["method"], config["trainer"]
-        steps, ranks = int(self._settings["steps"]), int(self._settings["ranks"])
+        steps = int(self._settings["steps"])
         if torch.cuda.is_available():
             raise ValueError("trainer=verl_ray was only run on CPUs: hide the GPUs (CUDA_VISIBLE_DEVICES=)")
         verl, task = config["verl"], config["task"]
@@ -57,14 +57,16 @@ class Session:
             self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]))
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
-        tree = whole_tree(config, self._method, model, target, data, ranks)
-        sizes = {name: _size(model if name != "target" else str(target)) for name in models_read(section)}
-        self.parameters, self._trained = sizes["policy"]
-        self._read = sum(multiplied for _, multiplied in sizes.values())
+        tree = whole_tree(config, self._method, model, target, data, nodes)
+        counted = {name: _size(model if name != "target" else str(target)) for name in models_read(section)}
+        self.parameters, self._trained = counted["policy"]
+        self._read = sum(multiplied for _, multiplied in counted.values())
 
-        # Workers and servers are waited for together: each needs a CPU of Ray's count, whatever the machine has.
-        count = 2 * ranks + int(self._settings["storage_units"]) + 8
-        _start_ray(count, folder)
+        self._joined = address is not None  # a Ray whose processes this one has not started
+        if address is None:
+            _start_ray(counts.cpus(self._settings, nodes), folder)
+        else:
+            _init_ray(address)
         # Ray exits at SIGTERM; the run's process decides when to end.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -114,7 +116,7 @@ class Session:
         if every and (step % every == 0 or step == self._settings["steps"]):
             found = trainer.evaluate([prompt for _, prompt in self._asked])
             answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
-        self._memory = max(self._memory, _memory())
+        self._memory = max(self._memory, memory.held() + (_held() if self._joined else 0))
         return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
@@ -172,25 +174,26 @@ class Session:
 
 def _start_ray(cpus: int, folder: str) -> None:
     """Start a Ray with this count of CPUs. It gives its node 30 s; on a busy machine it is tried again."""
+    own = {"num_cpus": cpus, "num_gpus": 0, "object_store_memory": counts.OBJECTS, "include_dashboard": False}
     for tries in reversed(range(_TRIES)):
         try:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                num_gpus=0,
-                object_store_memory=_OBJECTS,
-                include_dashboard=False,
-                _temp_dir=folder,
-                log_to_driver=True,
-                logging_level="warning",
-                namespace="rlsweep",
-                runtime_env={"worker_process_setup_hook": f"{hook.__name__}.{hook.collect_rarely.__name__}"},
-            )
+            _init_ray("local", **own, _temp_dir=folder)
             return
         except Exception as error:
             ray.shutdown()
             if not tries or "timed out during startup" not in str(error):
                 raise
+
+
+def _init_ray(address: str, **more: Any) -> None:
+    ray.init(
+        address=address,
+        log_to_driver=True,
+        logging_level="warning",
+        namespace="rlsweep",
+        runtime_env={"worker_process_setup_hook": f"{hook.__name__}.{hook.collect_rarely.__name__}"},
+        **more,
+    )
 
 
 def _size(model: str) -> tuple[int, int]:
@@ -200,13 +203,7 @@ def _size(model: str) -> tuple[int, int]:
     return sum(p.numel() for p in module.parameters()), multiplied_parameters(module)
 
 
-def _memory() -> int:
-    """Bytes that this process and all that it started hold; what they share is counted with each."""
-    own = psutil.Process()
-    total = 0
-    for one in [own, *own.children(recursive=True)]:
-        try:
-            total += one.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total
+def _held() -> int:
+    """Bytes that the processes of Ray hold on all nodes."""
+    asked = ray.remote(num_cpus=0)(memory.of_ray)
+    return sum(ray.get([asked.options(scheduling_strategy=on_node(node)).remote() for node in alive_nodes()]))

@@ -21,12 +21,13 @@ _PLUGIN = "trainer_ext.backends.verl_ray.plugin"
 
 
 def whole_tree(
-    config: Mapping[str, Any], method: Method, model: str, target: str | None, data: Path, ranks: int
+    config: Mapping[str, Any], method: Method, model: str, target: str | None, data: Path, nodes: int
 ) -> DictConfig:
     """What verl's trainer and its workers read: the run's own differences, and what this backend decides."""
     tree = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
     assert isinstance(tree, DictConfig)
     section, steps = config["method"], int(config["trainer"]["steps"])
+    ranks = int(config["trainer"]["ranks"])
     with open_dict(tree):
         actor, rollout, ref = tree.actor_rollout_ref.actor, tree.actor_rollout_ref.rollout, tree.actor_rollout_ref.ref
         tree.data.train_files = tree.data.val_files = str(data)  # verl's configuration wants them; nobody reads them
@@ -55,7 +56,7 @@ def whole_tree(
             name=ROLLOUT,
             seed=int(config["seed"]),
             tensor_model_parallel_size=1,
-            n_gpus_per_node=ranks,
+            n_gpus_per_node=ranks // nodes,
             free_cache_engine=False,
             calculate_log_probs=True,
             custom={"method": dict(section), "target": target},
@@ -74,8 +75,8 @@ def whole_tree(
         tree.reward.num_workers = 1
         tree.trainer.update(
             device="cpu",
-            n_gpus_per_node=ranks,
-            nnodes=1,
+            n_gpus_per_node=ranks // nodes,
+            nnodes=nodes,
             logger=[],
             resume_mode="disable",
             save_freq=-1,

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 import torch.distributed as dist
 from omegaconf import OmegaConf
+from ray.util.placement_group import NODE_ID_LABEL_KEY, PlacementGroup, placement_group
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
@@ -20,6 +22,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
+from trainer_ext.backends import Lost
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.verl_ray import shards
 from trainer_ext.backends.verl_ray.rollout import report, server_name
@@ -35,6 +38,8 @@ class CpuTrainingWorker(TrainingWorker):
     def __init__(self, config: Any):
         if not dist.is_initialized():
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            # gloo would listen at the address of the host's name, which may be another one than that of Ray's node
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", _device_of(ray.util.get_node_ip_address()))
             dist.init_process_group("cpu:gloo", rank=rank, world_size=size)
         super().__init__(config)
 
@@ -92,13 +97,47 @@ class CpuWorker(ActorRolloutRefWorker):
         self.actor.load_shards(folder)
 
 
+def alive_nodes() -> list[str]:
+    """Ray's ids of the nodes of this Ray, in one order for all who ask."""
+    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+
+def _device_of(address: str) -> str:
+    """The network device that has an address of this host."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address == address for one in addresses):
+            return name
+    raise RuntimeError(f"no network device of this host has the address of its Ray, {address}")
+
+
+class _CpuPool(RayResourcePool):
+    """CPUs of one node or more: a placement group on each, as verl has them, and no two on one node.
+
+    verl's own groups are kept apart by the GPUs that they take.
+    """
+
+    def get_placement_groups(
+        self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str = "cpu"
+    ) -> list[PlacementGroup]:
+        if self.pgs is None:
+            nodes = alive_nodes()
+            if len(nodes) != len(self._store):
+                raise Lost(f"{len(nodes)} of the Ray's {len(self._store)} nodes are alive")
+            self.pgs = []
+            for node, count in zip(nodes, self._store, strict=True):
+                there = [{NODE_ID_LABEL_KEY: node}] * count
+                self.pgs.append(placement_group([{"CPU": 1}] * count, strategy, bundle_label_selector=there))
+            ray.get([one.ready() for one in self.pgs])
+        return self.pgs
+
+
 class CpuPools(ResourcePoolManager):
     """Pools of CPUs, one for each process."""
 
     def create_resource_pool(self) -> None:
         """verl's method counts GPUs."""
         for name, processes in self.resource_pool_spec.items():
-            self.resource_pool_dict[name] = RayResourcePool(
+            self.resource_pool_dict[name] = _CpuPool(
                 process_on_nodes=processes, use_gpu=False, max_colocate_count=1, name_prefix=name
             )
 
@@ -120,7 +159,9 @@ class RowClient(LLMServerClient):
     """
 
     async def _acquire_server(self, request_id: str, **given: Any) -> tuple[str, Any]:
-        name = server_name(given["sampling_params"]["row"] % int(self.config.trainer.n_gpus_per_node))
+        trainer = self.config.trainer
+        servers = int(trainer.n_gpus_per_node) * int(trainer.nnodes)
+        name = server_name(given["sampling_params"]["row"] % servers)
         return name, ray.get_actor(name)
 
     def _release_server(self, server_id: str, request_id: str | None = None) -> None:
