@@ -162,12 +162,9 @@ def raylets(space: Rays) -> dict[tuple[str, str], psutil.Process]:
 @pytest.mark.ray
 @pytest.mark.slurm
 @pytest.mark.timeout(1200)
-def test_a_run_over_two_nodes_survives_deaths_and_ends_with_the_bits_of_a_run_on_one(ray: Rays, tmp_path: Path) -> None:
-    """Two ranks each. On one node, a run starts a Ray of one machine. Nothing is left on the nodes.
-
-    Over two nodes, the Ray of one dies while the first attempt trains, and the process of the second attempt when it
-    has just started its Ray.
-    """
+def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(ray: Rays, tmp_path: Path) -> None:
+    """Two ranks each. On one node, a run starts a Ray of one machine. Over two, the Ray of one node dies while the
+    first attempt trains. Nothing is left on the nodes."""
     one, two = tmp_path / "one", tmp_path / "two"
     started = launched(ray, one)
     said, _ = started.communicate(timeout=800)
@@ -178,26 +175,20 @@ def test_a_run_over_two_nodes_survives_deaths_and_ends_with_the_bits_of_a_run_on
     started = launched(ray, two, "model.resources.nodes=2")
     until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
     assert started.poll() is None, started.communicate()[0]
-    nodes = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "Server")}
-    assert len(nodes["Server"]) == 2 and nodes["WorkerDict"] == nodes["Server"]
-    first, dies = max(nodes["Server"])
-    raylets(ray)[first, dies].kill()
-    (second,) = {job for job, _ in until(lambda: {one for one in raylets(ray) if one[0] != first})}
-    until(lambda: len(raylets(ray)) == 2)
-    psutil.Process(only_state(two)["pid"]).kill()
-    until(lambda: second not in {job for job, _ in raylets(ray)})
+    places = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "Server")}
+    assert len(places["Server"]) == 2 and places["WorkerDict"] == places["Server"]
+    job, dies = max(places["Server"])
+    raylets(ray)[job, dies].kill()
     said, _ = started.communicate(timeout=800)
     assert started.returncode == 0 and "1 done" in said, said
     until(lambda: not ray.processes("ray::", "raylet", "gcs_server", "verl_ray"))
-    # of the second job, SLURM may have killed the steps before they had removed their folders
-    left = [path.name for path in Path(ray.environment["TMPDIR"]).glob("ray-*")]
-    assert not [name for name in left if not name.startswith(f"ray-{second}-")]
+    assert not [*Path(ray.environment["TMPDIR"]).glob("ray-*")]
 
-    assert (only_state(two)["attempt"], only_state(two)["ends"]) == (3, {"lost": 2})
+    assert (only_state(two)["attempt"], only_state(two)["ends"]) == (2, {"lost": 1})
     (alone,), (spread,) = (list(folder.glob("runs/*")) for folder in (one, two))
     errors = (spread / "attempts" / "1" / "stderr.log").read_text()
     assert f"Lost: the Ray of node {dies} ended with code " in errors.splitlines()[-1]
-    assert alone.name == spread.name and {line["attempt"] for line in logged(spread)} == {1, 3}
+    assert alone.name == spread.name and {line["attempt"] for line in logged(spread)} == {1, 2}
     assert results(spread) == results(alone)
     end = Path("checkpoints") / f"step_{STEPS:06d}"
     assert tensors(spread / end) and tensors(spread / end) == tensors(alone / end)
