@@ -39,7 +39,8 @@ class _Pickler(pickle.Pickler):
         self.modules.add(getattr(value, "__module__", None) or type(value).__module__)
         if not isinstance(value, TransformNode):
             return NotImplemented
-        state = {**value.__getstate__(), "_parents": None}  # by the parents' addresses, which each process has its own
+        state: Any = value.__getstate__()
+        state["_parents"] = None  # by the parents' addresses, which are other ones in each process
         return object.__new__, (type(value),), state
 
 
