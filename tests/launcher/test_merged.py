@@ -83,7 +83,7 @@ def test_each_shipped_experiment_freezes_what_hydra_composes(name, scale, planne
         (
             ["experiment=bnto_medium", "scale=tiny", "method/credit=[gradient_adaptive,temporal_decay]"],
             "c0_grpo",
-            ["trainer.steps=1000", "trainer.eval_every=50"],
+            ["trainer.steps=300", "trainer.eval_every=50"],
         ),
     ],
 )
