@@ -365,7 +365,7 @@ def square(x): return Bomb()
     "returns the question": "def square(x):\n    return x",
     "returns a generator": "def square(x):\n    yield x * x",
     "returns not a number": "def square(x):\n    return float('nan')",
-    "recurses": "import sys\nsys.setrecursionlimit(10**9)\ndef square(x):\n    return square(x + 1)",
+    "recurses": "import sys\nsys.setrecursionlimit(10**9)\ndef square(x):\n    return square([x] * 1000)",
     "returns endless depth": "def square(x):\n    a = []\n    for _ in range(10**5): a = [a]\n    return a",
     "returns itself": "def square(x):\n    a = []\n    a.append(a)\n    return a",
     "returns a very long text": "def square(x):\n    return 'x' * (1 << 27)",
