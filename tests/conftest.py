@@ -41,5 +41,5 @@ def pytest_collection_finish() -> None:
     """What the imports made stays: a collection of garbage that looks at it takes 0.4 s, and statsmodels asks for one
     with every call."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)  # reports make many objects and little garbage; the usual 700 cost a tenth
+    gc.set_threshold(60_000, 20, 50)  # reports make many objects and little garbage; the usual 700 cost a tenth
     gc.enable()
