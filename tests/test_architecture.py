@@ -51,6 +51,7 @@ RANKS = {
         "memory",
         "chat",
         "sizes",
+        "devices",
         "continuing",
         "metrics",
         "health",
