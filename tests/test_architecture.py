@@ -50,6 +50,7 @@ RANKS = {
         "artifacts",
         "memory",
         "chat",
+        "rollout_server",
         "sizes",
         "continuing",
         "metrics",
