@@ -1,8 +1,8 @@
 """Steps under Ray with vLLM as the server, the last of them twice, and then its engine is killed.
 
 `python -m tests.cluster.verl_vllm_steps FOLDER CACHE STEPS OVERRIDE ...` with the Python of .venv-vllm, which has no
-pytest, in the environment of `process.environment`. FOLDER gets a checkpoint before each step (`before_STEP`) and after the last one, what each step drew
-(`drawn_STEP.pt`), and `answers.json`.
+pytest, in the environment of `process.environment`. FOLDER gets a checkpoint before each step (`before_STEP`) and after
+the last one, what each step drew (`drawn_STEP.pt`), and `answers.json`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> None:
             metrics, *_, answered = run.step(step)
             answers["seconds"].append(time.monotonic() - begin)
             answers["metrics"].append(metrics)
-            answers["evaluated"] = len(answered)
+            answers["evaluated"] = [[one.prompt, one.sample, one.response] for one in answered]
             answers["seen"] = len(next(iter(run._positions.values()), []))
         saved(run, "end")
         run.load(str(folder / f"before_{steps}"))

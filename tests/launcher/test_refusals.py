@@ -119,6 +119,29 @@ COMMAND_LINE = [
         "it a divisor and a multiple of 2, such as 2",
     ),
     (
+        ["trainer=verl_ray", "trainer.rollout=sglang"],
+        "trainer.rollout = sglang: must be hf or vllm; sglang is not among them, because it was never run",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "method=off_policy"],
+        "must be policy, rejection or geometric, because a vLLM server draws from the policy, or from q between policy "
+        "and target. Fix: set trainer.rollout=hf",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "method=q_star", "method/alpha=snr_max"],
+        "must be another rule than snr_max, which also reads the reference, because a vLLM server holds policy and "
+        "target. Fix: set trainer.rollout=hf, or choose another method/alpha",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "verl.actor_rollout_ref.rollout.top_p=0.9"],
+        "Fix: remove it: tokens are drawn from the whole distribution",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.rollout.pipeline_model_parallel_size=2"],
+        "Fix: remove it: a server needs all layers in one process",
+    ),
+    (["trainer=verl_ray", "verl.actor_rollout_ref.rollout.name=vllm"], "Fix: set trainer.rollout"),
+    (
         ["trainer=verl_ray", "verl.actor_rollout_ref.actor.shuffle=true"],
         "Fix: remove it: rows are dealt in the order of the prompts",
     ),

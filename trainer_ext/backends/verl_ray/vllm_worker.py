@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -15,10 +16,14 @@ platform.use()  # before verl reads the device's name
 
 from torch import Tensor  # noqa: E402
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver  # noqa: E402
-from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension  # noqa: E402
+from verl.workers.rollout.vllm_rollout.utils import (  # noqa: E402
+    monkey_patch_compute_logits,
+    vLLMColocateWorkerExtension,
+)
 
 from trainer_ext.backends.verl_ray import servers  # noqa: E402
 from trainer_ext.vllm_qstar import worker as qstar  # noqa: E402
+from trainer_ext.vllm_qstar.model import QStarForCausalLM  # noqa: E402
 
 #: The variable with the process id of the server, whose child is vLLM's engine, whose children are its workers.
 SERVER = "RLSWEEP_SERVER_PID"
@@ -39,6 +44,18 @@ class Worker(qstar.Worker, vLLMColocateWorkerExtension):
     def __new__(cls, **given: Any) -> Any:
         threading.Thread(target=_end_with_server, daemon=True).start()
         return super().__new__(cls, **given)
+
+    def _iter_all_models(self) -> Iterator[Any]:
+        """The models that get weights: of q's two, the policy."""
+        for model in super()._iter_all_models():
+            yield model.policy if isinstance(model, QStarForCausalLM) else model
+
+    def monkey_patch_model(self, vocab_size: int, banned_token_ids: list[int] | None = None) -> None:
+        """Never draw these tokens; where the server draws from q, neither the policy nor the target has them."""
+        super().monkey_patch_model(vocab_size, banned_token_ids)
+        model = self.model_runner.model
+        if isinstance(model, QStarForCausalLM):
+            monkey_patch_compute_logits(model.target, vocab_size, banned_token_ids)
 
     def _get_zmq_handle(self) -> str:
         return servers.weights_socket(int(os.environ["VERL_REPLICA_RANK"]), self.local_rank)
