@@ -50,7 +50,7 @@ RANKS = {
         "artifacts",
         "memory",
         "chat",
-        "rollout_server",
+        "vllm_checks",
         "sizes",
         "continuing",
         "metrics",

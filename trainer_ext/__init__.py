@@ -16,7 +16,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     artifacts       files that runs share, such as models; the first run that needs one builds it
     memory          how much memory a run needs, by arithmetic
     chat            how many tokens the messages of a prompt are
-    rollout_server  what a vLLM server cannot do for a run
+    vllm_checks     what a vLLM server cannot do for a run
     sizes           which sizes of a run do not fit together
     continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step
