@@ -135,7 +135,9 @@ def assert_same(folder: Path, steps: int, of_reward: set[str], near: float = 1e-
         assert step["tokens"] and step["mask"] and step["rewards"]
         apart = [value for name, value in step["columns"].items() if name != "rollout_is_weights"]
         assert step["advantages"] < near and max(apart, default=0.0) < 1e-5, step["columns"]
-        assert set(step["missing"]) <= {"actor/grad_variance"}
+        assert not step["missing"]
+        # it compares micro-batches, which are others: two ranks', or of about as many tokens
+        step["metrics"].pop("actor/grad_variance", None)
         assert max(step["metrics"].values()) < 0.05, step["metrics"]
         assert {key: value for key, value in step["metrics"].items() if key.startswith("reward/")} == dict.fromkeys(
             of_reward, 0.0
@@ -212,6 +214,7 @@ def test_another_number_of_ranks_resumes_a_run_and_differs_by_rounding(
     end = tmp_path / f"step_{STEPS:06d}"
     assert state(end)["training"] == state(whole.end)["training"]
     for one, other in zip(science(lines), science(whole.lines[3:]), strict=True):
+        assert one.pop("actor/grad_variance") > 0 and other.pop("actor/grad_variance") > 0  # of other micro-batches
         assert one == pytest.approx(other, rel=0.01, abs=1e-6)
     first, second = (whole_weights(folder / "actor") for folder in (whole.end, end))
     apart = torch.cat([(first[name] - tensor).abs().flatten() for name, tensor in second.items()])
@@ -244,7 +247,7 @@ def test_a_stopped_process_is_named_and_the_next_attempt_ends_with_the_same_bits
     started = launched(space, tmp_path, *whole.overrides, *EACH, *small, HOLD_REWARDS=str(hold))
     until(lambda: running(tmp_path) or started.poll() is not None, START_S)
     assert started.poll() is None, started.communicate()[0]
-    assert len(space.processes("gcs_server")) == 2  # of the run, and of the cluster
+    assert len(space.processes("gcs_server")) == 1  # the run is in the Ray of the cluster
     assert not space.processes("LoadBalancer")  # verl's, which nobody would ask
     trains = until(lambda: space.processes("WorkerDict"))[-1]
     trains.send_signal(signal.SIGSTOP)

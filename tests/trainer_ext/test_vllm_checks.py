@@ -122,8 +122,9 @@ def test_two_runs_on_one_machine_have_different_sockets(monkeypatch: pytest.Monk
     names = set()
     for token in ("a" * 64, "b" * 64):
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
-        names |= {servers.weights_socket(replica, rank) for replica in range(2) for rank in range(2)}
-    assert len(names) == 8 and all(len(name.removeprefix("ipc://")) < 107 for name in names)
+        for run in {servers.run_of(job, address) for job in ("01", "02") for address in ("127.0.0.1:1", "127.0.0.1:2")}:
+            names |= {servers.weights_socket(run, replica, rank) for replica in range(2) for rank in range(2)}
+    assert len(names) == 32 and all(len(name.removeprefix("ipc://")) < 107 for name in names)
     assert not any("a" * 8 in name for name in names)  # the token stays secret
 
 

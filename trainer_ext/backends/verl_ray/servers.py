@@ -29,14 +29,19 @@ def server_name(replica: int) -> str:
     return f"{PREFIX}server_{replica}_0"
 
 
-def weights_socket(replica: int, rank: int) -> str:
-    """Where a rank gives its weights to the vLLM of a replica; rank: on its node, within the replica.
-
-    verl's own name has Ray's number of the job, which is the same in each Ray that starts: two runs on one node would
-    read each other's weights. A run's token is its own.
-    """
-    run = hashlib.sha256(os.environ["RAY_AUTH_TOKEN"].encode()).hexdigest()[:16]
+def weights_socket(run: str, replica: int, rank: int) -> str:
+    """Where a rank gives its weights to the vLLM of a replica; run: of `run_of`; rank: on its node, in the replica."""
     return f"ipc:///tmp/rlsweep-{run}-{replica}-{rank}.sock"
+
+
+def run_of(job: str, address: str) -> str:
+    """A word that no other run on this machine has; job: Ray's number of the job; address: of its Ray.
+
+    verl's names have Ray's number of the job alone, which is the same in each Ray that starts: two runs on one machine
+    would read each other's weights.
+    """
+    token = os.environ.get("RAY_AUTH_TOKEN", "")
+    return hashlib.sha256(f"{job}/{address}/{token}".encode()).hexdigest()[:16]
 
 
 class Failures:

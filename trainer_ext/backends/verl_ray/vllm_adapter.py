@@ -23,7 +23,9 @@ class Adapter(ServerAdapter):
     def __init__(self, *given: Any, **more: Any):
         super().__init__(*given, **more)
         rank = self.rollout_rank % int(os.environ["RAY_LOCAL_WORLD_SIZE"])
-        self.zmq_handle = servers.weights_socket(self.replica_rank, rank)
+        context = ray.get_runtime_context()
+        run = servers.run_of(context.get_job_id(), context.gcs_address)
+        self.zmq_handle = servers.weights_socket(run, self.replica_rank, rank)
 
     def _get_server_name_prefix(self) -> str:
         return servers.PREFIX

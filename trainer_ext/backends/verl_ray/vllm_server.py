@@ -35,6 +35,8 @@ class Server(servers.Failures, vLLMHttpServer):
 
     def __init__(self, *given: Any, **more: Any):
         servers.Failures.__init__(self)
+        context = ray.get_runtime_context()
+        os.environ[vllm_worker.RUN] = servers.run_of(context.get_job_id(), context.gcs_address)
         os.environ[vllm_worker.SERVER] = str(os.getpid())
         vLLMHttpServer.__init__(self, *given, **more)
         engine = dict(self.config.engine_kwargs)["vllm"]

@@ -25,8 +25,9 @@ from trainer_ext.backends.verl_ray import servers  # noqa: E402
 from trainer_ext.vllm_qstar import worker as qstar  # noqa: E402
 from trainer_ext.vllm_qstar.model import QStarForCausalLM  # noqa: E402
 
-#: The variable with the process id of the server, whose child is vLLM's engine, whose children are its workers.
-SERVER = "RLSWEEP_SERVER_PID"
+#: Variables that a server sets for its child, vLLM's engine, and for the engine's children, its workers: its process
+#: id, and the word of `servers.run_of`.
+SERVER, RUN = "RLSWEEP_SERVER_PID", "RLSWEEP_RUN"
 _LOOK_S = 1.0
 
 
@@ -58,7 +59,7 @@ class Worker(qstar.Worker, vLLMColocateWorkerExtension):
             monkey_patch_compute_logits(model.target, vocab_size, banned_token_ids)
 
     def _get_zmq_handle(self) -> str:
-        return servers.weights_socket(int(os.environ["VERL_REPLICA_RANK"]), self.local_rank)
+        return servers.weights_socket(os.environ[RUN], int(os.environ["VERL_REPLICA_RANK"]), self.local_rank)
 
     def update_weights_from_ipc(self, peft_config: Any = None, base_sync_done: bool = False, **given: Any) -> None:
         """Take the policy's weights; the target keeps its own.

@@ -12,8 +12,9 @@ import psutil
 import ray
 import torch.distributed as dist
 from omegaconf import OmegaConf
-from ray.util.placement_group import NODE_ID_LABEL_KEY, PlacementGroup, placement_group
+from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
+from verl.experimental.reward_loop import RewardLoopManager
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
@@ -23,8 +24,8 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 from trainer_ext.backends import Lost
-from trainer_ext.backends.in_process.engine import model_overrides
-from trainer_ext.backends.verl_ray import shards
+from trainer_ext.backends.in_process.engine import GradVariance, model_overrides
+from trainer_ext.backends.verl_ray import shards, shared
 from trainer_ext.backends.verl_ray.rollout import report
 from trainer_ext.backends.verl_ray.servers import server_name
 from trainer_ext.sampling import draws
@@ -83,6 +84,16 @@ class CpuWorker(ActorRolloutRefWorker):
         return output.cpu() if output is not None else None
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def measure_grad_variance(self) -> None:
+        """Measure from now on how much the gradients of the policy's micro-batches differ."""
+        self._grad_variance = GradVariance(self.actor.engine)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def take_grad_variance(self) -> float | None:
+        """GradVariance.take of the policy."""
+        return self._grad_variance.take()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def learning_rate(self) -> float:
         """The learning rate of the policy's next update."""
         return self.actor.learning_rate()
@@ -96,11 +107,6 @@ class CpuWorker(ActorRolloutRefWorker):
     def load_shards(self, folder: str) -> None:
         """shards.load of the policy."""
         self.actor.load_shards(folder)
-
-
-def alive_nodes() -> list[str]:
-    """Ray's ids of the nodes of this Ray, in one order for all who ask."""
-    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
 
 def _device_of(address: str) -> str:
@@ -119,9 +125,11 @@ class _CpuPool(RayResourcePool):
 
     def get_placement_groups(
         self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str = "cpu"
-    ) -> list[PlacementGroup]:
+    ) -> list[Any]:
+        if self.pgs is None and (share := shared.own()) is not None:
+            self.pgs = share.parts(self._store)
         if self.pgs is None:
-            nodes = alive_nodes()
+            nodes = shared.nodes()
             if len(nodes) != len(self._store):
                 raise Lost(f"{len(nodes)} of the Ray's {len(self._store)} nodes are alive")
             self.pgs = []
@@ -151,6 +159,14 @@ class Servers(LLMServerManager):
 
     async def _init_global_load_balancer(self) -> None:
         self.global_load_balancer = None
+
+
+class Rewards(RewardLoopManager):
+    """verl's manager of reward workers, which it spreads over all nodes of a Ray, in the run's share of the Ray."""
+
+    def _init_reward_loop_workers(self) -> None:
+        self.reward_loop_workers_class = shared.placed(self.reward_loop_workers_class)
+        super()._init_reward_loop_workers()
 
 
 class RowClient(LLMServerClient):
@@ -191,4 +207,4 @@ class KeyedLoops(AgentLoopManagerTQ):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.agent_loop_workers_class = ray.remote(_KeyedWorker)
+        self.agent_loop_workers_class = shared.placed(ray.remote(_KeyedWorker))
