@@ -48,6 +48,7 @@ RANKS = {
         "tasks",
         "reward_models",
         "artifacts",
+        "rank_memory",
         "memory",
         "chat",
         "vllm_checks",
