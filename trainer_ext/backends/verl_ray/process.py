@@ -195,6 +195,8 @@ _OWN = {
     "TQ_LOGGING_LEVEL": "ERROR",  # it warns of the number of threads with each of thousands of tensors
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFER_QUEUE_ENABLE": "1",
+    "VLLM_NO_USAGE_STATS": "1",  # otherwise it sends them to its makers
+    "VLLM_LOGGING_LEVEL": "WARNING",
 }
 
 

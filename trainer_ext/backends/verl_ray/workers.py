@@ -26,7 +26,8 @@ from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 from trainer_ext.backends import Lost
 from trainer_ext.backends.in_process.engine import GradVariance, model_overrides
 from trainer_ext.backends.verl_ray import shards, shared
-from trainer_ext.backends.verl_ray.rollout import report, server_name
+from trainer_ext.backends.verl_ray.rollout import report
+from trainer_ext.backends.verl_ray.servers import server_name
 from trainer_ext.sampling import draws
 
 
@@ -175,8 +176,8 @@ class RowClient(LLMServerClient):
     """
 
     async def _acquire_server(self, request_id: str, **given: Any) -> tuple[str, Any]:
-        trainer = self.config.trainer
-        servers = int(trainer.n_gpus_per_node) * int(trainer.nnodes)
+        trainer, tensor = self.config.trainer, self.config.actor_rollout_ref.rollout.tensor_model_parallel_size
+        servers = int(trainer.n_gpus_per_node) * int(trainer.nnodes) // int(tensor)
         name = server_name(given["sampling_params"]["row"] % servers)
         return name, ray.get_actor(name)
 
