@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from omegaconf import OmegaConf
+from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.configuration import configuration
@@ -23,11 +25,11 @@ LENGTHS = [5, 1, 9, 4]  # of the packed sequences; together no multiple of the r
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with the configuration of a small model."""
+    """A folder with a small model."""
     folder = tmp_path_factory.mktemp("model")
     small = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "architectures": ["LlamaForCausalLM"]}
-    LlamaConfig(**small, **heads).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**small, **heads)).save_pretrained(folder)
     return str(folder)
 
 
@@ -134,3 +136,57 @@ def test_ranks_that_share_sequences_compute_what_one_computes(model: str, tmp_pa
         for part, label in zip(tokens.split(LENGTHS, dim=1), labels.split(LENGTHS, dim=1), strict=True)
     ]
     torch.testing.assert_close(one[0], torch.cat(alone).detach(), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("kind", ["language_model", "value_model"])
+def test_a_rank_in_half_precision_goes_on_from_its_checkpoint_with_the_same_bits(
+    model: str, tmp_path: Path, kind: str
+) -> None:
+    """It computes in bfloat16, and its parameters and the optimizer's state are float32. A critic has our engine."""
+    platform.use()
+    platform.start_process_group()
+    from verl.utils.config import omega_conf_to_dataclass
+    from verl.workers.config import TrainingWorkerConfig
+
+    from trainer_ext.backends.in_process import checkpoint
+    from trainer_ext.backends.verl_ray.workers import ModelWorker
+
+    whole = tree(model, "trainer.dtype=bfloat16").actor_rollout_ref
+    OmegaConf.set_struct(whole, False)
+    whole.model.load_tokenizer = False
+
+    def worker() -> Any:
+        actor = omega_conf_to_dataclass(whole.actor)
+        settings = TrainingWorkerConfig(
+            model_type=kind,
+            model_config=omega_conf_to_dataclass(whole.model),
+            engine_config=actor.engine,
+            optimizer_config=actor.optim,
+            checkpoint_config=actor.checkpoint,
+        )
+        made = ModelWorker(config=settings)
+        made.reset()
+        return made
+
+    def step(made: Any, seed: int) -> None:
+        torch.manual_seed(seed)
+        for parameter in made.engine.module.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        made.engine.optimizer_step()
+        made.engine.lr_scheduler_step()
+
+    one, two = worker(), worker()
+    step(one, 1)
+    one.save_shards(str(tmp_path / "first"))
+    two.load_shards(str(tmp_path / "first"))
+    tokens = torch.arange(4)[None]
+    outputs = [made.engine.module(input_ids=tokens, use_cache=False).logits for made in (one, two)]
+    assert outputs[0].dtype == torch.bfloat16 and torch.equal(*outputs)
+    for made, folder in ((one, "one"), (two, "two")):
+        step(made, 2)
+        made.save_shards(str(tmp_path / folder))
+    for name in (checkpoint.WEIGHTS, checkpoint.OPTIMIZER):
+        found = [load_file(tmp_path / folder / "rank00000-of-00001" / name) for folder in ("one", "two")]
+        assert found[0].keys() == found[1].keys() and {x.dtype for x in found[0].values()} == {torch.float32}
+        assert all(torch.equal(tensor, found[1][key]) for key, tensor in found[0].items())
