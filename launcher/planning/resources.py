@@ -14,13 +14,17 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 @dataclass(frozen=True)
 class Shape:
-    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not requested."""
+    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not requested.
+
+    joins_ray: on a cluster of Ray, the run's processes are Ray's, inside a placement group that requests all this.
+    """
 
     nodes: int = 1
     devices: int = 0
     cpus: int = 1
     memory_gb: float = 0.0
     time_s: int = 0
+    joins_ray: bool = False
 
     @property
     def units(self) -> int:
@@ -47,6 +51,7 @@ def shape(config: Mapping[str, Any]) -> Shape:
         cpus=asked.get("cpus") or 1,
         memory_gb=memory,
         time_s=seconds(asked.get("time") or "") or 0,
+        joins_ray=bool(trainer.get("ray")),
     )
 
 

@@ -108,9 +108,9 @@ COMMAND_LINE = [
         "model.resources.devices = 1: must be 0, because trainer=verl_ray was only run",
     ),
     (
-        ["trainer=verl_ray", "method=c0_grpo", "cluster=ray", "trainer.ranks=2", "model.resources.nodes=2"],
-        "conf/cluster/ray.yaml: cluster.name = ray: must be slurm, because trainer=verl_ray starts a Ray over several "
-        "nodes as steps of a SLURM job. Fix: choose cluster=slurm, or set model.resources.nodes=1",
+        ["trainer=verl_ray", "method=c0_grpo", "cluster=local", "trainer.ranks=2", "model.resources.nodes=2"],
+        "conf/cluster/local.yaml: cluster.name = local: must be slurm or ray, because trainer=verl_ray needs a Ray "
+        "over several nodes. Fix: choose cluster=slurm or cluster=ray, or set model.resources.nodes=1",
     ),
     (
         ["trainer=verl_ray", "method=c0_grpo", "cluster=slurm", "model.resources.nodes=2"],

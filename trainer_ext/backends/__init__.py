@@ -20,6 +20,10 @@ class Lost(RuntimeError):
     """A process that the backend had started died. The launcher resumes the run as after the death of its own one."""
 
 
+class NodeLost(Lost):
+    """A node of the run is gone. The launcher resumes the run as one whose node failed."""
+
+
 class Stalled(RuntimeError):
     """A process of the backend does not go on. The launcher resumes the run as one that makes no step."""
 
@@ -34,11 +38,21 @@ class Ray(Protocol):
         """The nodes whose Ray has ended, in words; None: all of it lives."""
 
 
+class SharedRay(Ray, Protocol):
+    """A Ray that others use too. group: the id of the placement group that is reserved for the run, in hexadecimal
+    digits; it has a bundle for each node."""
+
+    @property
+    def group(self) -> str: ...
+
+
 class Nodes(Protocol):
-    """The nodes of a run: how many, and a Ray over them."""
+    """The nodes of a run: how many, and a Ray over them; shared: the one to use, if the run is a task of it."""
 
     @property
     def count(self) -> int: ...
+    @property
+    def shared(self) -> SharedRay | None: ...
 
     def ray(self, environment: Mapping[str, str], resources: Sequence[str]) -> AbstractContextManager[Ray]:
         """A Ray that lives as long as the block. ValueError: the run has no nodes here.

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 import torch
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 from verl.utils import hf_tokenizer
 from verl.workers.rollout.base import BaseRollout
@@ -17,7 +17,7 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
-from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (before verl reads the device's name)
+from trainer_ext.backends.verl_ray import plugin, shared  # noqa: F401  (before verl reads the device's name)
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn
@@ -29,9 +29,10 @@ def server_name(rank: int) -> str:
     return f"rlsweep_server_{rank}"
 
 
-def on_node(node: str) -> NodeAffinitySchedulingStrategy:
+def on_node(node: str) -> NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy:
     """Ray's word for a task or an actor that is to be on a node."""
-    return NodeAffinitySchedulingStrategy(node, soft=False)
+    share = shared.own()
+    return NodeAffinitySchedulingStrategy(node, soft=False) if share is None else share.on_node(node)
 
 
 async def report(error: Exception, row: int) -> None:

@@ -36,7 +36,8 @@ from trainer_ext.sampling.rejection import accepted
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
 
-trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other class
+trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other classes
+trainer_base.RewardLoopManager = workers.Rewards
 
 
 class Trainer(PPOTrainerSync):
