@@ -52,6 +52,7 @@ RANKS = {
         "memory",
         "chat",
         "sizes",
+        "devices",
         "continuing",
         "metrics",
         "health",

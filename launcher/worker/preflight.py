@@ -212,6 +212,13 @@ def _raised(file: str | None, function: str, error: Exception, rule: str) -> Obj
     return Objection(f"{function}, line {line}", None, f"{rule}: {what}", "correct it", _shown(file))
 
 
+def settled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's configuration with the values that its devices decide, in place of `auto` and null."""
+    from trainer_ext import devices
+
+    return devices.settled(config)
+
+
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
     """Which sizes of a run do not fit together, as the run itself asks when it starts, and which of its scores cannot
     be used. verl: verl's tree merged."""
@@ -384,7 +391,7 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import memory
+    from trainer_ext import memory, sizes
     from trainer_ext.reward_models import folders
 
     section, method, asked = config["model"], config["method"], config["model"]["resources"]
@@ -398,6 +405,8 @@ def check_size(
         rule = f"with verl.data.max_prompt_length={length - value} these are {length} tokens, and model "
         rule += f"{section['name']} reads at most {model.positions}"
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
+    if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
+        return Objection(misfit.key, misfit.value, misfit.rule, misfit.fix)
     device = bool(asked.get("devices"))
     key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
     limit = asked.get(key.rpartition(".")[2])
