@@ -52,6 +52,7 @@ RANKS = {
         "rank_memory",
         "memory",
         "chat",
+        "vllm_checks",
         "sizes",
         "devices",
         "continuing",

@@ -18,7 +18,9 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic
     memory          how much memory a run needs, by arithmetic
     chat            how many tokens the messages of a prompt are
+    vllm_checks     what a vLLM server cannot do for a run
     sizes           which sizes of a run do not fit together
+    devices         on what a run computes, and how its processes share a model
     continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step
     health          checks of each step's metrics: divergence and warnings

@@ -29,6 +29,7 @@ IGNORED = frozenset(
         "trainer.eval_responses",
         "trainer.services_gb",
         "trainer.rank_gb",
+        "trainer.vllm_gb",
         "trainer.ray",
     }
 )
