@@ -56,7 +56,7 @@ class _Run:
             sequence=parallel.sequence,
             tensor=parallel.tensor,
             rows=parallel.rows,
-            server=trainer.get("rollout", "hf"),
+            server=trainer["rollout"],
             variance=trainer["grad_variance"],
         )
 
@@ -77,6 +77,11 @@ class _Run:
         if rank.device is not None and limit is not None:
             for phase, items in rank.device.phases.items():
                 count = sum(rank.device.throughout.values()) + sum(items.values())
+                if phase == "sampling" and self.layout.server == "vllm":
+                    # vLLM takes its part of the device, and fails if that does not hold what it needs at least
+                    part = self.verl["actor_rollout_ref"]["rollout"]["gpu_memory_utilization"]
+                    own = sum(size for what, size in items.items() if what in rank_memory.OF_VLLM)
+                    count = max(count - own + math.ceil(part * limit * _GB), math.ceil(own / part))
                 if count > limit * _GB:
                     yield "model.resources.device_memory_gb", phase, rank.device, count
         limit = asked.get("memory_gb")
@@ -171,6 +176,9 @@ def _levers(run: _Run, main: int | None) -> Iterator[Sequence[dict[str, Any]]]:
     if not layout.devices:
         return
     yield [{"model.parallel.sequence": 2**power * layout.sequence} for power in (1, 2, 3)]
+    if layout.server == "vllm":
+        tensor = [layout.tensor * 2**power for power in (1, 2, 3)]
+        yield [{"model.parallel.tensor": one} for one in tensor if not layout.ranks % one]
     if not layout.offload:
         yield [{"model.parallel.offload": True}]
     nodes, on_each = devices.asked(run.config["model"])
