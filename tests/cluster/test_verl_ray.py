@@ -135,7 +135,9 @@ def assert_same(folder: Path, steps: int, of_reward: set[str], near: float = 1e-
         assert step["tokens"] and step["mask"] and step["rewards"]
         apart = [value for name, value in step["columns"].items() if name != "rollout_is_weights"]
         assert step["advantages"] < near and max(apart, default=0.0) < 1e-5, step["columns"]
-        assert set(step["missing"]) <= {"actor/grad_variance"}
+        assert not step["missing"]
+        # it compares micro-batches, which are others: two ranks', or of about as many tokens
+        step["metrics"].pop("actor/grad_variance", None)
         assert max(step["metrics"].values()) < 0.05, step["metrics"]
         assert {key: value for key, value in step["metrics"].items() if key.startswith("reward/")} == dict.fromkeys(
             of_reward, 0.0
@@ -212,6 +214,7 @@ def test_another_number_of_ranks_resumes_a_run_and_differs_by_rounding(
     end = tmp_path / f"step_{STEPS:06d}"
     assert state(end)["training"] == state(whole.end)["training"]
     for one, other in zip(science(lines), science(whole.lines[3:]), strict=True):
+        assert one.pop("actor/grad_variance") > 0 and other.pop("actor/grad_variance") > 0  # of other micro-batches
         assert one == pytest.approx(other, rel=0.01, abs=1e-6)
     first, second = (whole_weights(folder / "actor") for folder in (whole.end, end))
     apart = torch.cat([(first[name] - tensor).abs().flatten() for name, tensor in second.items()])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from torch import Tensor
@@ -56,22 +57,12 @@ class _OnPaddedBatches(FSDPEngineWithLMHead):
 class PaddedEngine(_OnPaddedBatches):
     """The policy's engine: `log_probs` and `entropy` of the responses, (B, T) as the losses want them.
 
-    The head is applied to the response's positions alone. It also measures how much the gradients of
-    the micro-batches differ (`take_grad_variance`).
+    The head is applied to the response's positions alone.
     """
 
     def _build_module(self) -> Any:
         self.model_config.model_type = "language_model"  # verl's method reads it to choose a class of transformers
         return super()._build_module()
-
-    def initialize(self) -> None:
-        super().initialize()
-        # Of this mini-batch: each micro-batch adds its share of the mean gradient.
-        self._accumulated: Tensor | None = None
-        self._forwards, self._share_squares = 0, 0.0
-        # Of all mini-batches since take_grad_variance.
-        self._gradient_sum: Tensor | None = None
-        self._square_sum, self._gradient_count = 0.0, 0
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         inputs, more = super().prepare_model_inputs(micro_batch)
@@ -90,29 +81,50 @@ class PaddedEngine(_OnPaddedBatches):
             outputs["entropy"] = entropy_from_logits(logits)
         return outputs
 
-    def optimizer_zero_grad(self) -> None:
-        super().optimizer_zero_grad()
+
+class GradVariance:
+    """Follows an engine of verl through its updates, and sums up the gradients of its micro-batches.
+
+    On several ranks, an engine has a part of each gradient, and the k-th micro-batches of all ranks are one gradient,
+    their mean. Its variance times the number of ranks is the variance of a micro-batch's own gradient, if the rows of a
+    mini-batch are dealt to the ranks without regard to their gradients.
+
+    Three copies of the gradients stay in memory during an update, and one afterwards; each is float32.
+    """
+
+    def __init__(self, engine: Any):
+        """engine: with its module, and before its first update; it must add up the ranks' gradients at once."""
+        self._engine = engine
+        # Of this mini-batch: each micro-batch adds its share of the mean gradient.
+        self._accumulated: Tensor | None = None
+        self._forwards, self._share_squares = 0, 0.0
+        # Of all mini-batches since `take`.
+        self._gradient_sum: Tensor | None = None
+        self._square_sum, self._gradient_count = 0.0, 0
+        before = {"optimizer_zero_grad": self._start, "forward_step": self._forward, "optimizer_step": self._step}
+        for name, own in before.items():
+            setattr(engine, name, _after(own, getattr(engine, name)))
+
+    def _start(self, *_: Any, **__: Any) -> None:
         self._accumulated, self._forwards, self._share_squares = None, 0, 0.0
 
-    def forward_step(self, micro_batch: TensorDict, loss_function: Any, forward_only: bool) -> Any:
+    def _forward(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> None:
         if not forward_only:
             if self._forwards:
-                self._take_gradient()
+                self._add_gradient()
             self._forwards += 1
-        return super().forward_step(micro_batch, loss_function, forward_only)
 
-    def optimizer_step(self) -> float:
-        self._take_gradient()
+    def _step(self) -> None:
+        self._add_gradient()
         # A micro-batch's mean gradient is n times its share, so the sum of all is n times the accumulated gradient.
         n, total = self._forwards, self._accumulated
         assert total is not None
         self._gradient_sum = n * total if self._gradient_sum is None else self._gradient_sum.add_(total, alpha=n)
         self._square_sum += n**2 * self._share_squares
         self._gradient_count += n
-        return float(super().optimizer_step())
 
-    def _take_gradient(self) -> None:
-        total = torch.cat([local(p.grad).flatten() for p in self.module.parameters() if p.grad is not None])
+    def _add_gradient(self) -> None:
+        total = torch.cat([local(p.grad).flatten() for p in self._engine.module.parameters() if p.grad is not None])
         if self._accumulated is None:
             self._share_squares += _square(total)
         else:  # in place: each copy is as large as the model
@@ -120,16 +132,39 @@ class PaddedEngine(_OnPaddedBatches):
             self._share_squares += float(share.mul_(share).sum(dtype=torch.float64))
         self._accumulated = total
 
-    def take_grad_variance(self) -> float | None:
+    def take(self) -> float | None:
         """Unbiased variance of the gradient over the micro-batches since the last call, summed over the parameters.
 
-        None with fewer than two micro-batches. The gradients are those before clipping.
+        None with fewer than two micro-batches on a rank. The gradients are those before clipping. All ranks call it.
         """
         total, squares, count = self._gradient_sum, self._square_sum, self._gradient_count
-        self._gradient_sum, self._square_sum, self._gradient_count = None, 0.0, 0
+        self._accumulated = self._gradient_sum = None
+        self._square_sum, self._gradient_count = 0.0, 0
         if total is None or count < 2:
             return None
-        return max(0.0, (squares - _square(total) / count) / (count - 1))
+        ranks = int(self._engine.get_data_parallel_size())
+        of_mean = _square(total)
+        if ranks > 1:
+            squares, of_mean = _summed(squares, of_mean)
+        return ranks * max(0.0, (squares - of_mean / count) / (count - 1))
+
+
+def _after(first: Any, then: Any) -> Any:
+    """A function that calls both with what it is given, and returns what the second returns."""
+
+    def both(*given: Any, **named: Any) -> Any:
+        first(*given, **named)
+        return then(*given, **named)
+
+    return both
+
+
+def _summed(*values: float) -> list[float]:
+    """Sums over all processes of the group."""
+    device = torch.cuda.current_device() if dist.get_backend() == dist.Backend.NCCL else "cpu"
+    numbers = torch.tensor(values, dtype=torch.float64, device=device)
+    dist.all_reduce(numbers)
+    return [float(one) for one in numbers]
 
 
 def value_module(model_config: Any) -> Any:
@@ -232,6 +267,7 @@ class Actor(Trained):
         self.tokenizer = load_tokenizer(model_path, verl.actor_rollout_ref.model)
         config = self.config
         super().__init__("language_model", self.model_config, _engine(config), config.optim, config.checkpoint)
+        self.grad_variance = GradVariance(self.engine)
 
 
 class Critic(Trained):

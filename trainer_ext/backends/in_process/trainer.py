@@ -142,7 +142,7 @@ class InProcess:
         loss, info = self._method.loss(config), {"calculate_entropy": bool(config.entropy_coeff)}
         values = _means("actor", self._updates(self.actor, step, data, loss, unit, **info))
         values["actor/lr"] = rate
-        variance = self.actor.engine.take_grad_variance()
+        variance = self.actor.grad_variance.take()
         if variance is not None:
             values["actor/grad_variance"] = variance
         return policy_loss.finish(values)

@@ -83,7 +83,7 @@ class Session:
         tq.init(tree.transfer_queue)
         actor = verl.actor_rollout_ref.actor
         kl = {"use_kl_loss": bool(actor.use_kl_loss), "kl_loss_coef": float(actor.kl_loss_coef)}
-        self.trainer = Trainer(tree, kl, self._method, [], self._task)
+        self.trainer = Trainer(tree, kl, self._method, [], self._task, bool(self._settings["grad_variance"]))
         self.trainer.init()
         self.trainer.agent_loop_manager = KeyedLoops.create(
             config=tree,

@@ -46,15 +46,23 @@ class Trainer(PPOTrainerSync):
     It keeps the name of its parent in verl's configuration: under another name verl takes other buffers.
     """
 
-    def __init__(self, config: Any, actor: Mapping[str, Any], method: Method, prompts: Sequence[Prompt], task: str):
+    def __init__(
+        self,
+        config: Any,
+        actor: Mapping[str, Any],
+        method: Method,
+        prompts: Sequence[Prompt],
+        task: str,
+        grad_variance: bool,
+    ):
         """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not.
 
-        prompts: of the step that comes, to be set before each step.
+        prompts: of the step that comes, to be set before each step; grad_variance: whether it is measured.
         """
         self.method, self.prompts, self._task = method, prompts, task
         self.pairs: Sequence[list[int]] | None = None  # of the task, for these prompts: chosen and rejected in turn
         self.trained_tokens = 0  # in this step, by policy and critic
-        self._own_actor = dict(actor)
+        self._own_actor, self._grad_variance = dict(actor), grad_variance
         self.newest: tuple[Scored, Update] | None = None
         self.values: dict[str, float] = {}  # the step's metrics that the stages report
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
@@ -117,6 +125,8 @@ class Trainer(PPOTrainerSync):
         own = self.method.loss(settings)
         if own is not None:
             self.actor_rollout_wg.set_loss_fn(partial(loss.on_packed, own))
+        if self._grad_variance:
+            self.actor_rollout_wg.measure_grad_variance()
         section = self.method.section
         if self.use_critic:
             value = partial(losses.value, float(section["cliprange_value"]))
@@ -343,6 +353,9 @@ class Trainer(PPOTrainerSync):
         self._set_updates(own, rows)
         output = self.actor_rollout_wg.update_actor(own)
         self.values |= policy_loss.finish(_means("actor", output["metrics"]))
+        variance = self.actor_rollout_wg.take_grad_variance()[0] if self._grad_variance else None
+        if variance is not None:
+            self.values["actor/grad_variance"] = variance
         if self._pairs is not None:
             pairs.clear(self._pairs)
         return batch

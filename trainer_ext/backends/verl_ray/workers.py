@@ -24,7 +24,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 from trainer_ext.backends import Lost
-from trainer_ext.backends.in_process.engine import model_overrides
+from trainer_ext.backends.in_process.engine import GradVariance, model_overrides
 from trainer_ext.backends.verl_ray import shards, shared
 from trainer_ext.backends.verl_ray.rollout import report, server_name
 from trainer_ext.sampling import draws
@@ -81,6 +81,16 @@ class CpuWorker(ActorRolloutRefWorker):
         """As verl's compute_ref_log_prob."""
         output = self.target.infer_batch(data=data)
         return output.cpu() if output is not None else None
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def measure_grad_variance(self) -> None:
+        """Measure from now on how much the gradients of the policy's micro-batches differ."""
+        self._grad_variance = GradVariance(self.actor.engine)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def take_grad_variance(self) -> float | None:
+        """GradVariance.take of the policy."""
+        return self._grad_variance.take()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def learning_rate(self) -> float:
