@@ -48,6 +48,7 @@ RANKS = {
         "tasks",
         "reward_models",
         "artifacts",
+        "fit",
         "rank_memory",
         "memory",
         "chat",

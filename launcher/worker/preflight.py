@@ -395,7 +395,7 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import memory, sizes
+    from trainer_ext import fit, memory, sizes
     from trainer_ext.reward_models import folders
 
     section, method, asked = config["model"], config["method"], config["model"]["resources"]
@@ -411,13 +411,19 @@ def check_size(
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
     if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
         return Objection(misfit.key, misfit.value, misfit.rule, misfit.fix)
+    target = memory.target_of(model, section, method, _target(method))
+    reward_model = folders.parameters(config["task"])
+    if config["trainer"]["backend"] == "verl_ray":
+        too_large = fit.misfit(config, verl, model, target, reward_model)
+        if too_large is None:
+            return None
+        return Objection(too_large.key, too_large.value, too_large.rule, too_large.fix)
     device = bool(asked.get("devices"))
     key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
     limit = asked.get(key.rpartition(".")[2])
     if limit is None:
         return None
-    target = memory.target_of(model, section, method, _target(method))
-    needed = memory.need(method, verl, model, target, device, folders.parameters(config["task"]))
+    needed = memory.need(method, verl, model, target, device, reward_model)
     total = needed.total + (0 if device else memory.PROCESS)
     if total <= limit * _GB:
         return None
