@@ -48,6 +48,8 @@ def test_processes_that_a_trainer_starts_are_asked_for_on_top_of_the_model() -> 
     assert (shape(spread.config).nodes, shape(spread.config).memory_gb) == (2, 6.0) and spread.id == two.id
     (other,) = make("method=c0_grpo", "trainer=verl_ray", "trainer.services_gb=10").runs.values()
     assert shape(other.config).memory_gb == 13.0 and other.id == one.id
+    (plain,) = make("method=c0_grpo").runs.values()
+    assert shape(one.config).joins_ray and not shape(plain.config).joins_ray
 
 
 def test_devices_decide_ranks_and_precision_and_how_a_model_is_shared_is_no_part_of_the_id() -> None:
