@@ -21,6 +21,7 @@ IGNORED = frozenset(
         "method.name",
         "model.name",
         "model.resources",
+        "model.parallel",
         "model.seconds_per_step",
         "task.reward_timeout_s",
         "trainer.checkpoint_every",
@@ -28,6 +29,7 @@ IGNORED = frozenset(
         "trainer.eval_responses",
         "trainer.services_gb",
         "trainer.rank_gb",
+        "trainer.vllm_gb",
         "trainer.ray",
     }
 )

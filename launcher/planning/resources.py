@@ -44,7 +44,8 @@ def shape(config: Mapping[str, Any]) -> Shape:
     memory = float(asked.get("memory_gb") or 0)
     if memory:
         ranks = math.ceil(trainer.get("ranks", 0) / nodes)  # the services may all be on one node
-        memory += trainer.get("services_gb", 0.0) + ranks * trainer.get("rank_gb", 0.0)
+        each = trainer.get("rank_gb", 0.0) + (trainer["vllm_gb"] if trainer.get("rollout") == "vllm" else 0.0)
+        memory += trainer.get("services_gb", 0.0) + ranks * each
     return Shape(
         nodes=nodes,
         devices=asked.get("devices") or 0,

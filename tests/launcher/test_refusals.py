@@ -104,8 +104,34 @@ COMMAND_LINE = [
         "token at a time. Fix: choose method/drafting=none, or another trainer than verl_ray",
     ),
     (
-        ["trainer=verl_ray", "model=gpt2"],
-        "model.resources.devices = 1: must be 0, because trainer=verl_ray was only run",
+        ["trainer=verl_ray", "method=c0_grpo", "model.resources.devices=2", "trainer.ranks=1", "cluster=slurm"],
+        "command line: trainer.ranks = 1: each rank has a device of its own, and model.resources asks for 2 (nodes=1 "
+        "times devices=2). Fix: set trainer.ranks=null, which is 2",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "trainer.ranks=4", "model.parallel.sequence=3"],
+        "command line: model.parallel.sequence = 3: trainer.ranks=4 do not divide into groups of so many",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "trainer.ranks=8", "model.parallel.sequence=8"],
+        "command line: model.parallel.sequence = 8: model tiny has 4 heads and 4 of keys and values, which so many "
+        "cannot share. Fix: make it a divisor of both, such as 4",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "model.parallel.offload=true"],
+        "command line: model.parallel.offload = true: with model.resources.devices=0, all of the run is in the CPU's",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "model.parallel.tensor=2"],
+        "command line: model.parallel.tensor = 2: must be 1, because each server of trainer",
+    ),
+    (
+        ["method=c0_grpo", "model.parallel.sequence=2"],
+        "command line: model.parallel.sequence = 2: must be 1, because trainer.backend=in_process is one process",
+    ),
+    (
+        ["method=c0_grpo", "model.parallel.rows=2"],
+        "must be null, because trainer.backend=in_process reads another key. Fix: set verl.actor_rollout_ref.rollout.",
     ),
     (
         ["trainer=verl_ray", "method=c0_grpo", "cluster=local", "trainer.ranks=2", "model.resources.nodes=2"],
@@ -113,11 +139,34 @@ COMMAND_LINE = [
         "over several nodes. Fix: choose cluster=slurm or cluster=ray, or set model.resources.nodes=1",
     ),
     (
-        ["trainer=verl_ray", "method=c0_grpo", "cluster=slurm", "model.resources.nodes=2"],
-        "conf/trainer/verl_ray.yaml: trainer.ranks = 1: a mini-batch of 64 responses (ppo_mini_batch_size=8 times "
+        ["trainer=verl_ray", "method=c0_grpo", "cluster=slurm", "model.resources.nodes=2", "trainer.ranks=1"],
+        "command line: trainer.ranks = 1: a mini-batch of 64 responses (ppo_mini_batch_size=8 times "
         "rollout.n=8) cannot be shared equally by ranks of which model.resources.nodes=2 have as many each. Fix: make "
         "it a divisor and a multiple of 2, such as 2",
     ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=sglang"],
+        "trainer.rollout = sglang: must be hf or vllm; sglang is not among them, because it was never run",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "method=off_policy"],
+        "must be policy, rejection or geometric, because a vLLM server draws from the policy, or from q between policy "
+        "and target. Fix: set trainer.rollout=hf",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "method=q_star", "method/alpha=snr_max"],
+        "must be another rule than snr_max, which also reads the reference, because a vLLM server holds policy and "
+        "target. Fix: set trainer.rollout=hf, or choose another method/alpha",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "verl.actor_rollout_ref.rollout.top_p=0.9"],
+        "Fix: remove it: tokens are drawn from the whole distribution",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.rollout.pipeline_model_parallel_size=2"],
+        "Fix: remove it: a server needs all layers in one process",
+    ),
+    (["trainer=verl_ray", "verl.actor_rollout_ref.rollout.name=vllm"], "Fix: set trainer.rollout"),
     (
         ["trainer=verl_ray", "verl.actor_rollout_ref.actor.shuffle=true"],
         "Fix: remove it: rows are dealt in the order of the prompts",
