@@ -22,6 +22,15 @@ LOGITS = 4
 #: Of (rows, vocabulary) while a token is drawn: for each model logits and log-probabilities, and of the draw the rest.
 DRAWN_EACH, DRAWN = 2, 4
 
+_GATED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+#: The linear layers of each family, without the head.
+LINEAR = {
+    "gpt2": ("c_attn", "c_proj", "c_fc"),
+    "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"),
+    "llama": _GATED,
+    "qwen2": _GATED,
+}
+
 
 @dataclass(frozen=True)
 class Architecture:

@@ -7,8 +7,12 @@ Nothing here loads torch.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from trainer_ext import memory
 
 _ACTOR = "verl.actor_rollout_ref.actor"
 _TOKENS = f"{_ACTOR}.ppo_max_token_len_per_gpu"
@@ -38,9 +42,42 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
     if trainer["backend"] == "verl_ray":
         nodes = int((model.get("resources") or {}).get("nodes") or 1)
+        yield from _adapters(config)
         yield from _on_ranks(config["verl"], int(trainer["ranks"]), nodes, method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
+
+
+def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
+    """What adapters (LoRA) cannot be combined with, and layers that the model does not have.
+
+    Layers of a model that is not on this machine, or of another family, are looked for when the run starts.
+    """
+    method, model, settings = config["method"], config["model"], config["verl"]["actor_rollout_ref"]["model"]
+    rank, targets = int(settings["lora_rank"]), settings["target_modules"]
+    if not rank:
+        return
+    key, fix = "verl.actor_rollout_ref.model.lora_rank", "set it to 0"
+    if method["loss"] == "none":
+        yield Misfit(key, rank, "method.loss=none trains nothing, so that adapters have no effect", fix)
+    if method["advantage"] == "gae":
+        rule = (
+            "must be 0 with method.advantage=gae: adapters are of the policy alone, and the critic trains all weights"
+        )
+        yield Misfit(key, rank, rule, f"{fix}, or choose another method/advantage")
+    if method["sampler"] == "rejection":
+        rule = "must be 0 with method.sampler=rejection: the ranks load the target beside a reference model, and with "
+        rule += "adapters there is none"
+        yield Misfit(key, rank, rule, f"{fix}, or choose another method/sampler")
+    own = memory.of_folder(Path(os.path.expanduser(str(model["path"])))) if model["kind"] == "pretrained" else None
+    family = "llama" if model["kind"] == "embedded" else own.family if own else None
+    if family is None or isinstance(targets, str):
+        return
+    known = memory.LINEAR[family]
+    if unknown := [name for name in targets if name not in known]:
+        rule = f"the model ({family}) has no linear layer {' and no '.join(unknown)} below its head"
+        fix = f"use all-linear, or some of {', '.join(known)}"
+        yield Misfit("verl.actor_rollout_ref.model.target_modules", ",".join(targets), rule, fix)
 
 
 def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:

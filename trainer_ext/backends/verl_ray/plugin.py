@@ -25,6 +25,7 @@ from verl.workers.rollout import base as rollout_base  # noqa: E402
 from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
 
 from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
+from trainer_ext.backends.verl_ray import adapters  # noqa: E402, F401  (registers with verl)
 from trainer_ext.backends.verl_ray.tree import AGENT_LOOP, ROLLOUT  # noqa: E402
 from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
 

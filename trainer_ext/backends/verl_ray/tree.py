@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trainer_ext.backends.in_process.engine import model_overrides
-from trainer_ext.backends.verl_ray import reward
+from trainer_ext.backends.verl_ray import adapters, reward
 from trainer_ext.methods.update import Method
 
 #: The rollout server's name in verl's registries.
@@ -42,6 +42,10 @@ def whole_tree(
         actor.update(method.actor_settings())
         actor.update(use_kl_loss=True, shuffle=False)  # the first makes verl keep a reference; our loss has the run's
         actor.optim.total_training_steps = steps
+        if tree.actor_rollout_ref.model.lora_rank:
+            tree.actor_rollout_ref.model.update(model_type=adapters.KIND)
+            tree.actor_rollout_ref.model.lora.merge = True  # servers get whole weights, and know of no adapters
+            actor.fsdp_config.seed = int(config["seed"])  # of the adapters' first values
         precision = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
         for part in (actor, ref):
             part.strategy = part.fsdp_config.strategy = "fsdp2"
