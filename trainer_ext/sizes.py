@@ -61,9 +61,7 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
     if method["loss"] == "none":
         yield Misfit(key, rank, "method.loss=none trains nothing, so that adapters have no effect", fix)
     if method["advantage"] == "gae":
-        rule = (
-            "must be 0 with method.advantage=gae: adapters are of the policy alone, and the critic trains all weights"
-        )
+        rule = "must be 0 with method.advantage=gae: adapters are the policy's alone, and the critic trains all weights"
         yield Misfit(key, rank, rule, f"{fix}, or choose another method/advantage")
     if method["sampler"] == "rejection":
         rule = "must be 0 with method.sampler=rejection: the ranks load the target beside a reference model, and with "

@@ -116,8 +116,8 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
 def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:
     """Write the policy of a checkpoint into the empty `folder`, as a model and tokenizer that transformers loads.
 
-    The function `export` of the backend's folder does it; config, cache: as in `create`. dtype: of the written weights, a
-    name of torch's. ValueError: the backend cannot export, or the checkpoint is of another model.
+    The function `export` of the backend's folder does it; config, cache: as in `create`. dtype: of the written weights,
+    a name of torch's. ValueError: the backend cannot export, or the checkpoint is of another model.
     """
     module = _module(config)
     if not hasattr(module, "export"):

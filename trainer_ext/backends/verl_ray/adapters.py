@@ -38,8 +38,8 @@ _PREFIX, _BASE, _ADAPTER = "base_model.model.", ".base_layer.", "default"  # pef
 def attach(module: Any, settings: Any, seed: int) -> Any:
     """The module with adapters, which alone need gradients. They do not change its outputs yet.
 
-    settings: verl's actor_rollout_ref.model (lora_rank, lora_alpha, target_modules); seed: of the run, which decides the
-    adapters' first values. ValueError: the module has no linear layer of a name in target_modules.
+    settings: verl's actor_rollout_ref.model (lora_rank, lora_alpha, target_modules); seed: of the run, which decides
+    the adapters' first values. ValueError: the module has no linear layer of a name in target_modules.
     """
     head = module.get_output_embeddings()
     linear = {
