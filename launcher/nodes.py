@@ -1,4 +1,4 @@
-"""A Ray over the nodes of one SLURM job.
+"""A Ray over the nodes of one SLURM job, or the part of a Ray that a run has.
 
 A head runs on the first node and a raylet on every other one, as steps of the job. Two jobs on one node do not disturb
 each other: the ports follow from the job's id and are tested, and a connection needs the token in the environment. `ray
@@ -27,6 +27,7 @@ _FIRST, _LAST, _BLOCK = 20000, 32000, 64  # below the ports that kernels hand ou
 _TRIES = 3
 _HEALTH_WITHIN_S = 60.0  # on a busy node the imports of one check take half of that
 _STOP_S = 30.0
+_CONNECT_S = 5.0
 # This runs as a process of its own, because Ray ends a process whose head dies.
 _JOINED = """
 import sys, time, ray
@@ -84,10 +85,43 @@ class Ray:
 
 
 @dataclass(frozen=True)
+class SharedRay:
+    """A Ray that others use too, and the part of it that is reserved for a run.
+
+    group: the id of the placement group, in hexadecimal digits; raylets: the addresses (HOST:PORT) of Ray on its nodes.
+    """
+
+    address: str
+    group: str
+    raylets: tuple[str, ...]
+
+    def ended(self) -> str | None:
+        """The nodes whose Ray has ended, and the head, in words; None: all of them accept connections."""
+        named = {self.address: "the Ray head", **{one: "the Ray of a node" for one in self.raylets}}
+        over = [f"{name} at {address} does not answer" for address, name in named.items() if not _accepts(address)]
+        return " and ".join(over) or None
+
+
+def _accepts(address: str) -> bool:
+    """Whether a connection is accepted; a host that is slow or busy gets a few tries."""
+    host, _, port = address.rpartition(":")
+    for _ in range(_TRIES):
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+            return True
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            continue
+    return False
+
+
+@dataclass(frozen=True)
 class Nodes:
-    """The nodes of a run."""
+    """The nodes of a run. shared: the Ray to use, if the run is a task of it."""
 
     count: int
+    shared: SharedRay | None = None
 
     def ray(self, environment: Mapping[str, str], resources: Sequence[str]) -> AbstractContextManager[Ray]:
         """`ray` over the nodes of this process's job. ValueError: it is in none."""

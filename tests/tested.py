@@ -44,7 +44,7 @@ RUN = {
 #: What no test can run where these ran, with what stands in for it.
 NOT_RUN = (
     ("GPUs, SGLang, Megatron", "nothing; `trainer=verl_ray` refuses GPUs"),
-    ("vLLM under verl", "vLLM alone on a CPU, with q*: `make test-vllm`"),
+    ("vLLM on a GPU", "vLLM on a CPU, alone and as the server of `trainer=verl_ray`: `make test-vllm`"),
     ("the pretrained models of `conf/model`", "random twins of their architectures with two layers"),
     ("the included experiments at full scale", "two steps of every method and target on the twins; `scale=tiny`"),
     ("several real machines", "nodes simulated on one"),

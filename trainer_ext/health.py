@@ -17,7 +17,7 @@ WEIGHT_FACTOR = 100.0  # of the largest weight over the mean one
 #: Losses that training makes smaller on the data that it sees; a policy gradient's is no such loss.
 LOSSES = ("actor/sft_loss", "actor/dpo_loss")
 #: Above these.
-LIMITS = {"actor/kl_init": 10.0, "eval/empty": 0.1, "eval/repetition": 0.5}
+LIMITS = {"actor/kl_init": 10.0, "eval/empty": 0.1, "eval/repetition": 0.5, "rollout/probs_diff_max": 0.1}
 #: Beyond these bounds q* is almost one of its two policies, or fits one of them far better than the other.
 RANGES = {"qstar/alpha_mean": (0.1, 0.9), "qstar/ess_ratio": (0.5, 2.0)}
 

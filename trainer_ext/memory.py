@@ -1,13 +1,13 @@
 """How much memory a run needs, by arithmetic over the sizes of its models: one process, one device, float32.
 
-What backends/in_process holds at once, in bytes. Nothing here loads torch. Small tensors are left out, so a sum is a
-lower bound that is close where models are large.
+What backends/in_process holds at once, in bytes; rank_memory has the same for verl_ray. Nothing here loads torch.
+Small tensors are left out, so a sum is a lower bound that is close where models are large.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ EMBEDDED_VOCABULARY, EMBEDDED_POSITIONS = 99, 512
 LOGITS = 4
 #: Of (rows, vocabulary) while a token is drawn: for each model logits and log-probabilities, and of the draw the rest.
 DRAWN_EACH, DRAWN = 2, 4
+#: What actor/grad_variance costs.
+VARIANCE = "variance of the gradient"
 
 _GATED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 #: The linear layers of each family, without the head.
@@ -50,22 +52,29 @@ class Architecture:
     @property
     def parameters(self) -> int:
         """The exact number of parameters."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        ends = self.vocabulary * hidden * (1 if self.tied else 2)
-        if self.family in ("gpt2", "gpt_neox"):  # with biases, and two norms of weight and bias a layer
-            layer = 4 * hidden * hidden + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
-            learned = self.positions * hidden if self.family == "gpt2" else 0  # positions; gpt_neox rotates
-            return ends + learned + self.layers * layer + 2 * hidden
-        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
-        layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * inner + 2 * hidden
-        if self.family == "qwen2":
-            layer += queries + 2 * keys
-        return ends + self.layers * layer + hidden
+        return self.parameters_of_ends + self.layers * self.parameters_of_layer
 
     @property
-    def cache_of_token(self) -> int:
-        """Bytes of keys and values of one token."""
-        return self.layers * 2 * self.key_value_heads * self.head_size * FLOAT
+    def parameters_of_layer(self) -> int:
+        """The exact number of parameters of one layer."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        if self.family in ("gpt2", "gpt_neox"):  # with biases, and two norms of weight and bias
+            return 4 * hidden * hidden + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
+        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
+        layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * inner + 2 * hidden
+        return layer + queries + 2 * keys if self.family == "qwen2" else layer
+
+    @property
+    def parameters_of_ends(self) -> int:
+        """The exact number of parameters outside the layers: embeddings, head and last norm."""
+        embeddings = self.vocabulary * self.hidden_size * (1 if self.tied else 2)
+        if self.family == "gpt2":
+            embeddings += self.positions * self.hidden_size  # learned; the others rotate
+        return embeddings + (2 if self.family in ("gpt2", "gpt_neox") else 1) * self.hidden_size
+
+    def cache_of_token(self, number: int = FLOAT) -> int:
+        """Bytes of keys and values of one token. number: bytes of each."""
+        return self.layers * 2 * self.key_value_heads * self.head_size * number
 
 
 def embedded(model: Mapping[str, Any], width: int = 1, depth: int = 1) -> Architecture:
@@ -172,32 +181,57 @@ def need(
         throughout["critic with gradients and moments"] = 4 * weights
     if reward_model:
         throughout["reward model"] = FLOAT * reward_model
-    length = data["max_prompt_length"] + data["max_response_length"]
+    rows = data["train_batch_size"] * rollout["n"]
+    rows = min(rows, max(rollout["max_num_seqs"], rollout["n"]))
+    sampling = drawing(read_while_drawing(method, model, target), rows, length_of(verl))
+    tokens, read_for = micro_batch(verl, actor["ppo_mini_batch_size"] * rollout["n"])
+    logits = {"logits of a micro-batch": LOGITS * read_for * model.vocabulary * FLOAT}
+    phases = {"sampling": sampling, "scoring": logits}
+    if trains:
+        again = device and verl["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"]
+        kept = activations(model, tokens, again)
+        phases["update"] = {**logits, "activations": kept, VARIANCE: 3 * weights}
+        sampling["gradient kept for its variance"] = weights
+    return Need(throughout, phases)
+
+
+def length_of(verl: Mapping[str, Any]) -> int:
+    """The most tokens of a prompt with its response."""
+    return int(verl["data"]["max_prompt_length"] + verl["data"]["max_response_length"])
+
+
+def read_while_drawing(method: Mapping[str, Any], model: Architecture, target: Architecture) -> list[Architecture]:
+    """The models that are asked for each token: the policy first."""
     read = [model]
     if method["sampler"] in ("target", "geometric"):
         read.append(target)
     if method["alpha"] == "snr_max":
         read.append(model)
-    rows = data["train_batch_size"] * rollout["n"]
-    rows = min(rows, max(rollout["max_num_seqs"], rollout["n"]))
-    sampling = {
-        "cache of keys and values": rows * length * sum(one.cache_of_token for one in read),
-        "probabilities of the next token": rows * model.vocabulary * FLOAT * (DRAWN_EACH * len(read) + DRAWN),
+    return read
+
+
+def drawing(read: Sequence[Architecture], rows: int, length: int, number: int = FLOAT) -> dict[str, int]:
+    """Bytes while so many responses of `length` tokens are drawn from models. number: bytes of keys and values each."""
+    return {
+        "cache of keys and values": rows * length * sum(one.cache_of_token(number) for one in read),
+        "probabilities of the next token": rows * read[0].vocabulary * FLOAT * (DRAWN_EACH * len(read) + DRAWN),
     }
-    rows = actor["ppo_mini_batch_size"] * rollout["n"]
-    micro = min(actor["ppo_micro_batch_size_per_gpu"] or rows, rows)
-    tokens, read_for = micro * length, micro * data["max_response_length"]
+
+
+def micro_batch(verl: Mapping[str, Any], rows: int) -> tuple[int, int]:
+    """The most tokens of a micro-batch, and of those the most of responses. rows: responses of the mini-batch."""
+    actor = verl["actor_rollout_ref"]["actor"]
     if actor["use_dynamic_bsz"]:
-        tokens = read_for = actor["ppo_max_token_len_per_gpu"]
-    logits = {"logits of a micro-batch": LOGITS * read_for * model.vocabulary * FLOAT}
-    phases = {"sampling": sampling, "scoring": logits}
-    if trains:
-        inner = tokens * FLOAT * (8 * model.hidden_size + 3 * model.intermediate_size)
-        again = device and verl["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"]
-        kept = inner + tokens * FLOAT * model.layers * model.hidden_size if again else model.layers * inner
-        phases["update"] = {**logits, "activations": kept, "variance of the gradient": 3 * weights}
-        sampling["gradient kept for its variance"] = weights
-    return Need(throughout, phases)
+        return (int(actor["ppo_max_token_len_per_gpu"]),) * 2
+    micro = min(actor["ppo_micro_batch_size_per_gpu"] or rows, rows)
+    return micro * length_of(verl), micro * int(verl["data"]["max_response_length"])
+
+
+def activations(model: Architecture, tokens: int, again: bool, number: int = FLOAT) -> int:
+    """Bytes kept from a forward pass for its backward pass. again: those inside of layers are computed again; number:
+    bytes of each value."""
+    inner = tokens * number * (8 * model.hidden_size + 3 * model.intermediate_size)
+    return inner + tokens * number * model.layers * model.hidden_size if again else model.layers * inner
 
 
 def target_of(

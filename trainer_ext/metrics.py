@@ -61,6 +61,16 @@ def explained_variance(returns: Tensor, values: Tensor, mask: Tensor) -> dict[st
     return {"critic/explained_variance": 1 - float(error[valid].double().var(unbiased=False)) / spread}
 
 
+def probability_differences(old: Tensor, server: Tensor, mask: Tensor) -> dict[str, float]:
+    """How far apart the probabilities of the drawn tokens are.
+
+    old, server: their log-probabilities (B, T), of the training and of the server; mask (B, T): of the valid tokens.
+    """
+    valid = mask.bool()
+    apart = (old[valid].double().exp() - server[valid].double().exp()).abs()
+    return {"rollout/probs_diff_max": float(apart.max()), "rollout/probs_diff_mean": float(apart.mean())}
+
+
 def histograms(
     logp: Tensor,
     advantages: Tensor,

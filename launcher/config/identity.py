@@ -28,6 +28,8 @@ IGNORED = frozenset(
         "trainer.eval_responses",
         "trainer.services_gb",
         "trainer.rank_gb",
+        "trainer.vllm_gb",
+        "trainer.ray",
     }
 )
 # Keys that count in runs that set them: without them, a run has the identity that it had before these keys existed.

@@ -14,13 +14,17 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 @dataclass(frozen=True)
 class Shape:
-    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not requested."""
+    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not requested.
+
+    joins_ray: on a cluster of Ray, the run's processes are Ray's, inside a placement group that requests all this.
+    """
 
     nodes: int = 1
     devices: int = 0
     cpus: int = 1
     memory_gb: float = 0.0
     time_s: int = 0
+    joins_ray: bool = False
 
     @property
     def units(self) -> int:
@@ -40,13 +44,15 @@ def shape(config: Mapping[str, Any]) -> Shape:
     memory = float(asked.get("memory_gb") or 0)
     if memory:
         ranks = math.ceil(trainer.get("ranks", 0) / nodes)  # the services may all be on one node
-        memory += trainer.get("services_gb", 0.0) + ranks * trainer.get("rank_gb", 0.0)
+        each = trainer.get("rank_gb", 0.0) + (trainer["vllm_gb"] if trainer.get("rollout") == "vllm" else 0.0)
+        memory += trainer.get("services_gb", 0.0) + ranks * each
     return Shape(
         nodes=nodes,
         devices=asked.get("devices") or 0,
         cpus=asked.get("cpus") or 1,
         memory_gb=memory,
         time_s=seconds(asked.get("time") or "") or 0,
+        joins_ray=bool(trainer.get("ray")),
     )
 
 

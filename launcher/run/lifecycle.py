@@ -196,6 +196,7 @@ def kind_of(error: BaseException) -> FailureKind:
         ("Preempted", FailureKind.PREEMPTED),
         ("Diverged", FailureKind.DIVERGED),
         ("OutOfMemoryError", FailureKind.OUT_OF_MEMORY),
+        ("NodeLost", FailureKind.NODE_FAILURE),
         ("Lost", FailureKind.LOST),
         ("Stalled", FailureKind.STALLED),
     ):

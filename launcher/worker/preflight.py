@@ -213,11 +213,15 @@ def _raised(file: str | None, function: str, error: Exception, rule: str) -> Obj
 
 
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
-    """Which sizes of a run do not fit together, as the run itself asks when it starts, and which of its scores cannot
-    be used. verl: verl's tree merged."""
-    from trainer_ext import scores, sizes
+    """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
+    do, and which of its scores cannot be used. verl: verl's tree merged."""
+    from trainer_ext import scores, sizes, vllm_checks
 
-    misfits = [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]
+    misfits = [
+        *sizes.misfits({**config, "verl": verl}),
+        *vllm_checks.misfits(config),
+        *scores.misfits(config["trainer"]),
+    ]
     return [Objection(one.key, one.value, one.rule, one.fix) for one in misfits]
 
 

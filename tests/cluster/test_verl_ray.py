@@ -137,7 +137,7 @@ def assert_same(folder: Path, steps: int, of_reward: set[str], near: float = 1e-
         assert step["advantages"] < near and max(apart, default=0.0) < 1e-5, step["columns"]
         assert not step["missing"]
         # it compares micro-batches, which are others: two ranks', or of about as many tokens
-        step["metrics"].pop("actor/grad_variance")
+        step["metrics"].pop("actor/grad_variance", None)
         assert max(step["metrics"].values()) < 0.05, step["metrics"]
         assert {key: value for key, value in step["metrics"].items() if key.startswith("reward/")} == dict.fromkeys(
             of_reward, 0.0
@@ -266,7 +266,7 @@ def test_a_stopped_process_is_named_and_the_next_attempt_ends_with_the_same_bits
     started = launched(space, tmp_path, *whole.overrides, *EACH, *small, HOLD_REWARDS=str(hold))
     until(lambda: running(tmp_path) or started.poll() is not None, START_S)
     assert started.poll() is None, started.communicate()[0]
-    assert len(space.processes("gcs_server")) == 2  # of the run, and of the cluster
+    assert len(space.processes("gcs_server")) == 1  # the run is in the Ray of the cluster
     assert not space.processes("LoadBalancer")  # verl's, which nobody would ask
     trains = until(lambda: space.processes("WorkerDict"))[-1]
     trains.send_signal(signal.SIGSTOP)

@@ -109,9 +109,9 @@ COMMAND_LINE = [
         "model.resources.devices = 1: must be 0, because trainer=verl_ray was only run",
     ),
     (
-        ["trainer=verl_ray", "method=c0_grpo", "cluster=ray", "trainer.ranks=2", "model.resources.nodes=2"],
-        "conf/cluster/ray.yaml: cluster.name = ray: must be slurm, because trainer=verl_ray starts a Ray over several "
-        "nodes as steps of a SLURM job. Fix: choose cluster=slurm, or set model.resources.nodes=1",
+        ["trainer=verl_ray", "method=c0_grpo", "cluster=local", "trainer.ranks=2", "model.resources.nodes=2"],
+        "conf/cluster/local.yaml: cluster.name = local: must be slurm or ray, because trainer=verl_ray needs a Ray "
+        "over several nodes. Fix: choose cluster=slurm or cluster=ray, or set model.resources.nodes=1",
     ),
     (
         ["trainer=verl_ray", "method=c0_grpo", "cluster=slurm", "model.resources.nodes=2"],
@@ -119,6 +119,29 @@ COMMAND_LINE = [
         "rollout.n=8) cannot be shared equally by ranks of which model.resources.nodes=2 have as many each. Fix: make "
         "it a divisor and a multiple of 2, such as 2",
     ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=sglang"],
+        "trainer.rollout = sglang: must be hf or vllm; sglang is not among them, because it was never run",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "method=off_policy"],
+        "must be policy, rejection or geometric, because a vLLM server draws from the policy, or from q between policy "
+        "and target. Fix: set trainer.rollout=hf",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "method=q_star", "method/alpha=snr_max"],
+        "must be another rule than snr_max, which also reads the reference, because a vLLM server holds policy and "
+        "target. Fix: set trainer.rollout=hf, or choose another method/alpha",
+    ),
+    (
+        ["trainer=verl_ray", "trainer.rollout=vllm", "verl.actor_rollout_ref.rollout.top_p=0.9"],
+        "Fix: remove it: tokens are drawn from the whole distribution",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.rollout.pipeline_model_parallel_size=2"],
+        "Fix: remove it: a server needs all layers in one process",
+    ),
+    (["trainer=verl_ray", "verl.actor_rollout_ref.rollout.name=vllm"], "Fix: set trainer.rollout"),
     (
         ["trainer=verl_ray", "verl.actor_rollout_ref.actor.shuffle=true"],
         "Fix: remove it: rows are dealt in the order of the prompts",
@@ -168,7 +191,7 @@ COMMAND_LINE = [
     ),
     (
         ["trainer=verl_ray", "verl.actor_rollout_ref.rollout.name=sglang"],
-        "Fix: remove it: verl's servers of this name are not used; SGLang is not supported",
+        "Fix: set trainer.rollout=hf or trainer.rollout=vllm; SGLang is not supported",
     ),
     (
         ["verl.actor_rollout_ref.actor.use_dynamic_bsz=true"],

@@ -172,6 +172,8 @@ def test_health_looks_at_responses_weights_and_the_distance_from_the_start():
     for metrics in (
         {"eval/empty": 0.1, "eval/repetition": 0.5, "actor/kl_init": 10.0},
         {"eval/empty": 0.2, "eval/repetition": 0.6, "actor/kl_init": 11.0},
+        {"rollout/probs_diff_max": 0.1},
+        {"rollout/probs_diff_max": 0.2},
         {"qstar/weight_max": 100.0, "qstar/weight_mean": 1.0},
         {"qstar/weight_max": 102.0, "qstar/weight_mean": 1.0},
     ):
@@ -181,6 +183,7 @@ def test_health_looks_at_responses_weights_and_the_distance_from_the_start():
         "eval/empty above 0.1": 1,
         "eval/repetition above 0.5": 1,
         "largest weight above 100 times the mean weight": 1,
+        "rollout/probs_diff_max above 0.1": 1,
     }
 
 

@@ -12,12 +12,16 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainer_ext import scores, sizes
+from trainer_ext import scores, sizes, vllm_checks
 from trainer_ext.evaluation import Answer
 
 
 class Lost(RuntimeError):
     """A process that the backend had started died. The launcher resumes the run as after the death of its own one."""
+
+
+class NodeLost(Lost):
+    """A node of the run is gone. The launcher resumes the run as one whose node failed."""
 
 
 class Stalled(RuntimeError):
@@ -34,11 +38,21 @@ class Ray(Protocol):
         """The nodes whose Ray has ended, in words; None: all of it lives."""
 
 
+class SharedRay(Ray, Protocol):
+    """A Ray that others use too. group: the id of the placement group that is reserved for the run, in hexadecimal
+    digits; it has a bundle for each node."""
+
+    @property
+    def group(self) -> str: ...
+
+
 class Nodes(Protocol):
-    """The nodes of a run: how many, and a Ray over them."""
+    """The nodes of a run: how many, and a Ray over them; shared: the one to use, if the run is a task of it."""
 
     @property
     def count(self) -> int: ...
+    @property
+    def shared(self) -> SharedRay | None: ...
 
     def ray(self, environment: Mapping[str, str], resources: Sequence[str]) -> AbstractContextManager[Ray]:
         """A Ray that lives as long as the block. ValueError: the run has no nodes here.
@@ -107,7 +121,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     names a key whose value cannot work.
     """
     plain = _plain(config)
-    for misfit in (*sizes.misfits(config), *scores.misfits(plain["trainer"])):
+    for misfit in (*sizes.misfits(config), *vllm_checks.misfits(plain), *scores.misfits(plain["trainer"])):
         raise misfit
     backend: Backend = _module(config).create(plain, cache, nodes)
     return backend

@@ -43,6 +43,7 @@ class QStarForCausalLM(nn.Module):
         self.secondary_weights = [DefaultModelLoader.Source(path, revision=None, prefix=_TARGET)]
         self._width = config.hidden_size
         self._seen: list[Tensor] | None = None  # nothing is recorded yet
+        self._policy_alone = False
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Of the policy; the target embeds the tokens itself."""
@@ -62,6 +63,9 @@ class QStarForCausalLM(nn.Module):
     def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
         """(rows, V); None on ranks of tensor parallelism that do not get the logits."""
         width = self._width
+        if self._policy_alone:
+            logits: Tensor | None = self.policy.compute_logits(hidden_states[..., :width].contiguous())
+            return logits
         own = self.policy.compute_logits(hidden_states[..., :width].contiguous())
         other = self.target.compute_logits(hidden_states[..., width:].contiguous())
         if own is None or other is None:
@@ -81,6 +85,15 @@ class QStarForCausalLM(nn.Module):
             items = ((key.removeprefix(_TARGET) if of_target else key, tensor) for key, tensor in group)
             loaded |= {f"{name}.{key}" for key in tower.load_weights(items)}
         return loaded
+
+    def draw(self, from_policy: bool) -> None:
+        """See `Worker.qstar_draw`."""
+        self._policy_alone, self._seen = from_policy, []
+
+    def seen(self) -> Tensor:
+        """What q was at each position since the last call: a row each, as `FromGeometric.seen` has them."""
+        seen, self._seen = self._seen, []
+        return torch.cat(seen) if seen else torch.zeros(0, 1)
 
     def metrics(self) -> dict[str, float]:
         """See `Worker.qstar_metrics`."""

@@ -16,12 +16,16 @@ from trainer_ext.vllm_qstar.settings import QStarSettings, check_request
 class Requests(LogitsProcessor):
     """Changes no logits."""
 
+    policy_alone: bool
+
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
         """ValueError, to the one who asks."""
         check_request(sampling_params)
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
+        #: Set by `Worker.qstar_draw`: of the policy alone, tokens may also be drawn greedily.
+        Requests.policy_alone = False
         self._temperature = QStarSettings.of_engine(vllm_config).temperature
 
     def is_argmax_invariant(self) -> bool:
@@ -30,7 +34,7 @@ class Requests(LogitsProcessor):
     def update_state(self, batch_update: Any) -> None:
         """ValueError, which ends the engine: `validate_params` does not know the engine's temperature."""
         for _, parameters, *_ in batch_update.added if batch_update else ():
-            if parameters.temperature != self._temperature:
+            if not (self.policy_alone and parameters.temperature == 0) and parameters.temperature != self._temperature:
                 raise ValueError(
                     f"temperature={parameters.temperature}: must be {self._temperature}, the engine's; at another "
                     "one policy and target, and so q, are others"

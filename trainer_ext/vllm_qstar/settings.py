@@ -63,13 +63,15 @@ class QStarSettings:
     """Which q is drawn from.
 
     target: the folder of a model, or its name on a hub; architectures: the policy's own; temperature: of the policy's
-    and the target's distributions, and of every request; method: the keys that the parts `sampler` and `alpha` read.
+    and the target's distributions, and of every request; method: the keys that the parts `sampler` and `alpha` read;
+    sleep_level: the only level at which the engine may sleep: 1, which keeps the weights; 0: it does not sleep.
     """
 
     target: str
     architectures: Sequence[str]
     temperature: float
     method: Mapping[str, Any]
+    sleep_level: int = 0
 
     @classmethod
     def of_engine(cls, config: Any) -> QStarSettings:
@@ -82,12 +84,13 @@ class QStarSettings:
 
 
 def engine_arguments(
-    policy: str, target: str, temperature: float, method: Mapping[str, Any], **more: Any
+    policy: str, target: str, temperature: float, method: Mapping[str, Any], sleep_level: int = 0, **more: Any
 ) -> dict[str, Any]:
     """Arguments of vLLM's `LLM`, `EngineArgs` or `AsyncEngineArgs`.
 
     policy, target: folders of models, or their names on a hub; method: a method's configuration, of which the parts
-    `sampler` and `alpha` are read; more: further arguments, such as `max_model_len`.
+    `sampler` and `alpha` are read; sleep_level: 1 for a server that sleeps at this level alone, as that of
+    trainer=verl_ray does; more: further arguments, such as `max_model_len`.
     ValueError: with these, tokens would not be drawn from q.
     """
     if not temperature > 0:
@@ -108,7 +111,7 @@ def engine_arguments(
     read = {part.name for part in parts} | {key for part in parts for key in part.get(method[part.name]).keys}
     chosen = {key: method[key] for key in sorted(read & method.keys())}
     architectures = AutoConfig.from_pretrained(policy).architectures
-    settings = QStarSettings(target, architectures, float(temperature), chosen)
+    settings = QStarSettings(target, architectures, float(temperature), chosen, sleep_level)
     own["hf_overrides"] = {"architectures": [ARCHITECTURE], KEY: asdict(settings)}
     return {**own, **more}
 
@@ -119,8 +122,9 @@ def check_engine(config: Any) -> None:
     if not hasattr(model.hf_config, KEY):
         raise ValueError(f"hf_overrides has no {KEY}: engine_arguments of trainer_ext.vllm_qstar.settings sets it")
     parts = (config, model, config.parallel_config, config.load_config)
-    _check(ENGINE, {name: next(getattr(part, name) for part in parts if hasattr(part, name)) for name in ENGINE})
     settings = QStarSettings.of_engine(config)
+    checked = [name for name in ENGINE if not (name == "enable_sleep_mode" and settings.sleep_level == 1)]
+    _check(ENGINE, {name: next(getattr(part, name) for part in parts if hasattr(part, name)) for name in checked})
     _check_method(settings.method)
     _check_models(model.model, settings.target, model.max_model_len)
 

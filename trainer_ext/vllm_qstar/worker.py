@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.model_executor.model_loader.weight_utils import safetensors_weights_iterator
+
+from trainer_ext.vllm_qstar.model import QStarForCausalLM
+from trainer_ext.vllm_qstar.requests import Requests
+
+
+def load(runner: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Give the policy new weights, under the names that transformers gives them, and let vLLM prepare them anew.
+
+    runner: vLLM's model runner. ValueError: weights are missing.
+    """
+    model = runner.get_model()
+    prefix, policy = ("policy.", model.policy) if isinstance(model, QStarForCausalLM) else ("", model)
+    initialize_layerwise_reload(policy)
+    loaded = model.load_weights(weights)
+    finalize_layerwise_reload(policy, runner.model_config)
+    if missing := {f"{prefix}{name}" for name, _ in policy.named_parameters()} - loaded:
+        names = ", ".join(sorted(missing))
+        raise ValueError(f"there are no weights for {names}; an engine cannot go on with a part of them")
 
 
 class Worker:
@@ -24,13 +44,24 @@ class Worker:
         files = sorted(str(path) for path in Path(folder).glob("*.safetensors"))
         if not files:
             raise FileNotFoundError(f"{folder}: it has no .safetensors file")
-        model = self.model_runner.get_model()
-        initialize_layerwise_reload(model.policy)
-        loaded = model.load_weights(safetensors_weights_iterator(files, use_tqdm_on_load=False))
-        finalize_layerwise_reload(model.policy, self.model_runner.model_config)
-        if missing := {f"policy.{name}" for name, _ in model.policy.named_parameters()} - loaded:
-            names = ", ".join(sorted(missing))
-            raise ValueError(f"{folder}: it has no weights for {names}; an engine cannot go on with a part of them")
+        try:
+            load(self.model_runner, safetensors_weights_iterator(files, use_tqdm_on_load=False))
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from error
+
+    def qstar_draw(self, from_policy: bool) -> None:
+        """Draw from the policy alone, or from q; forget the tokens that were recorded, and record those of q.
+
+        Of the policy alone, a request with temperature 0 takes the most likely token. No request may be running.
+        """
+        self.model_runner.get_model().draw(from_policy)
+        Requests.policy_alone = from_policy
+
+    def qstar_seen(self) -> tuple[int, bytes]:
+        """What q was at the tokens since `qstar_draw`, or the last call: columns of `FromGeometric.seen`, and the
+        numbers of all rows as float64."""
+        seen = self.model_runner.get_model().seen().double().cpu()
+        return seen.shape[1], seen.numpy().tobytes()
 
     def qstar_metrics(self) -> dict[str, float]:
         """The qstar/* values (docs/metrics.md) of the tokens since the last call; none if there were none.

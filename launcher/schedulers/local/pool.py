@@ -19,6 +19,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
+from launcher.nodes import ONE, Nodes
 from launcher.project import ONE_THREAD, python_path
 from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
@@ -103,12 +104,15 @@ class Pool:
         launch: Launch | None = None,
         limits: Limits | None = None,
         orphaned: Callable[[], worker.Reason] = worker.launcher_gone,
+        nodes: Nodes = ONE,
     ) -> None:
+        """slots: see `slots`; nodes: those of each run."""
         self._slots = list(slots)
         self._train = train
         self._launch = launch
         self._limits = limits or Limits()
         self._orphaned = orphaned
+        self._nodes = nodes
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
         os.environ.update(ONE_THREAD)
@@ -139,7 +143,7 @@ class Pool:
         slot = min(set(range(len(self._slots))) - {running.slot for running in self._running.values()})
         process = self._context.Process(
             target=_work,
-            args=(folder, self._train, self._launch, launch_id, self._slots[slot], self._orphaned),
+            args=(folder, self._train, self._launch, launch_id, self._slots[slot], self._orphaned, self._nodes),
             name=folder.name,
         )
         try:
@@ -240,6 +244,7 @@ def _work(
     launch_id: str,
     devices: str | None,
     orphaned: Callable[[], worker.Reason],
+    nodes: Nodes,
 ) -> None:
     """In the fork: execute one run and leave with its exit code."""
     # The launcher handles Ctrl-C. The processes that the run starts are in its group, and end with it.
@@ -252,4 +257,4 @@ def _work(
             f"the warm server could not import a module, so this worker imports it again:\n{warm.failure}",
             file=sys.stderr,
         )
-    worker.leave(worker.execute(folder, train, launch, launch_id, orphaned))
+    worker.leave(worker.execute(folder, train, launch, launch_id, orphaned, nodes))

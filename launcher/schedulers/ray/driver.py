@@ -89,19 +89,25 @@ class Driver:
 
     def _submit(self, folder: str, launch_id: str, shape: Mapping[str, Any]) -> None:
         requested = Shape(**shape)
-        part = bundle(requested)
-        options: dict[str, Any] = {"name": Path(folder).name}
-        options |= {"num_cpus": part["CPU"], "num_gpus": part.get("GPU", 0)}
-        if "memory" in part:
-            options["memory"] = part["memory"]
+        part, run_id = bundle(requested), Path(folder).name
+        options: dict[str, Any] = {"name": run_id, "num_cpus": 0, "num_gpus": 0}
         group = None
-        if requested.nodes > 1:
+        joined: list[str] = []
+        if requested.nodes > 1 or requested.joins_ray:
             from ray.util.placement_group import placement_group
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-            group = placement_group([part] * requested.nodes, strategy="STRICT_SPREAD")
+            # All of it or nothing: two runs that each hold a part cannot wait for each other.
+            group = placement_group([part] * requested.nodes, strategy="STRICT_SPREAD", name=run_id)
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0)
-        ref = self._task.options(**options).remote(folder, launch_id, self._work)
+        if requested.joins_ray:
+            assert group is not None
+            joined = [group.id.hex()]  # the task holds none of what the run's own processes need
+        else:
+            options |= {"num_cpus": part["CPU"], "num_gpus": part.get("GPU", 0)}
+            if "memory" in part:
+                options["memory"] = part["memory"]
+        ref = self._task.options(**options).remote(folder, launch_id, self._work, *joined)
         self._refs[folder] = ref
         ref.future().add_done_callback(lambda future: self._ended(folder, future, group))
 
@@ -110,13 +116,25 @@ class Driver:
         error = future.exception()
         kind, message = _reason(error) if error is not None else (None, None)
         code = None if error is not None else future.result()
-        self._refs.pop(folder, None)
-        self.send({"ended": {"folder": folder, "exit_code": code, "kind": kind, "message": message}})
-        if group is not None:
-            from ray.util.placement_group import remove_placement_group
-
+        ended = {"folder": folder, "exit_code": code, "kind": kind, "message": message}
+        if group is None:
+            self._report_end(ended)
+        else:
             # In another thread: it waits for an answer, which this thread of Ray would have to receive.
-            threading.Thread(target=remove_placement_group, args=(group,), daemon=True).start()
+            threading.Thread(target=self._remove, args=(group, ended), daemon=True).start()
+
+    def _remove(self, group: Any, ended: Mapping[str, Any]) -> None:
+        """Remove the placement group of a task before the run may be submitted again; what is in it ends too."""
+        from ray.util.placement_group import remove_placement_group
+
+        try:
+            remove_placement_group(group)
+        finally:
+            self._report_end(ended)
+
+    def _report_end(self, ended: Mapping[str, Any]) -> None:
+        self._refs.pop(str(ended["folder"]), None)
+        self.send({"ended": ended})
 
     def _cancel(self, force: bool) -> None:
         for ref in list(self._refs.values()):

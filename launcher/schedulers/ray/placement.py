@@ -48,7 +48,9 @@ def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: s
         Problem(
             f"conf/model/{name}.yaml",
             "model.resources",
-            shown({key: amount for key, amount in vars(request).items() if amount and key != "time_s"}),
+            shown(
+                {key: amount for key, amount in vars(request).items() if amount and key not in ("time_s", "joins_ray")}
+            ),
             f"{cluster} has {_offer(nodes)}; no node there can ever meet this request",
             f"ask for less, such as model.resources.{_key(request, nodes)}, or choose a cluster that has it",
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.nodes import ONE, Nodes, SharedRay
 from launcher.run import claim, launch_record
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
@@ -38,8 +39,11 @@ class Work:
     task: str
 
 
-def run(folder: str, launch_id: str, work: Work) -> int | None:
-    """Do one attempt at a run; the exit code of its process. Cancelling the task asks the run to stop."""
+def run(folder: str, launch_id: str, work: Work, group: str | None = None) -> int | None:
+    """Do one attempt at a run; the exit code of its process. Cancelling the task asks the run to stop.
+
+    group: the placement group of this task, in hexadecimal digits, if the run's processes are to be in it.
+    """
     asked = False
 
     def on_interrupt(_number: int, _frame: object) -> None:
@@ -49,7 +53,9 @@ def run(folder: str, launch_id: str, work: Work) -> int | None:
     with handling((signal.SIGINT,), on_interrupt):  # Ray sends it to cancel a task that has started
         # Ray chooses the devices of each task. The server of warm workers stays.
         devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-        pool = Pool([devices], Path(work.root), work.train, _launch(work.record), limits(work.cluster), orphaned)
+        nodes = ONE if group is None else _nodes(group)
+        launch, bounds = _launch(work.record), limits(work.cluster)
+        pool = Pool([devices], Path(work.root), work.train, launch, bounds, orphaned, nodes)
         if asked:
             return None
         pool.submit(Path(folder), launch_id)
@@ -57,6 +63,18 @@ def run(folder: str, launch_id: str, work: Work) -> int | None:
             if asked:
                 pool.cancel()
         return ended[0].exit_code
+
+
+def _nodes(group: str) -> Nodes:
+    """The nodes of this task's placement group."""
+    import ray
+    from ray.util.placement_group import PlacementGroup, placement_group_table
+
+    table = placement_group_table(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))
+    places = table["bundles_to_node_id"]
+    addresses = {node["NodeID"]: f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in ray.nodes()}  # type: ignore[no-untyped-call]
+    raylets = tuple(addresses[places[index]] for index in sorted(places))
+    return Nodes(len(raylets), SharedRay(ray.get_runtime_context().gcs_address, group, raylets))
 
 
 @functools.cache

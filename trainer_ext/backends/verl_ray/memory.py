@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 import psutil
+
+#: In the environment of a run's processes in a Ray that others use too: the run's own value.
+MARK = "RLSWEEP_SHARE"
 
 
 def held(top: psutil.Process | None = None) -> int:
@@ -18,5 +24,18 @@ def held(top: psutil.Process | None = None) -> int:
 
 
 def of_ray() -> int:
-    """Bytes that the processes of Ray hold on the node of this one: its parent is the raylet of `ray start`."""
-    return held(psutil.Process().parents()[1])
+    """Bytes that the run's processes of Ray hold on the node of this one: its parent is the raylet."""
+    here = psutil.Process()
+    if MARK not in os.environ:
+        return held(here.parents()[1])  # `ray start`
+    return sum(held(one) for one in of_share(here.parents()[0], os.environ[MARK]))
+
+
+def of_share(raylet: psutil.Process, value: str) -> list[psutil.Process]:
+    """The processes that a raylet has started for the run whose MARK has this value."""
+    found = []
+    for one in raylet.children():
+        with suppress(psutil.Error):
+            if one.environ().get(MARK) == value:
+                found.append(one)
+    return found

@@ -9,6 +9,7 @@ import faulthandler
 import importlib
 import signal
 import warnings
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -25,8 +26,8 @@ from verl.workers.rollout import base as rollout_base  # noqa: E402
 from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
 
 from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
-from trainer_ext.backends.verl_ray import adapters  # noqa: E402, F401  (registers with verl)
-from trainer_ext.backends.verl_ray.tree import AGENT_LOOP, ROLLOUT  # noqa: E402
+from trainer_ext.backends.verl_ray import adapters, servers  # noqa: E402, F401  (registers with verl)
+from trainer_ext.backends.verl_ray.tree import AGENT_LOOP  # noqa: E402
 from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
 
 faulthandler.register(signal.SIGUSR1, all_threads=True)  # for trainer.hang_s
@@ -84,7 +85,12 @@ class TokensLoop(AgentLoopBase):
         )
 
 
-_ROLLOUT_MODULE = "trainer_ext.backends.verl_ray.rollout"  # it imports this module
-RolloutReplicaRegistry.register(ROLLOUT, lambda: importlib.import_module(_ROLLOUT_MODULE).Replica)
-# verl has no function for this one
-rollout_base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{_ROLLOUT_MODULE}.Adapter"
+def _replica(module: str) -> Any:
+    """The class of the servers in a module, which imports this one."""
+    return importlib.import_module(module).Replica
+
+
+for _rollout, (_server, _adapter) in servers.MODULES.items():
+    _name = servers.name_in_verl(_rollout)
+    RolloutReplicaRegistry.register(_name, partial(_replica, _server))
+    rollout_base._ROLLOUT_REGISTRY[(_name, "async")] = f"{_adapter}.Adapter"  # verl has no function for this one

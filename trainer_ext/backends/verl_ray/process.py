@@ -2,7 +2,8 @@
 
 Ray reads its authentication once, when it is imported, and ends its driver when its cluster dies. So the driver is a
 process of its own, with a fresh interpreter (driver.py). It dies with the process that started it, and Ray's processes
-die with the driver. Where a run has several nodes, their Ray is started first, and the driver joins it.
+die with the driver. Where a run has several nodes, their Ray is started first, and the driver joins it. Where the run
+is a task of a Ray, the driver joins that one (shared.py).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ import psutil
 from omegaconf import OmegaConf
 
 from trainer_ext import tasks
-from trainer_ext.backends import Lost, Nodes, Ray, Stalled
+from trainer_ext.backends import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
-from trainer_ext.backends.verl_ray import counts
+from trainer_ext.backends.verl_ray import counts, memory
 from trainer_ext.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
@@ -55,9 +56,11 @@ class VerlRay:
         self.samples = self.tokens = self.peak_memory_bytes = 0
         self.answers: list[Answer] = []
         with ExitStack() as started:
-            own = environment(os.environ, nodes.count > 1)
-            self._ray: Ray | None = None
-            if nodes.count > 1:
+            self._shared = nodes.shared
+            joins = self._shared is not None
+            own = joining(os.environ) if joins else environment(os.environ, nodes.count > 1)
+            self._ray: Ray | None = self._shared
+            if nodes.count > 1 and not joins:
                 options = {"num-cpus": counts.cpus(trainer, nodes.count), "num-gpus": 0}
                 options["object-store-memory"] = counts.OBJECTS
                 resources = [f"--{name}={count}" for name, count in options.items()]
@@ -76,8 +79,10 @@ class VerlRay:
             self._end = multiprocessing.util.Finalize(self, started.pop_all().close, exitpriority=10)
         try:
             plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
-            joined = (self._ray.address, nodes.count) if self._ray is not None else ()
-            self.parameters: int = self._ask("start", "the start", plain, str(cache), str(folder / "r"), *joined)
+            start = [plain, str(cache), str(folder / "r"), nodes.count]
+            if self._ray is not None:
+                start += [self._ray.address, self._shared.group if self._shared is not None else None]
+            self.parameters: int = self._ask("start", "the start", *start)
         except BaseException:
             self.close()
             raise
@@ -113,8 +118,8 @@ class VerlRay:
     def _ask(self, question: str, doing: str, *given: Any) -> Any:
         """The driver's answer. Raises its exception.
 
-        Lost: the driver or the Ray of a node died. Stalled: it takes longer than hang_s, or a process of Ray is stopped
-        for _STOPPED_S.
+        Lost, NodeLost: the driver or the Ray of a node died. Stalled: it takes longer than hang_s, or a process of Ray
+        is stopped for _STOPPED_S.
         """
         waited, stopped_for = 0.0, 0.0  # not by a clock, which also goes on while this process is stopped itself
         try:
@@ -122,7 +127,7 @@ class VerlRay:
             while not self._connection.poll(_LOOK_S):
                 waited += _LOOK_S
                 if self._ray is not None and (ended := self._ray.ended()):
-                    raise Lost(f"{ended} during {doing}; its last output is in the attempt's stderr.log")
+                    raise self._gone(f"{ended} during {doing}; its last output is in the attempt's stderr.log")
                 stopped = self._stopped()
                 stopped_for = stopped_for + _LOOK_S if stopped else 0.0
                 if stopped_for >= _STOPPED_S:
@@ -137,24 +142,34 @@ class VerlRay:
                 f"Ray's driver ended with code {code} during {doing}; its last output is in the attempt's stderr.log"
             ) from error
         if kind == "error":
+            # what depends on a node that is gone may also fail in other words
+            if self._shared is not None and (ended := self._shared.ended()):
+                raise NodeLost(f"{ended}: {answer}") from answer
             raise self._lost(str(answer)) if isinstance(answer, Lost) else answer
         return answer
+
+    def _gone(self, what: str) -> Lost:
+        """The error of a Ray that has ended on a node. SLURM itself says whether a node of its job has failed."""
+        return Lost(what) if self._shared is None else NodeLost(what)
 
     def _lost(self, what: str) -> Lost:
         """The error of a dead process, with its cause if the whole Ray of a node has ended."""
         until = time.monotonic() + _ENDED_S
         while self._ray is not None and time.monotonic() < until:
             if ended := self._ray.ended():
-                return Lost(f"{ended}: {what}")
+                return self._gone(f"{ended}: {what}")
             time.sleep(0.1)
         return Lost(what)
 
     def _processes(self) -> list[psutil.Process]:
-        """The driver, and all that it has started."""
+        """The driver, and all that it has started; in a shared Ray, what this node's raylet has started for the run."""
+        found = []
         with suppress(psutil.NoSuchProcess):
             driver = psutil.Process(self._driver.pid)
-            return [driver, *driver.children(recursive=True)]
-        return []
+            found = [driver, *driver.children(recursive=True)]
+            if self._shared is not None:
+                found += memory.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
+        return found
 
     def _stopped(self) -> str:
         """The processes of Ray that are stopped, in words; an empty text if there are none."""
@@ -175,14 +190,33 @@ class VerlRay:
         raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
 
 
+#: What keeps Ray's processes quiet, and verl's in one piece.
+_OWN = {
+    "TQ_LOGGING_LEVEL": "ERROR",  # it warns of the number of threads with each of thousands of tensors
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFER_QUEUE_ENABLE": "1",
+    "VLLM_NO_USAGE_STATS": "1",  # otherwise it sends them to its makers
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+
+
+def joining(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a driver that joins the Ray of which its run is a task, with that Ray's token."""
+    kept = {name: value for name, value in given.items() if name not in ("RAY_ADDRESS", "RAY_NAMESPACE")}
+    return {**kept, "PYTHONPATH": _path(given), "RAY_USAGE_STATS_ENABLED": "0", **_OWN}
+
+
+def _path(given: Mapping[str, str]) -> str:
+    return os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
+
+
 def environment(given: Mapping[str, str], several_nodes: bool = False) -> dict[str, str]:
     """The environment of the driver and of all processes that Ray starts."""
-    path = os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
     # of another Ray, in which this run may be a task
     theirs = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH")
     return {
         **{name: value for name, value in given.items() if name not in theirs},
-        "PYTHONPATH": path,
+        "PYTHONPATH": _path(given),
         # Ray's own switch between one machine, where it listens on loopback, and a cluster
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": str(int(several_nodes)),
         "RAY_AUTH_MODE": "token",
@@ -190,9 +224,7 @@ def environment(given: Mapping[str, str], several_nodes: bool = False) -> dict[s
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # the run itself, not work beside it
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "TQ_LOGGING_LEVEL": "ERROR",  # it warns of the number of threads with each of thousands of tensors
-        "TOKENIZERS_PARALLELISM": "false",
-        "TRANSFER_QUEUE_ENABLE": "1",
+        **_OWN,
     }
 
 

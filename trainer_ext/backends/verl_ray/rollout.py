@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 import torch
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 from verl.utils import hf_tokenizer
 from verl.workers.rollout.base import BaseRollout
@@ -17,21 +17,18 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
-from trainer_ext.backends.verl_ray import plugin  # noqa: F401  (before verl reads the device's name)
+from trainer_ext.backends.verl_ray import plugin, shared  # noqa: F401  (before verl reads the device's name)
+from trainer_ext.backends.verl_ray.servers import Failures, server_name
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn
 _PATIENCE_S = 5.0  # the same while some that were announced have not come
 
 
-def server_name(rank: int) -> str:
-    """The name of the actor that samples for a rank."""
-    return f"rlsweep_server_{rank}"
-
-
-def on_node(node: str) -> NodeAffinitySchedulingStrategy:
+def on_node(node: str) -> NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy:
     """Ray's word for a task or an actor that is to be on a node."""
-    return NodeAffinitySchedulingStrategy(node, soft=False)
+    share = shared.own()
+    return NodeAffinitySchedulingStrategy(node, soft=False) if share is None else share.on_node(node)
 
 
 async def report(error: Exception, row: int) -> None:
@@ -41,12 +38,13 @@ async def report(error: Exception, row: int) -> None:
     await ray.get_actor(server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
 
 
-class Server:
+class Server(Failures):
     """Answers concurrent requests in batches, with the methods that verl calls of a server."""
 
     def __init__(self, path: str, length: int, most: int, method: dict[str, Any], target: str | None):
         """path: of the starting model; length: the most tokens of a response; most: the responses drawn at a time;
         target: of the target policy, if the method has one."""
+        super().__init__()
         torch.set_num_threads(1)
         self._method = method
         self._modules = {"policy": load_module(path)}
@@ -60,7 +58,6 @@ class Server:
         self._announced = 0
         self._step: int | None = None
         self._seen: list[Tensor] = []
-        self._failures: list[tuple[str, bool]] = []
 
     async def nothing(self, *_: Any, **__: Any) -> None:
         """What a server with memory of its own would do here."""
@@ -76,14 +73,6 @@ class Server:
     async def announce(self, requests: int) -> None:
         """How many requests this server gets now, to draw as one batch; forget what was seen of those before."""
         self._announced, self._seen, self._failures = requests, [], []
-
-    async def failed(self, text: str, not_numbers: bool) -> None:
-        """Remember why a response failed; not_numbers: because a model's outputs are not numbers."""
-        self._failures.append((text, not_numbers))
-
-    async def failures(self) -> list[tuple[str, bool]]:
-        """What `failed` remembered since the last announcement."""
-        return self._failures
 
     async def seen(self) -> list[Tensor]:
         """What the proposal saw since the last announcement, in the order of the batches."""

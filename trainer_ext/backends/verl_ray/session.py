@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,11 +22,11 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
-from trainer_ext.backends.verl_ray import adapters, counts, hook, memory, plugin  # noqa: F401  (registers with verl)
+from trainer_ext.backends.verl_ray import adapters, counts, hook, memory, plugin, shared  # noqa: F401  (plugin registers)
 from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
-from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient, alive_nodes
+from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
 from trainer_ext.evaluation import Answer
 from trainer_ext.methods.update import Method
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
@@ -36,9 +37,18 @@ _TRIES = 3  # of a start of Ray
 class Session:
     """The backend in the driver; process.VerlRay asks its methods."""
 
-    def __init__(self, given: Mapping[str, Any], cache: str, folder: str, address: str | None = None, nodes: int = 1):
-        """given: the configuration with verl's tree as plain values; folder: Ray's own; address: of the Ray to join,
-        over so many nodes. ValueError: a value cannot work."""
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        cache: str,
+        folder: str,
+        nodes: int = 1,
+        address: str | None = None,
+        group: str | None = None,
+    ):
+        """given: the configuration with verl's tree as plain values; folder: of a Ray that is started here; nodes: of
+        the run; address: of the Ray to join instead; group: the run's placement group there, if others use this Ray
+        too. ValueError: a value cannot work."""
         config = {**given, "verl": OmegaConf.create(given["verl"])}
         section, self._settings = config["method"], config["trainer"]
         steps = int(self._settings["steps"])
@@ -70,7 +80,7 @@ class Session:
         if address is None:
             _start_ray(counts.cpus(self._settings, nodes), folder)
         else:
-            _init_ray(address)
+            _join_ray(address, group)
         # Ray exits at SIGTERM; the run's process decides when to end.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -190,14 +200,24 @@ def _start_ray(cpus: int, folder: str) -> None:
 
 
 def _init_ray(address: str, **more: Any) -> None:
-    ray.init(
-        address=address,
-        log_to_driver=True,
-        logging_level="warning",
-        namespace="rlsweep",
-        runtime_env={"worker_process_setup_hook": f"{hook.__name__}.{hook.collect_rarely.__name__}"},
+    options: dict[str, Any] = {
+        "namespace": "rlsweep",
+        "runtime_env": {"worker_process_setup_hook": f"{hook.__name__}.{hook.collect_rarely.__name__}"},
         **more,
-    )
+    }
+    ray.init(address=address, log_to_driver=True, logging_level="warning", **options)
+
+
+def _join_ray(address: str, group: str | None) -> None:
+    """Join a Ray that another process has started."""
+    if group is None:
+        _init_ray(address)
+        return
+    environment = {name: os.environ[name] for name in shared.ENVIRONMENT if name in os.environ}
+    setup = f"{hook.__name__}.{hook.in_shared_ray.__name__}"
+    own = {"env_vars": {**environment, memory.MARK: group}, "worker_process_setup_hook": setup}
+    _init_ray(address, namespace=f"rlsweep-{group}", runtime_env=own)
+    shared.join(group)
 
 
 def _size(model: str) -> tuple[int, int]:
@@ -210,4 +230,4 @@ def _size(model: str) -> tuple[int, int]:
 def _held() -> int:
     """Bytes that the processes of Ray hold on all nodes."""
     asked = ray.remote(num_cpus=0)(memory.of_ray)
-    return sum(ray.get([asked.options(scheduling_strategy=on_node(node)).remote() for node in alive_nodes()]))
+    return sum(ray.get([asked.options(scheduling_strategy=on_node(node)).remote() for node in shared.nodes()]))

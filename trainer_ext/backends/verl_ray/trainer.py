@@ -25,10 +25,10 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 from trainer_ext import rewards
 from trainer_ext.backends import Lost, Stalled
 from trainer_ext.backends.in_process.prompts import Prompt
-from trainer_ext.backends.verl_ray import loss, pairs, reward, workers
+from trainer_ext.backends.verl_ray import loss, pairs, reward, servers, workers
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.update import Method, Scored, Update, update
-from trainer_ext.metrics import explained_variance
+from trainer_ext.metrics import explained_variance, probability_differences
 from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.rejection import accepted
@@ -36,7 +36,8 @@ from trainer_ext.sampling.rejection import accepted
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
 
-trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other class
+trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other classes
+trainer_base.RewardLoopManager = workers.Rewards
 
 
 class Trainer(PPOTrainerSync):
@@ -62,6 +63,7 @@ class Trainer(PPOTrainerSync):
         self.pairs: Sequence[list[int]] | None = None  # of the task, for these prompts: chosen and rejected in turn
         self.trained_tokens = 0  # in this step, by policy and critic
         self._own_actor, self._grad_variance = dict(actor), grad_variance
+        self._compares = config.actor_rollout_ref.rollout.name == servers.name_in_verl("vllm")
         self.newest: tuple[Scored, Update] | None = None
         self.values: dict[str, float] = {}  # the step's metrics that the stages report
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
@@ -288,6 +290,8 @@ class Trainer(PPOTrainerSync):
         updates = update(self.method, scored, self.global_steps)
         self.newest = scored, updates
         self.values.update(updates.metrics)
+        if self._compares and self.method.section["sampler"] != "geometric":
+            self.values.update(probability_differences(scored.old, scored.behaviour, mask))
         self._kept = self._accepted(columns, mask) if rejects else None
         if self.method.section["loss"] == "dpo":
             if updates.policy is not None:

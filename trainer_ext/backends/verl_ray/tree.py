@@ -10,11 +10,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trainer_ext.backends.in_process.engine import model_overrides
-from trainer_ext.backends.verl_ray import adapters, reward
+from trainer_ext.backends.verl_ray import adapters, reward, servers, vllm_settings
 from trainer_ext.methods.update import Method
 
-#: The rollout server's name in verl's registries.
-ROLLOUT = "rlsweep_hf"
 #: The agent loop's name there.
 AGENT_LOOP = "rlsweep_tokens"
 _PLUGIN = "trainer_ext.backends.verl_ray.plugin"
@@ -57,7 +55,7 @@ def whole_tree(
         rollout.log_prob_micro_batch_size_per_gpu = ref.log_prob_micro_batch_size_per_gpu = micro
         ref.ppo_micro_batch_size_per_gpu = micro
         rollout.update(
-            name=ROLLOUT,
+            name=servers.name_in_verl(config["trainer"]["rollout"]),
             seed=int(config["seed"]),
             tensor_model_parallel_size=1,
             n_gpus_per_node=ranks // nodes,
@@ -65,6 +63,8 @@ def whole_tree(
             calculate_log_probs=True,
             custom={"method": dict(section), "target": target},
         )
+        if config["trainer"]["rollout"] == "vllm":
+            rollout.update(vllm_settings.of_rollout(config, model, target))
         rollout.agent.update(default_agent_loop=AGENT_LOOP, num_workers=1)
         each = 1 + int(config["trainer"]["eval_samples"])  # a greedy one first
         rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)

@@ -12,8 +12,9 @@ import psutil
 import ray
 import torch.distributed as dist
 from omegaconf import OmegaConf
-from ray.util.placement_group import NODE_ID_LABEL_KEY, PlacementGroup, placement_group
+from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
+from verl.experimental.reward_loop import RewardLoopManager
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
@@ -24,8 +25,9 @@ from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 from trainer_ext.backends import Lost
 from trainer_ext.backends.in_process.engine import GradVariance, model_overrides
-from trainer_ext.backends.verl_ray import shards
-from trainer_ext.backends.verl_ray.rollout import report, server_name
+from trainer_ext.backends.verl_ray import shards, shared
+from trainer_ext.backends.verl_ray.rollout import report
+from trainer_ext.backends.verl_ray.servers import server_name
 from trainer_ext.sampling import draws
 
 
@@ -107,11 +109,6 @@ class CpuWorker(ActorRolloutRefWorker):
         self.actor.load_shards(folder)
 
 
-def alive_nodes() -> list[str]:
-    """Ray's ids of the nodes of this Ray, in one order for all who ask."""
-    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
-
-
 def _device_of(address: str) -> str:
     """The network device that has an address of this host."""
     for name, addresses in psutil.net_if_addrs().items():
@@ -128,9 +125,11 @@ class _CpuPool(RayResourcePool):
 
     def get_placement_groups(
         self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str = "cpu"
-    ) -> list[PlacementGroup]:
+    ) -> list[Any]:
+        if self.pgs is None and (share := shared.own()) is not None:
+            self.pgs = share.parts(self._store)
         if self.pgs is None:
-            nodes = alive_nodes()
+            nodes = shared.nodes()
             if len(nodes) != len(self._store):
                 raise Lost(f"{len(nodes)} of the Ray's {len(self._store)} nodes are alive")
             self.pgs = []
@@ -162,6 +161,14 @@ class Servers(LLMServerManager):
         self.global_load_balancer = None
 
 
+class Rewards(RewardLoopManager):
+    """verl's manager of reward workers, which it spreads over all nodes of a Ray, in the run's share of the Ray."""
+
+    def _init_reward_loop_workers(self) -> None:
+        self.reward_loop_workers_class = shared.placed(self.reward_loop_workers_class)
+        super()._init_reward_loop_workers()
+
+
 class RowClient(LLMServerClient):
     """Sends each response to the server of its row: a server then draws the same batch whenever a step is repeated.
 
@@ -169,8 +176,8 @@ class RowClient(LLMServerClient):
     """
 
     async def _acquire_server(self, request_id: str, **given: Any) -> tuple[str, Any]:
-        trainer = self.config.trainer
-        servers = int(trainer.n_gpus_per_node) * int(trainer.nnodes)
+        trainer, tensor = self.config.trainer, self.config.actor_rollout_ref.rollout.tensor_model_parallel_size
+        servers = int(trainer.n_gpus_per_node) * int(trainer.nnodes) // int(tensor)
         name = server_name(given["sampling_params"]["row"] % servers)
         return name, ray.get_actor(name)
 
@@ -200,4 +207,4 @@ class KeyedLoops(AgentLoopManagerTQ):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.agent_loop_workers_class = ray.remote(_KeyedWorker)
+        self.agent_loop_workers_class = shared.placed(ray.remote(_KeyedWorker))

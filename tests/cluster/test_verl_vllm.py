@@ -1,0 +1,161 @@
+"""vLLM as the rollout server of trainer=verl_ray: what it reports, what it draws again, and what its death does.
+
+The runs have the Python of .venv-vllm, in a namespace without a network. Their log-probabilities are compared here with
+forward passes of transformers, with another version of torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from tests.cluster.rays import Rays
+from tests.needs import VLLM
+from tests.trainer_ext.conftest import FEW_PROMPTS
+from trainer_ext.backends.in_process.prompts import tokens_of
+from trainer_ext.backends.verl_ray import process, shards
+from trainer_ext.sampling import alpha
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+STEPS = 2
+EVALUATED = ("trainer.eval_every=1", "trainer.eval_prompts=4", "trainer.eval_samples=2")
+#: Heads of 32 numbers, the smallest that vLLM has for CPUs.
+SETTINGS = ("model.heads=2", "task.warm_start.steps=60", f"trainer.steps={STEPS}", *FEW_PROMPTS, *EVALUATED)
+RUNS = {
+    "c0_grpo": ("method=c0_grpo", "trainer.ranks=2"),
+    "q_star": ("method=q_star", "method.target_steps=20"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_progress_bars() -> Iterator[None]:
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run: its folder, the shared models, and what tests.cluster.verl_vllm_steps found."""
+
+    method: str
+    folder: Path
+    cache: Path
+    answers: Mapping[str, Any]
+
+    def drawn(self, step: int) -> dict[str, list[torch.Tensor]]:
+        """The rows of a step, by column; after the last step comes its repetition."""
+        found: dict[str, list[torch.Tensor]] = torch.load(self.folder / f"drawn_{step}.pt")
+        return found
+
+    def log_probs(self, checkpoint: str | None, step: int) -> torch.Tensor:
+        """Where tokens of a step were drawn, (tokens, V): of a policy, or of the target, by transformers."""
+        (start,) = (self.cache / "models").iterdir()
+        path = start if checkpoint else next((self.cache / "targets").iterdir())
+        module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        if checkpoint:
+            module.load_state_dict(shards.whole_weights(self.folder / checkpoint / "actor"), strict=False)
+        drawn, found = self.drawn(step), []
+        with torch.no_grad():
+            for prompt, response in zip(drawn["prompts"], drawn["responses"], strict=True):
+                logits = module(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
+                found.append(logits.log_softmax(dim=-1))
+        return torch.cat(found)
+
+    def furthest(self, log_probs: torch.Tensor, step: int, column: str = "rollout_log_probs") -> float:
+        """The largest difference of a reported log-probability from these."""
+        drawn = self.drawn(step)
+        tokens, reported = (torch.cat(drawn[name]) for name in ("responses", column))
+        return float((log_probs.double().gather(1, tokens[:, None])[:, 0] - reported.double()).abs().max())
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """Two steps, the last of them again from a checkpoint; then the engine is killed."""
+    folder, cache = tmp_path_factory.mktemp(request.param) / "run", tmp_path_factory.mktemp("cache")
+    space = Rays()
+    try:
+        own = process.environment(space.environment) | {"CUDA_VISIBLE_DEVICES": "", "VLLM_HOST_IP": "127.0.0.1"}
+        command = [str(VLLM / "bin/python"), "-m", "tests.cluster.verl_vllm_steps", str(folder), str(cache), str(STEPS)]
+        said, _ = space.run(*command, *RUNS[request.param], *SETTINGS, **own).communicate(timeout=1500)
+        assert (folder / "answers.json").exists(), said
+    finally:
+        space.stop()
+    return Done(request.param, folder, cache, json.loads((folder / "answers.json").read_text()))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_reported_log_probabilities_are_those_of_what_was_drawn_from(done, step):
+    """In step 2 the server has the weights of an update."""
+    theta = done.log_probs(f"before_{step}", step)
+    if done.method == "q_star":
+        target = done.log_probs(None, step)
+        expected = alpha.solve(theta.double(), target.double(), "kl_symmetry").log_q
+        assert done.furthest(theta, step) > 0.1, "q differs from the policy"
+    else:
+        expected = theta
+    apart = done.furthest(expected, step)
+    print(f"{done.method}, step {step}: at most {apart:.1e} from what was drawn from")
+    assert apart < 1e-5
+    assert done.furthest(theta, step, "old_log_probs") < 1e-5
+
+
+def test_an_update_changes_what_is_drawn_from(done):
+    assert done.furthest(done.log_probs("before_1", 2), 2) > 1e-4
+
+
+def test_the_responses_to_a_prompt_differ(done):
+    """Each response has a seed of its own: verl alone gives one to all."""
+    responses = done.drawn(1)["responses"]
+    assert len({tuple(row.tolist()) for row in responses}) > len(responses) / 2
+
+
+def test_a_step_that_is_done_again_from_a_checkpoint_is_the_same(done):
+    first, again = (done.drawn(step)["responses"] for step in (STEPS, STEPS + 1))
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    end, repeated = (shards.whole_weights(done.folder / name / "actor") for name in ("end", "again"))
+    assert max(float((end[name] - repeated[name]).abs().max()) for name in end) < 1e-5
+
+
+def test_the_metrics_of_the_server_are_of_the_drawn_tokens(done):
+    for step, values in enumerate(done.answers["metrics"][:STEPS], start=1):
+        if done.method == "q_star":
+            theta, target = done.log_probs(f"before_{step}", step), done.log_probs(None, step)
+            expected = alpha.solve(theta.double(), target.double(), "kl_symmetry").alpha
+            assert values["qstar/alpha_mean"] == pytest.approx(float(expected.mean()), abs=1e-4)
+            assert "rollout/probs_diff_max" not in values
+        else:
+            assert 0 < values["rollout/probs_diff_mean"] <= values["rollout/probs_diff_max"] < 1e-5
+    tokens = sum(len(row) for row in done.drawn(STEPS)["responses"])
+    assert done.answers["seen"] == (tokens if done.method == "q_star" else 0)
+
+
+def test_evaluations_have_a_greedy_response_and_samples_of_the_policy(done):
+    """The greedy ones are drawn here, too: of the policy, also where the training draws from q."""
+    evaluated = done.answers["evaluated"]
+    greedy = {prompt: response for prompt, sample, response in evaluated if sample is None}
+    assert len(evaluated) == 3 * 4 * (1 + 2) and len(greedy) > 4  # splits, prompts, responses
+    (start,) = (done.cache / "models").iterdir()
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    module = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32).eval()
+    module.load_state_dict(shards.whole_weights(done.folder / "end" / "actor"), strict=False)
+    length = max(len(row) for row in done.drawn(1)["responses"])
+    for prompt, response in greedy.items():
+        ids = torch.tensor([tokens_of(tokenizer, [{"role": "user", "content": prompt}])])
+        found = module.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=length)
+        assert tokenizer.decode(found[0, ids.shape[1] :], skip_special_tokens=True) == response
+
+
+def test_a_killed_engine_ends_the_run_as_lost(done):
+    kind, message, seconds = done.answers["killed"]
+    print(f"{done.method}: {kind} {seconds:.1f} s after the engine was killed")
+    assert kind == "Lost" and "a rollout server died" in message and seconds < 60
+    assert done.answers["left"] == []

@@ -1,0 +1,122 @@
+"""The memory of a rank by arithmetic: the numbers of the design, by hand, and what each setting changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.trainer_ext.test_memory import METHOD, PRETRAINED, SMALL, VERL, config_of, declared
+from trainer_ext import rank_memory
+from trainer_ext.memory import VARIANCE, Architecture
+from trainer_ext.rank_memory import Layout, RankNeed
+
+ON_DEVICES = Layout(
+    ranks=2, nodes=1, devices=True, dtype="bfloat16", offload=False, sequence=1, tensor=1, rows=None, server="hf",
+    variance=True,
+)  # fmt: skip
+ON_CPU = replace(ON_DEVICES, devices=False, dtype="float32")
+
+
+def need(layout: Layout = ON_DEVICES, model: Architecture = SMALL, verl=VERL, **method: str) -> RankNeed:
+    return rank_memory.need({**METHOD, **method}, verl, model, SMALL, layout)
+
+
+def changed(section: str, **values: object) -> dict:
+    parts = VERL["actor_rollout_ref"]
+    return {**VERL, "actor_rollout_ref": {**parts, section: {**parts[section], **values}}}
+
+
+@pytest.mark.parametrize("model", PRETRAINED)
+def test_the_parameters_of_a_layer_are_those_of_transformers(model):
+    architecture = declared(model)
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config_of(architecture))
+    layers = next(one for one in module.modules() if isinstance(one, torch.nn.ModuleList))
+    assert [sum(p.numel() for p in one.parameters()) for one in layers] == [
+        architecture.parameters_of_layer
+    ] * architecture.layers
+
+
+def test_the_sum_by_hand():
+    device, main = need().device, need().main
+    assert device is not None
+    shard, layer, ends = 2 * SMALL.parameters, SMALL.parameters_of_layer, SMALL.parameters_of_ends
+    assert device.throughout == {
+        "shard of the weights": shard, "shard of the moments of AdamW": 2 * shard,
+        "weights of the server": 2 * SMALL.parameters, "CUDA and NCCL (a guess)": 5_000_000_000,
+    }  # fmt: skip
+    # a mini-batch of 4 prompts with 2 responses each is 4 a rank: 2 of 10 tokens in a micro-batch, over 100 words
+    assert device.phases["update"] == {
+        "shard of the gradients": shard, VARIANCE: 3 * shard, "layers gathered": 2 * (2 * layer + ends),
+        "gradients of one layer": 6 * ends, "logits of a micro-batch": 20 * 100 * 8,
+        "activations": 20 * 2 * (8 * 8 + 3 * 16) + 20 * 2 * 2 * 8,
+    }  # fmt: skip
+    assert device.phases["scoring"] == {
+        "layers gathered": 2 * (2 * layer + ends), "logits of a micro-batch": 20 * 100 * 6,
+    }  # fmt: skip
+    # keys and values of 4 responses of 10 tokens at a time: 2 layers x 2 heads x 4 numbers of 2 bytes
+    assert device.phases["sampling"]["cache of keys and values"] == 4 * 10 * 2 * 2 * 2 * 4 * 2
+    assert main.throughout == {"shard of the reference policy": shard}
+
+
+def test_the_weights_of_the_designs_at_16_and_8_devices():
+    """The sums of the design of this trainer, in GB: Qwen2.5-7B on 8 devices, LLaMA-30B on 16."""
+    for model, ranks, state, gathered in (("qwen2_5_7b", 8, 11.4, 3.1), ("llama_30b", 16, 24.4, 3.0)):
+        device = need(replace(ON_DEVICES, ranks=ranks), declared(model)).device
+        assert device is not None
+        held = sum(device.throughout[name] for name in ("shard of the weights", "shard of the moments of AdamW"))
+        assert round(held / 1e9, 1) == state
+        assert round(device.phases["update"]["layers gathered"] / 1e9, 1) == gathered
+
+
+def test_everything_is_in_main_memory_without_devices():
+    found = need(ON_CPU)
+    assert found.device is None
+    assert found.main.throughout["shard of the reference policy"] == 2 * SMALL.parameters
+    assert found.main.throughout["weights of the server"] == 4 * SMALL.parameters
+    assert found.main.phases["sampling"]["weights on their way to the server"] == 8 * SMALL.parameters
+
+
+def test_offload_moves_the_state_to_main_memory():
+    plain, moved = need(), need(replace(ON_DEVICES, offload=True))
+    assert plain.device is not None and moved.device is not None
+    assert moved.device.throughout.keys() == {"weights of the server", "CUDA and NCCL (a guess)"}
+    assert not {"shard of the gradients", VARIANCE} & moved.device.phases["update"].keys()
+    assert moved.main.total - plain.main.total == 2 * SMALL.parameters * (1 + 2 + 1 + 3)
+
+
+def test_ranks_share_sequences_servers_and_rows():
+    def tokens(found: RankNeed) -> int:
+        assert found.device is not None
+        return found.device.phases["update"]["logits of a micro-batch"] // 800
+
+    assert tokens(need()) == 20
+    assert tokens(need(replace(ON_DEVICES, sequence=2))) == 10
+    assert tokens(need(replace(ON_DEVICES, ranks=8))) == 10  # a rank has one response
+    dynamic = changed("actor", use_dynamic_bsz=True, ppo_max_token_len_per_gpu=50)
+    assert tokens(need(verl=dynamic)) == tokens(need(replace(ON_DEVICES, sequence=2), verl=dynamic)) == 50
+    fewer = need(replace(ON_DEVICES, rows=1)).device
+    assert fewer is not None
+    assert fewer.phases["sampling"]["cache of keys and values"] == 1 * 10 * 2 * 2 * 2 * 4 * 2
+    served = need(replace(ON_DEVICES, server="vllm", tensor=2)).device
+    assert served is not None
+    assert "weights of the server" not in served.throughout
+    assert served.phases["sampling"]["weights of the server"] == SMALL.parameters
+
+
+def test_what_a_method_adds():
+    shard = 2 * SMALL.parameters
+    plain, critic, frozen = need(), need(advantage="gae"), need(loss="none")
+    assert plain.device is not None and critic.device is not None and frozen.device is not None
+    assert critic.device.total == plain.device.total + 3 * shard
+    assert "update" not in frozen.device.phases
+    towers = need(sampler="geometric", target="expert").device
+    assert towers is not None
+    assert towers.throughout["weights of the server"] == 4 * SMALL.parameters
+    assert need(sampler="rejection", target="expert").main.total == plain.main.total + shard
+    without = need(replace(ON_DEVICES, variance=False)).device
+    assert without is not None
+    assert without.phases["update"].keys() == plain.device.phases["update"].keys() - {VARIANCE}

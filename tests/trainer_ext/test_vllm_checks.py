@@ -1,0 +1,141 @@
+"""trainer.rollout=vllm without vLLM: what is refused, what verl is told. tests/cluster/test_verl_vllm.py runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from launcher.planning.resources import shape
+from tests.configuration import configuration
+from tests.trainer_ext.twins import config_of, tokenizer_of
+from trainer_ext import metrics, vllm_checks
+from trainer_ext.backends.verl_ray import servers, vllm_settings
+
+VLLM = ("trainer=verl_ray", "trainer.rollout=vllm")
+
+
+@pytest.fixture
+def with_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if vLLM were installed."""
+    installed(monkeypatch, SimpleNamespace())
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, vllm: Any) -> None:
+    """vllm: what is found of it."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: vllm if name == "vllm" else find(name))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Folders with what is read of models before they are loaded."""
+    folder = tmp_path_factory.mktemp("models")
+    qwen2, llama = tokenizer_of("qwen2"), tokenizer_of("llama")
+    same, larger = config_of("qwen2", qwen2), config_of("qwen2", qwen2)
+    larger.vocab_size += 64
+    for name, (config, tokenizer) in {
+        **{"policy": (same, qwen2), "target": (same, qwen2)},
+        **{"larger": (larger, qwen2), "llama": (same, llama), "bare": (same, None)},
+    }.items():
+        config.architectures = ["Qwen2ForCausalLM"]
+        config.save_pretrained(folder / name)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder / name)
+    return {path.name: str(path) for path in folder.iterdir()}
+
+
+def refusals(*overrides: str) -> list[str]:
+    return [str(one) for one in vllm_checks.misfits(configuration(*VLLM, *overrides))]
+
+
+def test_an_environment_without_vllm_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, None)
+    (found,) = refusals("model.heads=2")
+    assert "trainer.rollout = vllm: vLLM is not installed for " in found
+    assert "Fix: make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf" in found
+    assert list(vllm_checks.misfits(configuration("trainer=verl_ray"))) == []
+    assert list(vllm_checks.misfits(configuration("trainer=in_process"))) == []
+
+
+@pytest.mark.usefixtures("with_vllm")
+def test_heads_that_vllm_does_not_have_on_a_cpu_are_refused() -> None:
+    assert refusals("model.heads=2") == []
+    (found,) = refusals("model.heads=4")
+    assert "model.heads = 4: gives each head 16 dimensions" in found and "Fix: set model.heads=2, or" in found
+    (found,) = refusals("model.heads=2", "model.hidden_size=16")
+    assert "gives each head 8 dimensions" in found and "choose another model.hidden_size" in found
+
+
+@pytest.mark.usefixtures("with_vllm")
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("target", None),
+        ("bare", None),  # only the run can read a tokenizer that is not in the folder
+        ("larger", "tokens and the policy has"),
+        ("llama", "its tokenizer is another one than the policy's"),
+    ],
+)
+def test_a_target_that_reads_other_tokens_is_refused(models, target, words) -> None:
+    paths = (f"model.path={models['policy']}", f"method.target_path={models[target]}")
+    found = refusals("model=pretrained", "method=q_star", *paths)
+    assert ([words in one for one in found] == [True]) if words else found == []
+    if words:
+        assert f"method.target_path = {models[target]}" in found[0] and "the policy's tokenizer" in found[0]
+
+
+def test_a_server_of_the_policy_gets_its_weights_before_the_first_step(models) -> None:
+    config = configuration(*VLLM, "method=c0_grpo", "verl.actor_rollout_ref.rollout.max_num_seqs=9000")
+    found = vllm_settings.of_rollout(config, models["policy"], None)
+    length = config["verl"].data.max_prompt_length + config["verl"].data.max_response_length
+    assert (found["max_model_len"], found["max_num_batched_tokens"]) == (length, 9000)
+    assert (found["load_format"], found["dtype"], found["logprobs_mode"]) == ("dummy", "float32", "processed_logprobs")
+    assert (found["free_cache_engine"], found["enable_sleep_mode"], found["enforce_eager"]) == (False, False, True)
+    assert found["engine_kwargs"] == {"vllm": {"generation_config": "vllm"}}
+    assert vllm_settings.sleep_level(found["engine_kwargs"]["vllm"]) is None
+
+
+@pytest.mark.parametrize(("devices", "level"), [(0, 0), (8, 1)])
+def test_a_server_of_q_holds_both_models_and_keeps_them_when_it_sleeps(models, devices, level) -> None:
+    config = configuration(*VLLM, "method=q_star", "model=pretrained", f"model.path={models['policy']}")
+    config["model"]["resources"]["devices"] = devices
+    found = vllm_settings.of_rollout(config, models["policy"], models["target"])
+    own = found["engine_kwargs"]["vllm"]
+    assert found["load_format"] == "auto" and found["enable_sleep_mode"] == bool(devices)
+    settings = own["hf_overrides"]["qstar"]
+    assert own["hf_overrides"]["architectures"] == ["QStarForCausalLM"] and settings["target"] == models["target"]
+    assert vllm_settings.sleep_level(own) == settings["sleep_level"] == level
+
+
+def test_a_start_refuses_a_target_that_the_plan_could_not_read(models) -> None:
+    config = configuration(*VLLM, "method=q_star")
+    with pytest.raises(ValueError, match=r"bare: the folder has no tokenizer\.json or .*, so nothing says"):
+        vllm_settings.of_rollout(config, models["policy"], models["bare"])
+
+
+def test_two_runs_on_one_machine_have_different_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = set()
+    for token in ("a" * 64, "b" * 64):
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        for run in {servers.run_of(job, address) for job in ("01", "02") for address in ("127.0.0.1:1", "127.0.0.1:2")}:
+            names |= {servers.weights_socket(run, replica, rank) for replica in range(2) for rank in range(2)}
+    assert len(names) == 32 and all(len(name.removeprefix("ipc://")) < 107 for name in names)
+    assert not any("a" * 8 in name for name in names)  # the token stays secret
+
+
+def test_a_cluster_is_asked_for_the_memory_of_the_servers() -> None:
+    one, two = (configuration(*VLLM, f"trainer.ranks={ranks}") for ranks in (1, 2))
+    plain = configuration("trainer=verl_ray")
+    assert shape(one).memory_gb == shape(plain).memory_gb + 4
+    assert shape(two).memory_gb == shape(plain).memory_gb + 1 + 2 * 4
+
+
+def test_differences_are_of_probabilities_and_of_valid_tokens_alone() -> None:
+    old, server = torch.tensor([[0.5, 0.25, 0.9]]).log(), torch.tensor([[0.4, 0.25, 0.1]]).log()
+    found = metrics.probability_differences(old, server, torch.tensor([[True, True, False]]))
+    assert found == pytest.approx({"rollout/probs_diff_max": 0.1, "rollout/probs_diff_mean": 0.05}, abs=1e-7)

@@ -1,0 +1,148 @@
+"""vLLM as the rollout server: verl's own, with the keys of this project's draws, and with q* where a method has it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from typing import Any
+
+import ray
+import torch
+from torch import Tensor
+
+from trainer_ext.backends.in_process import platform
+
+platform.use()  # before verl reads the device's name
+
+from verl.utils.device import get_device_name  # noqa: E402
+from verl.workers.rollout.replica import TokenOutput  # noqa: E402
+from verl.workers.rollout.utils import get_vision_placeholder_token_ids  # noqa: E402
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica  # noqa: E402
+from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+from vllm.usage.usage_lib import UsageContext  # noqa: E402
+from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
+
+from trainer_ext.backends.verl_ray import servers, vllm_settings, vllm_worker  # noqa: E402
+from trainer_ext.backends.verl_ray.rollout import on_node  # noqa: E402
+
+_LOOK_S = 1.0
+_WORKER = f"{vllm_worker.__name__}.{vllm_worker.Worker.__name__}"
+
+
+class Server(servers.Failures, vLLMHttpServer):
+    """A vLLM engine, asked by Ray's calls alone; verl's server also listens for HTTP, without asking who sends."""
+
+    def __init__(self, *given: Any, **more: Any):
+        servers.Failures.__init__(self)
+        context = ray.get_runtime_context()
+        os.environ[vllm_worker.RUN] = servers.run_of(context.get_job_id(), context.gcs_address)
+        os.environ[vllm_worker.SERVER] = str(os.getpid())
+        vLLMHttpServer.__init__(self, *given, **more)
+        engine = dict(self.config.engine_kwargs)["vllm"]
+        self._sleep_level = vllm_settings.sleep_level(engine)
+        self._draws_from_q = self._sleep_level is not None
+        self._purpose: str | None = None
+        self._choosing = asyncio.Lock()
+
+    async def run_server(self, args: Any) -> None:
+        """Start the engine."""
+        arguments, context = AsyncEngineArgs.from_cli_args(args), UsageContext.ENGINE_CONTEXT
+        config = arguments.create_engine_config(usage_context=context)
+        config.parallel_config.data_parallel_master_port = self._dp_master_port
+        log = {"disable_log_stats": arguments.disable_log_stats}
+        self.engine = AsyncLLM.from_vllm_config(vllm_config=config, usage_context=context, **log)
+        model = self.model_config
+        # tokens that the tokenizer does not have are never drawn
+        masked = {
+            "vocab_size": len(model.tokenizer),
+            "banned_token_ids": get_vision_placeholder_token_ids(model.processor),
+        }
+        await self.engine.collective_rpc("monkey_patch_model", kwargs=masked)
+        self._server_port = 0  # verl wants a number
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """End this process once its engine is dead: then all who wait for it know."""
+        while not self.engine.errored:
+            await asyncio.sleep(_LOOK_S)
+        os._exit(1)
+
+    async def announce(self, requests: int) -> None:
+        """New requests come: forget what was seen of those before. vLLM makes its batches itself."""
+        self._failures, self._purpose = [], None
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **more: Any
+    ) -> TokenOutput:
+        """One response, drawn with a generator of its own. FloatingPointError: the model's outputs are not numbers."""
+        own = {key: value for key, value in sampling_params.items() if key not in ("row", "purpose", "greedy")}
+        if sampling_params["greedy"]:
+            own["temperature"] = 0.0
+        try:
+            await self._draw_for(sampling_params["purpose"])
+            output = await super().generate(prompt_ids, own, request_id, **more)
+        except Exception:
+            if self.engine.errored:
+                os._exit(1)
+            raise
+        if not all(map(math.isfinite, output.log_probs or ())):
+            raise FloatingPointError("logits")
+        return output
+
+    async def _draw_for(self, purpose: str) -> None:
+        """Draw from q for training, and from the policy in evaluations."""
+        async with self._choosing:
+            if self._draws_from_q and purpose != self._purpose:
+                await self.engine.collective_rpc("qstar_draw", args=(purpose != "sample",))
+            self._purpose = purpose
+
+    async def seen(self) -> list[Tensor]:
+        """What the proposal saw since the last announcement, in an order of vLLM's."""
+        columns, numbers = (await self.engine.collective_rpc("qstar_seen"))[0]
+        return [torch.frombuffer(bytearray(numbers), dtype=torch.float64).reshape(-1, columns)]
+
+    def _get_worker_extension_cls(self) -> str:
+        return _WORKER
+
+    def _resolve_sleep_level(self) -> int:
+        return self._sleep_level or int(super()._resolve_sleep_level())
+
+
+class Replica(vLLMReplica):
+    """verl's, with our server."""
+
+    def __init__(self, *given: Any, **more: Any):
+        super().__init__(*given, **more)
+        self.server_class = ray.remote(Server)
+
+    def _get_server_name_prefix(self) -> str:
+        return servers.PREFIX
+
+    async def launch_servers(self) -> None:
+        """Start this replica's server beside its ranks, and wait until it has its models."""
+        if get_device_name() != "cpu":
+            await super().launch_servers()
+            return
+        # verl's method asks Ray for the accelerators of the ranks
+        node = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+        server = self.server_class.options(
+            name=servers.server_name(self.replica_rank),
+            num_cpus=0,
+            max_concurrency=self.max_concurrency,
+            scheduling_strategy=on_node(node),
+            runtime_env={"env_vars": vllm_settings.CPU_ENVIRONMENT},
+        ).remote(
+            config=self.config,
+            model_config=self.model_config,
+            rollout_mode=self.rollout_mode,
+            workers=self.workers,
+            replica_rank=self.replica_rank,
+            node_rank=0,
+            gpus_per_node=self.gpus_per_replica_node,
+            nnodes=1,
+            cuda_visible_devices="",
+        )
+        await server.launch_server.remote()
+        self.servers = [server]
+        self._server_handle, self._server_address = server, servers.server_name(self.replica_rank)

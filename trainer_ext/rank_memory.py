@@ -1,0 +1,152 @@
+"""How much memory one rank of trainer=verl_ray needs, by arithmetic over the sizes of its models, in three phases.
+
+The ranks share the weights, gradients and moments of each model (FSDP2, in float32). A rank gathers one layer after the
+other in the number format of `trainer.dtype`. Beside each rank is its rollout server. Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainer_ext import memory
+from trainer_ext.memory import FLOAT, LOGITS, VARIANCE, Architecture, Need
+
+NUMBER = {"float32": 4, "bfloat16": 2}  # bytes
+#: A guess until it is measured: what a device holds beside tensors, of two processes' CUDA and of NCCL.
+FIXED = 5_000_000_000
+#: A guess until it is measured: bytes of a logit in an update, by the number format. In bfloat16 these are the logit,
+#: its gradient and a copy in float32; in float32 the copies of memory.LOGITS.
+LOGIT = {"float32": LOGITS * FLOAT, "bfloat16": 8}
+#: Of them in scoring, which has no gradient.
+SCORED = 0.75
+#: Copies of all weights on their way from a rank to its server, on a machine without devices.
+ON_THE_WAY = 2
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the ranks are laid out.
+
+    dtype: of what is computed, float32 or bfloat16; offload: weights, gradients and moments stay in main memory;
+    sequence: ranks that share each sequence; tensor: devices that share each vLLM server; rows: responses that a server
+    of Hugging Face models draws at a time, None: as verl's tree says; server: hf or vllm; variance: whether
+    actor/grad_variance is measured.
+    """
+
+    ranks: int
+    nodes: int
+    devices: bool
+    dtype: str
+    offload: bool
+    sequence: int
+    tensor: int
+    rows: int | None
+    server: str
+    variance: bool
+
+
+@dataclass(frozen=True)
+class RankNeed:
+    """Bytes of one rank and its server. device: None where nothing trains on devices."""
+
+    device: Need | None
+    main: Need
+
+
+def need(
+    method: Mapping[str, Any],
+    verl: Mapping[str, Any],
+    model: Architecture,
+    target: Architecture,
+    layout: Layout,
+) -> RankNeed:
+    """The memory of one rank. method: its section; verl: verl's whole tree; target: the sizes of the target policy, if
+    the method has one.
+    """
+    number = NUMBER[layout.dtype]
+    throughout: dict[str, int] = {}
+    sampling: dict[str, int] = {}
+    scoring: dict[str, int] = {}
+    update: dict[str, int] = {}
+    main: dict[str, int] = {}
+
+    trains = method["loss"] != "none"
+    weights = FLOAT * math.ceil(model.parameters / layout.ranks)
+    own, of_update = (main, main) if layout.devices and layout.offload else (throughout, update)
+    own["shard of the weights"] = weights
+    if trains:
+        own["shard of the moments of AdamW"] = 2 * weights
+        of_update["shard of the gradients"] = weights
+        if method["advantage"] == "gae":
+            own["shard of the critic and its moments"] = 3 * weights
+        if layout.variance:
+            of_update[VARIANCE] = 3 * weights
+
+    # Models that are only asked: FSDP2 keeps their shards in main memory, also with devices.
+    main["shard of the reference policy"] = weights
+    if method["sampler"] == "rejection":
+        main["shard of the target policy"] = FLOAT * math.ceil(target.parameters / layout.ranks)
+
+    # The server of the rank
+    read = memory.read_while_drawing(method, model, target)
+    shared = layout.tensor if layout.server == "vllm" else 1
+    served = {"weights of the server": number * math.ceil(sum(one.parameters for one in read) / shared)}
+    if layout.server == "vllm":  # asleep while the rank trains, and lets responses wait if its cache is full
+        cache = memory.length_of(verl) * sum(one.cache_of_token(number) for one in read)
+        sampling |= {**served, "cache of keys and values of one response": math.ceil(cache / shared)}
+    else:
+        throughout |= served
+        sampling |= memory.drawing(read, rows_drawn(verl, layout), memory.length_of(verl), number)
+    if layout.devices:
+        sampling["weights gathered for the server"] = _gathered(model, number)
+    else:
+        sampling["weights on their way to the server"] = ON_THE_WAY * FLOAT * model.parameters
+
+    # A micro-batch
+    rows = rows_of_rank(verl, layout)
+    tokens = memory.micro_batch(verl, rows)[0]
+    if not verl["actor_rollout_ref"]["actor"]["use_dynamic_bsz"]:
+        tokens = math.ceil(tokens / layout.sequence)  # of a micro-batch of so many tokens each rank has as many anyway
+    logits = tokens * model.vocabulary * LOGIT[layout.dtype]
+    asked = [model, target] if method["sampler"] == "rejection" else [model]
+    scoring["layers gathered"] = max(_gathered(one, number) for one in asked)
+    scoring["logits of a micro-batch"] = int(SCORED * logits)
+    phases = {"sampling": sampling, "scoring": scoring}
+    if trains:
+        again = layout.devices and verl["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"]
+        update["layers gathered"] = _gathered(model, number)
+        update["gradients of one layer"] = (number + FLOAT) * _largest(model)
+        update["logits of a micro-batch"] = logits
+        update["activations"] = memory.activations(model, tokens, again, number)
+        phases["update"] = update
+    if not layout.devices:
+        return RankNeed(None, Need({**throughout, **main}, phases))
+    throughout["CUDA and NCCL (a guess)"] = FIXED
+    return RankNeed(Need(throughout, phases), Need(main, {"update": {}}))
+
+
+def rows_of_rank(verl: Mapping[str, Any], layout: Layout) -> int:
+    """The responses of a mini-batch that a rank has; ranks that share sequences have the same."""
+    rollout, actor = verl["actor_rollout_ref"]["rollout"], verl["actor_rollout_ref"]["actor"]
+    prompts = min(int(actor["ppo_mini_batch_size"]), int(verl["data"]["train_batch_size"]))
+    return max(1, prompts * int(rollout["n"]) * layout.sequence // layout.ranks)
+
+
+def rows_drawn(verl: Mapping[str, Any], layout: Layout) -> int:
+    """The responses that a server of Hugging Face models draws at a time."""
+    rollout = verl["actor_rollout_ref"]["rollout"]
+    whole = int(verl["data"]["train_batch_size"]) * int(rollout["n"])
+    return min(math.ceil(whole / layout.ranks), layout.rows or int(rollout["max_num_seqs"]))
+
+
+def _gathered(model: Architecture, number: int) -> int:
+    """Bytes of the weights that a rank has whole: embeddings and head, a layer, and the next one that is prefetched."""
+    return number * (model.parameters_of_ends + min(2, model.layers) * model.parameters_of_layer)
+
+
+def _largest(model: Architecture) -> int:
+    """Parameters of the largest part whose gradients are summed over the ranks at once."""
+    return max(model.parameters_of_layer, model.parameters_of_ends)
