@@ -67,14 +67,15 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule = "must be 0 with method.sampler=rejection: the ranks load the target beside a reference model, and with "
         rule += "adapters there is none"
         yield Misfit(key, rank, rule, f"{fix}, or choose another method/sampler")
-    own = memory.of_folder(Path(os.path.expanduser(str(model["path"])))) if model["kind"] == "pretrained" else None
-    family = "llama" if model["kind"] == "embedded" else own.family if own else None
-    if family is None or isinstance(targets, str):
+    if model["kind"] == "embedded":
+        own: memory.Architecture | None = memory.embedded(model)
+    else:
+        own = memory.of_folder(Path(os.path.expanduser(str(model["path"]))))
+    if own is None or isinstance(targets, str):
         return
-    known = memory.LINEAR[family]
-    if unknown := [name for name in targets if name not in known]:
-        rule = f"the model ({family}) has no linear layer {' and no '.join(unknown)} below its head"
-        fix = f"use all-linear, or some of {', '.join(known)}"
+    if unknown := [name for name in targets if name not in own.linear]:
+        rule = f"the model ({own.family}) has no linear layer {' and no '.join(unknown)} below its head"
+        fix = f"use all-linear, or some of {', '.join(own.linear)}"
         yield Misfit("verl.actor_rollout_ref.model.target_modules", ",".join(targets), rule, fix)
 
 
