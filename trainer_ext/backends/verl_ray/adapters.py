@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +74,6 @@ def count(model: str, settings: Any) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-@contextmanager
-def without(module: Any) -> Iterator[None]:
-    """The module computes as if it had no adapters.
-
-    peft's own context also changes which parameters need a gradient. FSDP reads this at its first forward pass alone.
-    """
-    layers = [layer for layer in module.modules() if isinstance(layer, LoraLayer)]
-    for layer in layers:
-        layer._disable_adapters = True
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer._disable_adapters = False
-
-
 @torch.no_grad()
 def merged(module: Any) -> Iterator[tuple[str, Tensor]]:
     """Each tensor of the model without adapters, by its name there, with the adapters added to it.
@@ -143,9 +126,6 @@ class AdaptedEngine(FSDPEngineWithLMHead):
 
     def _build_lora_module(self, module: Any) -> Any:
         return attach(module, self.model_config, int(self.engine_config.seed))
-
-    def disable_adapter(self) -> Any:
-        return without(self.module)
 
     def get_per_tensor_param(self, *_: Any, **__: Any) -> tuple[Iterator[tuple[str, Tensor]], None]:
         """Merged weights for the servers; verl's own are rounded to bfloat16."""
