@@ -93,7 +93,11 @@ def _lookup(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     if key == "model":  # how it is called and what it asks of a cluster does not matter
-        return {name: one for name, one in value.items() if name not in ("name", "resources", "seconds_per_step")}
+        return {
+            name: one
+            for name, one in value.items()
+            if name not in ("name", "resources", "parallel", "seconds_per_step")
+        }
     return {name: one for name, one in value.items() if name != "reward_timeout_s"} if key == "task" else value
 
 

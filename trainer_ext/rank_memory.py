@@ -22,8 +22,10 @@ FIXED = 5_000_000_000
 LOGIT = {"float32": LOGITS * FLOAT, "bfloat16": 8}
 #: Of them in scoring, which has no gradient.
 SCORED = 0.75
-#: Copies of all weights on their way from a rank to its server, on a machine without devices.
-ON_THE_WAY = 2
+#: Bytes of weights that are on their way from a rank to its server at a time (backends/verl_ray/handover.py).
+ON_THE_WAY = 2**26
+#: What a vLLM server holds in its part of a device, at the least.
+OF_VLLM = ("weights of the server", "cache of keys and values of one response")
 
 
 @dataclass(frozen=True)
@@ -96,17 +98,16 @@ def need(
     # The server of the rank
     read = memory.read_while_drawing(method, model, target)
     shared = layout.tensor if layout.server == "vllm" else 1
-    served = {"weights of the server": number * math.ceil(sum(one.parameters for one in read) / shared)}
+    served = {OF_VLLM[0]: number * math.ceil(sum(one.parameters for one in read) / shared)}
     if layout.server == "vllm":  # asleep while the rank trains, and lets responses wait if its cache is full
         cache = memory.length_of(verl) * sum(one.cache_of_token(number) for one in read)
-        sampling |= {**served, "cache of keys and values of one response": math.ceil(cache / shared)}
+        sampling |= dict(zip(OF_VLLM, (*served.values(), math.ceil(cache / shared)), strict=True))
+        if layout.devices and method["sampler"] == "geometric":  # while it sleeps, its weights are in main memory
+            main |= served
     else:
         throughout |= served
         sampling |= memory.drawing(read, rows_drawn(verl, layout), memory.length_of(verl), number)
-    if layout.devices:
-        sampling["weights gathered for the server"] = _gathered(model, number)
-    else:
-        sampling["weights on their way to the server"] = ON_THE_WAY * FLOAT * model.parameters
+    sampling["weights on their way to the server"] = ON_THE_WAY + FLOAT * model.vocabulary * model.hidden_size
 
     # A micro-batch
     rows = rows_of_rank(verl, layout)
@@ -119,11 +120,10 @@ def need(
     scoring["logits of a micro-batch"] = int(SCORED * logits)
     phases = {"sampling": sampling, "scoring": scoring}
     if trains:
-        again = layout.devices and verl["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"]
         update["layers gathered"] = _gathered(model, number)
         update["gradients of one layer"] = (number + FLOAT) * (adapters or _largest(model))
         update["logits of a micro-batch"] = logits
-        update["activations"] = memory.activations(model, tokens, again, number)
+        update["activations"] = memory.activations(model, tokens, layout.devices, number)  # on devices, computed again
         phases["update"] = update
     if not layout.devices:
         return RankNeed(None, Need({**throughout, **main}, phases))

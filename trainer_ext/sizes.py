@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext import memory
+from trainer_ext import devices, memory
+from trainer_ext.devices import Parallel
 
 _ACTOR = "verl.actor_rollout_ref.actor"
 _TOKENS = f"{_ACTOR}.ppo_max_token_len_per_gpu"
@@ -41,9 +42,9 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule = f"the critic alone is trained in all of trainer.steps={trainer['steps']}, and the policy in none"
         yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
     if trainer["backend"] == "verl_ray":
-        nodes = int((model.get("resources") or {}).get("nodes") or 1)
         yield from _adapters(config)
-        yield from _on_ranks(config["verl"], int(trainer["ranks"]), nodes, method["loss"] == "dpo")
+        found = list(_of_devices(model, int(trainer["ranks"])))
+        yield from found or _on_ranks(config["verl"], model, int(trainer["ranks"]), method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
 
@@ -98,10 +99,39 @@ def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:
             return
 
 
-def _on_ranks(verl: Any, ranks: int, nodes: int, pairs: bool) -> Iterator[Misfit]:
+def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Misfit]:
+    """Each device has a rank, and ranks divide into the groups that share sequences."""
+    (nodes, on_each), parallel = devices.asked(model), Parallel.of(model)
+    count = nodes * on_each
+    if on_each and ranks != count:
+        rule = f"each rank has a device of its own, and model.resources asks for {count} (nodes={nodes} times "
+        yield Misfit("trainer.ranks", ranks, f"{rule}devices={on_each})", f"set trainer.ranks=null, which is {count}")
+    if parallel.offload and not on_each:
+        rule = "with model.resources.devices=0, all of the run is in the CPU's memory already"
+        yield Misfit("model.parallel.offload", "true", rule, "set model.parallel.offload=false")
+    if ranks % parallel.sequence:
+        rule = f"trainer.ranks={ranks} do not divide into groups of so many, which share each sequence"
+        yield Misfit("model.parallel.sequence", parallel.sequence, rule, f"make it a divisor of {ranks}")
+
+
+def heads(model: Mapping[str, Any], count: int, key_value: int) -> Misfit | None:
+    """Why the heads of a model cannot be shared as `model.parallel` says; None: they can.
+
+    model: the section of the configuration; count, key_value: how many heads of queries, and of keys and values.
+    """
+    sequence = Parallel.of(model).sequence
+    if count % sequence == 0 and (key_value % sequence == 0 or sequence % key_value == 0):
+        return None
+    rule = f"model {model['name']} has {count} heads and {key_value} of keys and values, which so many cannot share"
+    fitting = [one for one in range(1, sequence) if not count % one and not (key_value % one and one % key_value)]
+    return Misfit("model.parallel.sequence", sequence, rule, f"make it a divisor of both, such as {max(fitting)}")
+
+
+def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> Iterator[Misfit]:
     """The batch divides into mini-batches, these among the ranks, which are equally many on each node, and a rank's
-    part into micro-batches, unless these are of about as many tokens. pairs: so do the pairs of DPO, whose two
-    responses stay together."""
+    part into micro-batches, unless these are of about as many tokens. Ranks that share sequences have one part
+    together. pairs: so do the pairs of DPO, whose two responses stay together."""
+    (nodes, on_each), together = devices.asked(model), Parallel.of(model).sequence
     actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
     prompts = int(verl["data"]["train_batch_size"])
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
@@ -114,15 +144,22 @@ def _on_ranks(verl: Any, ranks: int, nodes: int, pairs: bool) -> Iterator[Misfit
     count, what = mini * n, f"{mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n})"
     if pairs:
         count, what = math.gcd(count, mini), f"{what} and of {mini} pairs"
-    fitting = [one for one in range(nodes, count + 1, nodes) if not count % one]
+    fitting = [one * together for one in range(1, count + 1) if not count % one and not one * together % nodes]
     if ranks not in fitting:
         rule, fix = f"a mini-batch of {what} cannot be shared equally", "make it a divisor"
+        if together > 1:
+            rule += f" by groups of model.parallel.sequence={together} ranks"
+            fix = f"make the number of groups a divisor, with trainer.ranks a multiple of {together}"
         if nodes > 1:
             rule += f" by ranks of which model.resources.nodes={nodes} have as many each"
             fix += f" and a multiple of {nodes}"
         fit = max((one for one in fitting if one <= ranks), default=min(fitting, default=None))
-        yield Misfit("trainer.ranks", ranks, rule, f"{fix}, such as {fit}" if fit else "choose fewer nodes")
+        fix = f"{fix}, such as {fit}" if fit else "choose fewer nodes"
+        if on_each:
+            fix = f"choose model.resources.devices, or {_ACTOR}.ppo_mini_batch_size, so that it can"
+        yield Misfit("trainer.ranks", ranks, rule, fix)
         return
+    ranks //= together
     if actor["use_dynamic_bsz"]:
         whole = int(verl["data"]["max_prompt_length"]) + int(verl["data"]["max_response_length"])
         need, most = whole * (2 if pairs else 1), int(actor["ppo_max_token_len_per_gpu"])

@@ -21,6 +21,7 @@ IGNORED = frozenset(
         "method.name",
         "model.name",
         "model.resources",
+        "model.parallel",
         "model.seconds_per_step",
         "task.reward_timeout_s",
         "trainer.checkpoint_every",

@@ -353,6 +353,7 @@ class _Builder:
                 report(self._problems, where, bad, at)
             if refused or not all(sound):
                 continue
+            config = preflight.settled(config)
             if can_start is None:  # whatever the seed
                 can_start = self._can_start(variant, config, base, sources)
                 evaluated = bool(config["trainer"].get("eval_every"))

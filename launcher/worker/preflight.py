@@ -212,6 +212,13 @@ def _raised(file: str | None, function: str, error: Exception, rule: str) -> Obj
     return Objection(f"{function}, line {line}", None, f"{rule}: {what}", "correct it", _shown(file))
 
 
+def settled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's configuration with the values that its devices decide, in place of `auto` and null."""
+    from trainer_ext import devices
+
+    return devices.settled(config)
+
+
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
     """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
     do, and which of its scores cannot be used. verl: verl's tree merged."""
@@ -388,7 +395,7 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import memory
+    from trainer_ext import fit, memory, sizes
     from trainer_ext.reward_models import folders
 
     section, method, asked = config["model"], config["method"], config["model"]["resources"]
@@ -402,13 +409,21 @@ def check_size(
         rule = f"with verl.data.max_prompt_length={length - value} these are {length} tokens, and model "
         rule += f"{section['name']} reads at most {model.positions}"
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
+    if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
+        return Objection(misfit.key, misfit.value, misfit.rule, misfit.fix)
+    target = memory.target_of(model, section, method, _target(method))
+    reward_model = folders.parameters(config["task"])
+    if config["trainer"]["backend"] == "verl_ray":
+        too_large = fit.misfit(config, verl, model, target, reward_model)
+        if too_large is None:
+            return None
+        return Objection(too_large.key, too_large.value, too_large.rule, too_large.fix)
     device = bool(asked.get("devices"))
     key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
     limit = asked.get(key.rpartition(".")[2])
     if limit is None:
         return None
-    target = memory.target_of(model, section, method, _target(method))
-    needed = memory.need(method, verl, model, target, device, folders.parameters(config["task"]))
+    needed = memory.need(method, verl, model, target, device, reward_model)
     total = needed.total + (0 if device else memory.PROCESS)
     if total <= limit * _GB:
         return None

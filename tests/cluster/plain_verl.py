@@ -59,9 +59,9 @@ class Replica(rollout.Replica):
 def _on_cpus(self: PPOTrainer) -> None:
     _pools(self)
     for role in self.role_worker_mapping:
-        self.role_worker_mapping[role] = ray.remote(workers.CpuWorker)
+        self.role_worker_mapping[role] = ray.remote(workers.PolicyWorker)
     given = self.resource_pool_manager
-    self.resource_pool_manager = workers.CpuPools(resource_pool_spec=given.resource_pool_spec, mapping=given.mapping)
+    self.resource_pool_manager = workers.Pools(resource_pool_spec=given.resource_pool_spec, mapping=given.mapping)
 
 
 def _kept(self: PPOTrainer, batch: Any, metrics: dict[str, Any]) -> Any:

@@ -230,6 +230,21 @@ def test_ports_come_from_the_job_and_are_free(tmp_path: Path) -> None:
         assert next(nodes.blocks(7)) > first
 
 
+def test_a_ray_without_its_head_or_a_node_is_named() -> None:
+    import socket
+
+    with socket.socket() as head, socket.socket() as node:
+        for one in (head, node):
+            one.bind(("127.0.0.1", 0))
+            one.listen()
+        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in (head, node)]
+        shared = nodes.SharedRay(addresses[0], "00", (addresses[1],))
+        assert shared.ended() is None
+        node.close()
+        assert shared.ended() == f"the Ray of a node at {addresses[1]} does not answer"
+    assert str(shared.ended()).startswith(f"the Ray head at {addresses[0]} does not answer and the Ray of a node at")
+
+
 @pytest.mark.parametrize(("check", "counts"), [("true", (1, 0)), ("false", (0, 1))])
 def test_a_head_is_judged_by_checks_that_have_ended(tmp_path: Path, check: str, counts: tuple[int, int]) -> None:
     """A check that still runs, on a busy node, says nothing; nor does it keep the watchdog waiting."""

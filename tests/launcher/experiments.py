@@ -26,7 +26,10 @@ def make(*arguments: str, conf: Path | None = None, root: Path = ROOT) -> Plan:
 
 
 #: What makes a plan of models for several devices: none of it is part of a run's identity.
-HELD = tuple(f"model.resources.{one}" for one in ("device_memory_gb=null", "devices=1", "nodes=1"))
+HELD = (
+    *(f"model.resources.{one}" for one in ("device_memory_gb=null", "devices=1", "nodes=1")),
+    *(f"model.parallel.{one}" for one in ("offload=false", "rows=null")),
+)
 
 
 def at_scale(scale: str) -> list[str]:

@@ -19,7 +19,7 @@ from launcher.schedulers.local import memory, pool
 from launcher.schedulers.local.limits import Job, Limits
 from tests.launcher import steps
 from tests.waiting import until
-from trainer_ext.backends import Lost, Stalled
+from trainer_ext.backends import Lost, NodeLost, Stalled
 
 
 class OutOfMemoryError(RuntimeError):
@@ -49,6 +49,7 @@ def wrapped(first, then):
         (steps.Diverged("nan"), "diverged"),
         (steps.Preempted("asked"), "preempted"),
         (Lost("a process of the backend died"), "lost"),
+        (NodeLost("a node of the run is gone"), "node_failure"),
         (Stalled("it is stopped"), "stalled"),
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),

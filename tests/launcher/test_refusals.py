@@ -105,8 +105,34 @@ COMMAND_LINE = [
         "token at a time. Fix: choose method/drafting=none, or another trainer than verl_ray",
     ),
     (
-        ["trainer=verl_ray", "model=gpt2"],
-        "model.resources.devices = 1: must be 0, because trainer=verl_ray was only run",
+        ["trainer=verl_ray", "method=c0_grpo", "model.resources.devices=2", "trainer.ranks=1", "cluster=slurm"],
+        "command line: trainer.ranks = 1: each rank has a device of its own, and model.resources asks for 2 (nodes=1 "
+        "times devices=2). Fix: set trainer.ranks=null, which is 2",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "trainer.ranks=4", "model.parallel.sequence=3"],
+        "command line: model.parallel.sequence = 3: trainer.ranks=4 do not divide into groups of so many",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "trainer.ranks=8", "model.parallel.sequence=8"],
+        "command line: model.parallel.sequence = 8: model tiny has 4 heads and 4 of keys and values, which so many "
+        "cannot share. Fix: make it a divisor of both, such as 4",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "model.parallel.offload=true"],
+        "command line: model.parallel.offload = true: with model.resources.devices=0, all of the run is in the CPU's",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_grpo", "model.parallel.tensor=2"],
+        "command line: model.parallel.tensor = 2: must be 1, because each server of trainer",
+    ),
+    (
+        ["method=c0_grpo", "model.parallel.sequence=2"],
+        "command line: model.parallel.sequence = 2: must be 1, because trainer.backend=in_process is one process",
+    ),
+    (
+        ["method=c0_grpo", "model.parallel.rows=2"],
+        "must be null, because trainer.backend=in_process reads another key. Fix: set verl.actor_rollout_ref.rollout.",
     ),
     (
         ["trainer=verl_ray", "method=c0_grpo", "cluster=local", "trainer.ranks=2", "model.resources.nodes=2"],
@@ -114,8 +140,8 @@ COMMAND_LINE = [
         "over several nodes. Fix: choose cluster=slurm or cluster=ray, or set model.resources.nodes=1",
     ),
     (
-        ["trainer=verl_ray", "method=c0_grpo", "cluster=slurm", "model.resources.nodes=2"],
-        "conf/trainer/verl_ray.yaml: trainer.ranks = 1: a mini-batch of 64 responses (ppo_mini_batch_size=8 times "
+        ["trainer=verl_ray", "method=c0_grpo", "cluster=slurm", "model.resources.nodes=2", "trainer.ranks=1"],
+        "command line: trainer.ranks = 1: a mini-batch of 64 responses (ppo_mini_batch_size=8 times "
         "rollout.n=8) cannot be shared equally by ranks of which model.resources.nodes=2 have as many each. Fix: make "
         "it a divisor and a multiple of 2, such as 2",
     ),

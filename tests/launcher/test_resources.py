@@ -48,6 +48,26 @@ def test_processes_that_a_trainer_starts_are_asked_for_on_top_of_the_model() -> 
     assert (shape(spread.config).nodes, shape(spread.config).memory_gb) == (2, 6.0) and spread.id == two.id
     (other,) = make("method=c0_grpo", "trainer=verl_ray", "trainer.services_gb=10").runs.values()
     assert shape(other.config).memory_gb == 13.0 and other.id == one.id
+    (plain,) = make("method=c0_grpo").runs.values()
+    assert shape(one.config).joins_ray and not shape(plain.config).joins_ray
+
+
+def test_devices_decide_ranks_and_precision_and_how_a_model_is_shared_is_no_part_of_the_id() -> None:
+    """A plan makes `auto` and null explicit, so that a run's identity says what was computed."""
+
+    def planned(*overrides: str) -> tuple[str, int, str]:
+        (run,) = make("method=c0_grpo", "trainer=verl_ray", "cluster=slurm", *overrides).runs.values()
+        trainer = run.config["trainer"]
+        return run.id, trainer["ranks"], trainer["dtype"]
+
+    gpus = ["model.resources.devices=2"]
+    cpu, gpu = planned(), planned(*gpus)
+    assert cpu[1:] == (1, "float32") and gpu[1:] == (2, "bfloat16")
+    assert planned("trainer.dtype=float32", "trainer.ranks=1") == cpu
+    assert planned(*gpus, "trainer.dtype=float32") == planned("trainer.ranks=2")
+    assert planned("model.resources.nodes=2", "model.resources.devices=1") == gpu
+    shared = ("model.parallel.offload=true", "model.parallel.sequence=2", "model.parallel.rows=3")
+    assert planned(*gpus, *shared) == gpu
 
 
 @pytest.mark.parametrize("cluster", ["local", "slurm", "ray"])

@@ -105,7 +105,7 @@ def test_everything_is_in_main_memory_without_devices():
     assert found.device is None
     assert found.main.throughout["shard of the reference policy"] == 2 * SMALL.parameters
     assert found.main.throughout["weights of the server"] == 4 * SMALL.parameters
-    assert found.main.phases["sampling"]["weights on their way to the server"] == 8 * SMALL.parameters
+    assert found.main.phases["sampling"]["weights on their way to the server"] == 2**26 + 4 * 100 * 8
 
 
 def test_offload_moves_the_state_to_main_memory():

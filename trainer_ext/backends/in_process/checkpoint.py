@@ -91,8 +91,9 @@ def copy_weights(folder: Path, weights: Mapping[str, Tensor], target: Mapping[st
 def _like(tensor: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
     """A state tensor as the optimizer needs it: sharded like its parameter; a counter on the device if fused."""
     if isinstance(parameter, DTensor) and tensor.dim() > 0 and tensor.shape == parameter.to_local().shape:
-        own = tensor.to(parameter.to_local().device)
-        shape, stride = parameter.shape, parameter.stride()
-        return DTensor.from_local(own, parameter.device_mesh, parameter.placements, shape=shape, stride=stride)
+        # as the optimizer makes it: DTensor.from_local would move what is kept off the device onto it
+        made = torch.zeros_like(parameter.detach(), dtype=tensor.dtype)
+        local(made).copy_(tensor)
+        return made
     on_device = tensor.dim() > 0 or group.get("fused") or group.get("capturable")
-    return tensor.to(parameter.device) if on_device else tensor
+    return tensor.to(local(parameter).device) if on_device else tensor

@@ -16,7 +16,10 @@ from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
+from verl.plugin.platform.platform_cuda import PlatformCUDA
 from verl.plugin.platform.platform_manager import PlatformRegistry, get_platform, set_platform
+
+from trainer_ext import devices
 
 
 def _answering(answer: Any) -> Callable[..., Any]:
@@ -73,9 +76,11 @@ class CpuPlatform(type("Inert", (PlatformBase,), _METHODS)):  # type: ignore[mis
 
 @cache
 def use() -> str:
-    """Choose verl's platform for this machine; returns the device's name, "cpu" or "cuda"."""
-    if not torch.cuda.is_available():
+    """Choose verl's platform for the kind of device of this process; returns its name, "cpu" or "cuda"."""
+    if devices.kind() == devices.CPU:
         set_platform(CpuPlatform())
+    elif not torch.cuda.is_available():
+        set_platform(PlatformCUDA())  # of a run's process that only places others on devices
     return str(get_platform().device_name)
 
 

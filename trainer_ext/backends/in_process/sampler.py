@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
+from trainer_ext import devices
 from trainer_ext.backends.in_process.batch import Batch, Request
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import Proposal, from_policy
@@ -75,16 +76,20 @@ def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
     return log_p
 
 
-def load_module(path: str, config: HFModelConfig | None = None, weights: dict[str, Tensor] | None = None) -> Any:
-    """A causal language model for inference from a folder; `config`: the engine's configuration of it.
+def load_module(
+    path: str,
+    config: HFModelConfig | None = None,
+    weights: dict[str, Tensor] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Any:
+    """A causal language model for inference from a folder, on this process's device; `config`: the engine's
+    configuration of it; dtype: of its weights.
 
     With `weights` the module shares their memory.
     """
     engine = {} if config is None else {"config": config.hf_config, "trust_remote_code": config.trust_remote_code}
-    module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **engine)
-    if torch.cuda.is_available():
-        module.cuda()
-    module.eval().requires_grad_(False)
+    module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **engine)
+    module.to(devices.kind()).eval().requires_grad_(False)
     for name, parameter in module.named_parameters():
         if weights is not None:
             parameter.data = weights[name]

@@ -1,6 +1,7 @@
 """Imported by verl in every process of a run (model.external_lib): a CPU's platform and engine, our agent loop, server.
 
-It registers each with verl under a name of its own, but for the engine of a device for which verl has none.
+It registers each with verl under a name of its own, but for the engine of a device for which verl has none. On a GPU,
+policy, reference and target have verl's own engines.
 """
 
 from __future__ import annotations
@@ -26,36 +27,32 @@ from verl.workers.rollout import base as rollout_base  # noqa: E402
 from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
 
 from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
-from trainer_ext.backends.verl_ray import adapters, servers  # noqa: E402, F401  (registers with verl)
+from trainer_ext.backends.verl_ray import adapters, attention, servers  # noqa: E402, F401  (they register)
 from trainer_ext.backends.verl_ray.tree import AGENT_LOOP  # noqa: E402
 from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
 
+#: The kind of a critic's engine: verl's own needs flash attention, and is registered for GPUs.
+VALUE_MODEL = "rlsweep_value_model"
 faulthandler.register(signal.SIGUSR1, all_threads=True)  # for trainer.hang_s
 
 
-class _OnCpu:
-    """For verl's own engines, on a device for which it has not registered them."""
-
-    engine_config: Any
+@EngineRegistry.register("language_model", ["fsdp2"], device="cpu")
+class CpuEngine(FSDPEngineWithLMHead):
+    """verl's own, of policy, reference and target, on a device for which verl has not registered it."""
 
     def _build_fsdp_module(self, module: Any) -> Any:
         # A forward-only module would move to an accelerator's pinned memory. Sharded as the policy is, it also gets the
         # weights of rank 0, where the other ranks have built it on the meta device.
         only, self.engine_config.forward_only = self.engine_config.forward_only, False
         try:
-            return super()._build_fsdp_module(module)  # type: ignore[misc]
+            return super()._build_fsdp_module(module)
         finally:
             self.engine_config.forward_only = only
 
 
-@EngineRegistry.register("language_model", ["fsdp2"], device="cpu")
-class CpuEngine(_OnCpu, FSDPEngineWithLMHead):
-    """Of policy, reference and target."""
-
-
-@EngineRegistry.register("value_model", ["fsdp2"], device="cpu")
-class CpuValueEngine(_OnCpu, FSDPEngineWithValueHead):
-    """Of a critic."""
+@EngineRegistry.register(VALUE_MODEL, ["fsdp2"], device=["cpu", "cuda"])
+class ValueEngine(FSDPEngineWithValueHead):
+    """Of a critic, which is always trained."""
 
     def _build_module(self) -> Any:
         return value_module(self.model_config)

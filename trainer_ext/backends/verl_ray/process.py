@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import psutil
 from omegaconf import OmegaConf
 
-from trainer_ext import tasks
+from trainer_ext import devices, tasks
 from trainer_ext.backends import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.verl_ray import counts, memory
@@ -47,7 +47,7 @@ class VerlRay:
 
     def __init__(self, config: Mapping[str, Any], cache: Path, nodes: Nodes):
         """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""
-        trainer = config["trainer"]
+        trainer, (_, on_each) = config["trainer"], devices.asked(config["model"])
         self._hang_s = float(trainer["hang_s"])
         # here, where `train` counts the seconds that runs share; the driver finds them in the cache
         target_model.start(config, cache, initial_model.start(config, cache))
@@ -59,9 +59,10 @@ class VerlRay:
             self._shared = nodes.shared
             joins = self._shared is not None
             own = joining(os.environ) if joins else environment(os.environ, nodes.count > 1)
+            own |= devices.environment(devices.kind_of(config["model"]))
             self._ray: Ray | None = self._shared
             if nodes.count > 1 and not joins:
-                options = {"num-cpus": counts.cpus(trainer, nodes.count), "num-gpus": 0}
+                options = {"num-cpus": counts.cpus(trainer, nodes.count), "num-gpus": on_each}
                 options["object-store-memory"] = counts.OBJECTS
                 resources = [f"--{name}={count}" for name, count in options.items()]
                 self._ray = started.enter_context(nodes.ray(own, resources))

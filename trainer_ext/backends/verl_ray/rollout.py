@@ -14,10 +14,11 @@ from verl.utils import hf_tokenizer
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from trainer_ext import devices
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
-from trainer_ext.backends.verl_ray import plugin, shared  # noqa: F401  (before verl reads the device's name)
+from trainer_ext.backends.verl_ray import handover, plugin, shared  # noqa: F401  (before verl reads the device's name)
 from trainer_ext.backends.verl_ray.servers import Failures, server_name
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
 
@@ -41,15 +42,19 @@ async def report(error: Exception, row: int) -> None:
 class Server(Failures):
     """Answers concurrent requests in batches, with the methods that verl calls of a server."""
 
-    def __init__(self, path: str, length: int, most: int, method: dict[str, Any], target: str | None):
+    def __init__(self, path: str, length: int, most: int, method: dict[str, Any], target: str | None, precision: str):
         """path: of the starting model; length: the most tokens of a response; most: the responses drawn at a time;
-        target: of the target policy, if the method has one."""
+        target: of the target policy, if the method has one; precision: of the models' weights."""
         super().__init__()
         torch.set_num_threads(1)
         self._method = method
-        self._modules = {"policy": load_module(path)}
+        self._dtype = devices.of_precision(precision)
+        self._modules = {"policy": load_module(path, dtype=self._dtype)}
         for name in models_read(method)[1:]:
-            self._modules[name] = load_module(target if name == "target" and target is not None else path)
+            folder = target if name == "target" and target is not None else path
+            self._modules[name] = load_module(folder, dtype=self._dtype)
+        self._policy: dict[str, Tensor] = self._modules["policy"].state_dict()
+        self._received: set[str] = set()
         tokenizer = hf_tokenizer(path)  # with a token for padding in any case
         self._pad, self._eos, self._length = tokenizer.pad_token_id, tokenizer.eos_token_id, length
         self._most = most
@@ -62,12 +67,29 @@ class Server(Failures):
     async def nothing(self, *_: Any, **__: Any) -> None:
         """What a server with memory of its own would do here."""
 
-    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = nothing
+    async def sleep(self, *_: Any, **__: Any) -> None:
+        """Give the memory that the drawing has used on the device to the training beside it."""
+        devices.release()
+
+    async def device_peak(self) -> int:
+        """devices.peak_bytes of this process."""
+        return devices.peak_bytes()
+
+    wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = nothing
 
-    async def load_weights(self, state: dict[str, Tensor], step: int | None) -> None:
-        """The policy's parameters, after an update."""
-        self._modules["policy"].load_state_dict(state, strict=True)
+    async def load_weights(self, part: dict[str, Any]) -> None:
+        """Some of the policy's parameters, after an update (handover.sent)."""
+        for name, tensor in handover.received(part):
+            self._policy[name].copy_(tensor)
+            self._received.add(name)
+        devices.synchronize()  # the sender may write its copies again
+
+    async def loaded(self, step: int | None) -> None:
+        """All parameters have come. RuntimeError: some have not."""
+        missing, self._received = self._policy.keys() - self._received, set()
+        if missing:
+            raise RuntimeError(f"the server has not got the weights of {', '.join(sorted(missing))}")
         self._step = step
 
     async def announce(self, requests: int) -> None:
@@ -114,16 +136,17 @@ class Server(Failures):
         (purpose,) = {parameters["purpose"] for _, parameters, _ in batch}
         prompts, mask = pad([prompt for prompt, _, _ in batch], self._pad, left=True)
         temperature = float(batch[0][1]["temperature"])
-        request = Request(prompts, mask, 1, self._length, temperature, self._eos, self._pad)
+        where = devices.kind()
+        request = Request(prompts.to(where), mask.to(where), 1, self._length, temperature, self._eos, self._pad)
         keys = [parameters["seed"] for _, parameters, _ in batch]
         if purpose == "sample":
             proposal, names = proposal_of(self._method), models_read(self._method)
         else:
-            greedy = torch.tensor([parameters["greedy"] for _, parameters, _ in batch])
+            greedy = torch.tensor([parameters["greedy"] for _, parameters, _ in batch], device=where)
             proposal, names = greedy_where(greedy), ["policy"]
         found = sample([self._modules[name] for name in names], request, keys, proposal)
         if isinstance(proposal, (FromGeometric, FromTarget)):
-            self._seen.append(torch.cat(proposal.seen))
+            self._seen.append(torch.cat(proposal.seen).cpu())
         outputs = []
         for row, keep in enumerate(found.batch.mask):
             tokens = found.batch.responses[row][keep].tolist()
@@ -138,6 +161,11 @@ class Server(Failures):
         return outputs
 
 
+def _place(_: Any) -> tuple[str, str | None]:
+    """Ray's id of the node of a rank, and the devices that it has there: asked in its process."""
+    return ray.get_runtime_context().get_node_id(), devices.visible()
+
+
 class Replica(RolloutReplica):
     """One server for each rank of the training."""
 
@@ -145,16 +173,23 @@ class Replica(RolloutReplica):
         """Start this replica's server beside its rank, and wait until it has its models."""
         name = server_name(self.replica_rank)
         custom = self.config.custom
-        node = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+        node, own = await self.workers[0].__ray_call__.remote(_place)
         server = (
             ray.remote(Server)
-            .options(name=name, num_cpus=0, max_concurrency=4096, scheduling_strategy=on_node(node))
+            .options(
+                name=name,
+                num_cpus=0,
+                max_concurrency=4096,
+                scheduling_strategy=on_node(node),
+                runtime_env={"env_vars": devices.only(own)},
+            )
             .remote(
                 self.model_config.path,
                 self.config.response_length,
                 self.config.max_num_seqs,
                 dict(custom["method"]),
                 custom["target"],
+                self.config.dtype,
             )
         )
         await server.sleep.remote()
@@ -178,7 +213,8 @@ class Adapter(BaseRollout):
         """Nothing to release."""
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
-        """Send all parameters, in single precision."""
-        state = {name: tensor.detach().float().cpu().clone() for name, tensor in weights}
+        """Send all parameters, in the type of the server's."""
         server = ray.get_actor(server_name(int(os.environ["RANK"])))
-        await server.load_weights.remote(state, global_steps)
+        for part in handover.parts(weights, devices.of_precision(self.config.dtype)):
+            await server.load_weights.remote(handover.sent(part))
+        await server.loaded.remote(global_steps)

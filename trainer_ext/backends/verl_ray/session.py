@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM
 from verl.utils.skip import SkipManager
 
-from trainer_ext import metrics, tasks
+from trainer_ext import devices, metrics, tasks
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
@@ -52,8 +52,6 @@ class Session:
         config = {**given, "verl": OmegaConf.create(given["verl"])}
         section, self._settings = config["method"], config["trainer"]
         steps = int(self._settings["steps"])
-        if torch.cuda.is_available():
-            raise ValueError("trainer=verl_ray was only run on CPUs: hide the GPUs (CUDA_VISIBLE_DEVICES=)")
         verl, task = config["verl"], config["task"]
         self._method = Method.read(section, steps)
         model = initial_model.start(config, Path(cache))
@@ -78,7 +76,7 @@ class Session:
 
         self._joined = address is not None  # a Ray whose processes this one has not started
         if address is None:
-            _start_ray(counts.cpus(self._settings, nodes), folder)
+            _start_ray(counts.cpus(self._settings, nodes), devices.asked(config["model"])[1], folder)
         else:
             _join_ray(address, group)
         # Ray exits at SIGTERM; the run's process decides when to end.
@@ -130,7 +128,7 @@ class Session:
         if every and (step % every == 0 or step == self._settings["steps"]):
             found = trainer.evaluate([prompt for _, prompt in self._asked])
             answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
-        self._memory = max(self._memory, memory.held() + (_held() if self._joined else 0))
+        self._memory = max(self._memory, self._on_devices() + memory.held() + (_held() if self._joined else 0))
         return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
@@ -152,6 +150,16 @@ class Session:
         assert self.trainer.newest is not None
         scored, updates = self.trainer.newest
         return metrics.histograms(scored.old, updates.advantages, scored.mask, self._positions)
+
+    def _on_devices(self) -> int:
+        """The most bytes that ranks and servers have held on their devices."""
+        if devices.kind() == devices.CPU:
+            return 0
+        ranks = sum(self.trainer.actor_rollout_wg.device_peak())
+        if self._settings["rollout"] != "hf":
+            return ranks  # vLLM takes what it is given
+        servers = self.trainer.llm_server_manager.server_handles
+        return ranks + sum(ray.get([server.device_peak.remote() for server in servers]))
 
     def save(self, folder: str, state: dict[str, Any]) -> None:
         """Write a checkpoint with `state` (JSON values) beside the training's own."""
@@ -186,9 +194,9 @@ class Session:
         ray.shutdown()
 
 
-def _start_ray(cpus: int, folder: str) -> None:
-    """Start a Ray with this count of CPUs. It gives its node 30 s; on a busy machine it is tried again."""
-    own = {"num_cpus": cpus, "num_gpus": 0, "object_store_memory": counts.OBJECTS, "include_dashboard": False}
+def _start_ray(cpus: int, gpus: int, folder: str) -> None:
+    """Start a Ray with these counts of CPUs and GPUs. It gives its node 30 s; on a busy machine it is tried again."""
+    own = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": counts.OBJECTS, "include_dashboard": False}
     for tries in reversed(range(_TRIES)):
         try:
             _init_ray("local", **own, _temp_dir=folder)
@@ -214,6 +222,7 @@ def _join_ray(address: str, group: str | None) -> None:
         _init_ray(address)
         return
     environment = {name: os.environ[name] for name in shared.ENVIRONMENT if name in os.environ}
+    environment |= devices.environment(devices.kind())
     setup = f"{hook.__name__}.{hook.in_shared_ray.__name__}"
     own = {"env_vars": {**environment, memory.MARK: group}, "worker_process_setup_hook": setup}
     _init_ray(address, namespace=f"rlsweep-{group}", runtime_env=own)

@@ -110,12 +110,10 @@ class Trainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in list(self.role_worker_mapping):
-            own = workers.CpuTrainingWorker if role == Role.Critic else workers.CpuWorker
+            own = workers.ModelWorker if role == Role.Critic else workers.PolicyWorker
             self.role_worker_mapping[role] = ray.remote(own)
         given = self.resource_pool_manager
-        self.resource_pool_manager = workers.CpuPools(
-            resource_pool_spec=given.resource_pool_spec, mapping=given.mapping
-        )
+        self.resource_pool_manager = workers.Pools(resource_pool_spec=given.resource_pool_spec, mapping=given.mapping)
 
     def on_init_end(self) -> None:
         """Weights to the servers; losses and the target to the ranks, once."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from trainer_ext import devices
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.verl_ray import adapters, reward, servers, vllm_settings
+from trainer_ext.backends.verl_ray.attention import PACKED
+from trainer_ext.devices import Parallel
 from trainer_ext.methods.update import Method
 
 #: The agent loop's name there.
@@ -25,7 +29,13 @@ def whole_tree(
     tree = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
     assert isinstance(tree, DictConfig)
     section, steps = config["method"], int(config["trainer"]["steps"])
-    ranks = int(config["trainer"]["ranks"])
+    ranks, parallel = int(config["trainer"]["ranks"]), Parallel.of(config["model"])
+    kind, precision = devices.kind_of(config["model"]), str(config["trainer"]["dtype"])
+    flash = kind == devices.CUDA and precision == devices.BFLOAT16 and find_spec("flash_attn") is not None
+    packed = flash or parallel.sequence > 1
+    overrides = model_overrides(model, tree.actor_rollout_ref.model.trust_remote_code)
+    if packed:
+        overrides["attn_implementation"] = "flash_attention_2" if flash else PACKED
     with open_dict(tree):
         actor, rollout, ref = tree.actor_rollout_ref.actor, tree.actor_rollout_ref.rollout, tree.actor_rollout_ref.ref
         tree.data.train_files = tree.data.val_files = str(data)  # verl's configuration wants them; nobody reads them
@@ -33,9 +43,9 @@ def whole_tree(
         tree.actor_rollout_ref.model.update(
             path=model,
             external_lib=_PLUGIN,
-            use_remove_padding=False,  # needs flash attention
-            enable_gradient_checkpointing=False,
-            override_config=model_overrides(model, tree.actor_rollout_ref.model.trust_remote_code),
+            use_remove_padding=packed,
+            enable_gradient_checkpointing=kind == devices.CUDA,  # their memory is small
+            override_config=overrides,
         )
         actor.update(method.actor_settings())
         actor.update(use_kl_loss=True, shuffle=False)  # the first makes verl keep a reference; our loss has the run's
@@ -44,12 +54,15 @@ def whole_tree(
             tree.actor_rollout_ref.model.update(model_type=adapters.KIND)
             tree.actor_rollout_ref.model.lora.merge = True  # servers get whole weights, and know of no adapters
             actor.fsdp_config.seed = int(config["seed"])  # of the adapters' first values
-        precision = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+        mixed = {"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
         for part in (actor, ref):
             part.strategy = part.fsdp_config.strategy = "fsdp2"
             part.use_torch_compile = part.fsdp_config.use_torch_compile = False
-            part.fsdp_config.mixed_precision = precision
-        rows = min(int(actor.ppo_mini_batch_size), int(tree.data.train_batch_size)) * int(rollout.n) // ranks
+            part.fsdp_config.update(mixed_precision=mixed, offload_policy=parallel.offload)
+            part.ulysses_sequence_parallel_size = parallel.sequence
+            part.fsdp_config.ulysses_sequence_parallel_size = parallel.sequence
+        rows = min(int(actor.ppo_mini_batch_size), int(tree.data.train_batch_size)) * int(rollout.n)
+        rows //= ranks // parallel.sequence
         micro = min(int(actor.ppo_micro_batch_size_per_gpu), rows)
         actor.ppo_micro_batch_size_per_gpu = micro
         rollout.log_prob_micro_batch_size_per_gpu = ref.log_prob_micro_batch_size_per_gpu = micro
@@ -57,7 +70,9 @@ def whole_tree(
         rollout.update(
             name=servers.name_in_verl(config["trainer"]["rollout"]),
             seed=int(config["seed"]),
-            tensor_model_parallel_size=1,
+            dtype=precision,
+            max_num_seqs=parallel.rows or rollout.max_num_seqs,
+            tensor_model_parallel_size=parallel.tensor,
             n_gpus_per_node=ranks // nodes,
             free_cache_engine=False,
             calculate_log_probs=True,
@@ -78,7 +93,7 @@ def whole_tree(
         tree.reward.custom_reward_function.reward_kwargs = {"task": dict(config["task"])}
         tree.reward.num_workers = 1
         tree.trainer.update(
-            device="cpu",
+            device=kind,
             n_gpus_per_node=ranks // nodes,
             nnodes=nodes,
             logger=[],
@@ -103,6 +118,7 @@ def _set_critic(tree: DictConfig, lr_ratio: float) -> None:
     critic, actor, model = tree.critic, tree.actor_rollout_ref.actor, tree.actor_rollout_ref.model
     tokens, micro = actor.ppo_max_token_len_per_gpu, actor.ppo_micro_batch_size_per_gpu
     critic.update(strategy=actor.strategy, shuffle=False, ppo_micro_batch_size_per_gpu=micro)
+    critic.ulysses_sequence_parallel_size = actor.ulysses_sequence_parallel_size
     critic.ppo_max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu = tokens
     critic.model.update({key: model[key] for key in critic.model})
     critic.optim, critic.fsdp = deepcopy(actor.optim), deepcopy(actor.fsdp_config)

@@ -100,7 +100,7 @@ class Server(servers.Failures, vLLMHttpServer):
     async def seen(self) -> list[Tensor]:
         """What the proposal saw since the last announcement, in an order of vLLM's."""
         columns, numbers = (await self.engine.collective_rpc("qstar_seen"))[0]
-        return [torch.frombuffer(bytearray(numbers), dtype=torch.float64).reshape(-1, columns)]
+        return [torch.frombuffer(bytearray(numbers), dtype=torch.float64).reshape(-1, columns)] if numbers else []
 
     def _get_worker_extension_cls(self) -> str:
         return _WORKER

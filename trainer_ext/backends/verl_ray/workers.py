@@ -1,4 +1,4 @@
-"""Workers, the resource pool of a machine without an accelerator, and agent loops whose draws have keys."""
+"""Workers, the resource pools of a run, and agent loops whose draws have keys."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
+from trainer_ext import devices
 from trainer_ext.backends import Lost
 from trainer_ext.backends.in_process.engine import GradVariance, model_overrides
-from trainer_ext.backends.verl_ray import shards, shared
+from trainer_ext.backends.verl_ray import plugin, shards, shared
 from trainer_ext.backends.verl_ray.rollout import report
 from trainer_ext.backends.verl_ray.servers import server_name
 from trainer_ext.sampling import draws
 
 
-class CpuTrainingWorker(TrainingWorker):
-    """verl's worker of one model in a process group on gloo, with our checkpoints.
+class ModelWorker(TrainingWorker):
+    """verl's worker of one model, with our checkpoints, in a process group on gloo, and on GPUs also on NCCL.
 
     verl would name the backend of a CPU twice.
     """
@@ -42,7 +43,10 @@ class CpuTrainingWorker(TrainingWorker):
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             # gloo would listen at the address of the host's name, which may be another one than that of Ray's node
             os.environ.setdefault("GLOO_SOCKET_IFNAME", _device_of(ray.util.get_node_ip_address()))
-            dist.init_process_group("cpu:gloo", rank=rank, world_size=size)
+            backend = "cpu:gloo" if devices.kind() == devices.CPU else "cpu:gloo,cuda:nccl"
+            dist.init_process_group(backend, rank=rank, world_size=size)
+        if config.model_type == "value_model":
+            config.model_type = plugin.VALUE_MODEL
         super().__init__(config)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -61,11 +65,11 @@ class CpuTrainingWorker(TrainingWorker):
         shards.load(Path(folder), self.engine, dist.get_rank(), dist.get_world_size())
 
 
-class CpuWorker(ActorRolloutRefWorker):
+class PolicyWorker(ActorRolloutRefWorker):
     """verl's worker of policy and reference, with our checkpoints; also scores responses under a target."""
 
-    actor_worker_cls = CpuTrainingWorker
-    ref_worker_cls = CpuTrainingWorker
+    actor_worker_cls = ModelWorker
+    ref_worker_cls = ModelWorker
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_target(self, path: str) -> None:
@@ -82,6 +86,11 @@ class CpuWorker(ActorRolloutRefWorker):
         """As verl's compute_ref_log_prob."""
         output = self.target.infer_batch(data=data)
         return output.cpu() if output is not None else None
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def device_peak(self) -> int:
+        """devices.peak_bytes of this process."""
+        return devices.peak_bytes()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def measure_grad_variance(self) -> None:
@@ -117,8 +126,9 @@ def _device_of(address: str) -> str:
     raise RuntimeError(f"no network device of this host has the address of its Ray, {address}")
 
 
-class _CpuPool(RayResourcePool):
-    """CPUs of one node or more: a placement group on each, as verl has them, and no two on one node.
+class _Pool(RayResourcePool):
+    """A CPU for each rank, and a GPU if the run has them, of one node or more: a placement group on each, as verl has
+    them, and no two on one node.
 
     verl's own groups are kept apart by the GPUs that they take.
     """
@@ -135,19 +145,21 @@ class _CpuPool(RayResourcePool):
             self.pgs = []
             for node, count in zip(nodes, self._store, strict=True):
                 there = [{NODE_ID_LABEL_KEY: node}] * count
-                self.pgs.append(placement_group([{"CPU": 1}] * count, strategy, bundle_label_selector=there))
+                bundles = [{"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}] * count
+                self.pgs.append(placement_group(bundles, strategy, bundle_label_selector=there))
             ray.get([one.ready() for one in self.pgs])
         return self.pgs
 
 
-class CpuPools(ResourcePoolManager):
-    """Pools of CPUs, one for each process."""
+class Pools(ResourcePoolManager):
+    """Pools of CPUs and GPUs, one of each for each rank."""
 
     def create_resource_pool(self) -> None:
-        """verl's method counts GPUs."""
+        """verl's method counts the GPUs that are free on all nodes of a Ray."""
+        on_gpus = devices.kind() == devices.CUDA
         for name, processes in self.resource_pool_spec.items():
-            self.resource_pool_dict[name] = _CpuPool(
-                process_on_nodes=processes, use_gpu=False, max_colocate_count=1, name_prefix=name
+            self.resource_pool_dict[name] = _Pool(
+                process_on_nodes=processes, use_gpu=on_gpus, max_colocate_count=1, name_prefix=name
             )
 
 

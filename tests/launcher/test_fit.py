@@ -1,0 +1,115 @@
+"""Whether runs of trainer=verl_ray fit into memory: the designs' own models, and suggestions that hold."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from tests.launcher.experiments import make, refused, shipped
+
+ON_DEVICES = ("trainer=verl_ray", "cluster=slurm", "seed=0")
+#: Experiments whose design this trainer refuses: in each line of the plan are these words.
+REFUSED = {
+    "qstar_scale": "conf/model/llama_30b.yaml: model.resources.device_memory_gb = 80: each device needs ",
+    "qstar_speculative": "must be none, because the servers of trainer=verl_ray draw a token at a time",
+}
+LARGE = ("qwen2_5_7b", "llama_7b", "pythia_6_9b", "llama_13b", "llama_30b")
+
+
+@pytest.mark.parametrize("experiment", shipped("experiment"))
+def test_the_designs_own_models_fit(experiment):
+    arguments = (f"experiment={experiment}", "scale=design", *ON_DEVICES)
+    if experiment not in REFUSED:
+        assert make(*arguments).runs
+        return
+    lines = [line for line in refused(*arguments) if ". Fix: " in line]
+    assert lines and all(REFUSED[experiment] in line for line in lines)
+
+
+def of_method(method: str, *arguments: str) -> tuple[str, ...]:
+    named = (f"method={method}", "experiment.name=x", f"experiment.baseline={method}", "task=hh_rlhf_short")
+    return (*named, *ON_DEVICES, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        pair
+        for pair in itertools.product(LARGE, ("c0_grpo", "c0_ppo", "dpo", "q_star"))
+        if pair != ("llama_30b", "q_star")
+    ],
+)
+def test_large_models_fit_as_their_files_ask(model, method):
+    (run,) = make(*of_method(method, f"model={model}")).runs.values()
+    resources = run.config["model"]["resources"]
+    assert run.config["trainer"]["ranks"] == resources["nodes"] * resources["devices"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed", "suggested"),
+    [
+        (
+            of_method("q_star", "model=llama_7b", "model.parallel.rows=null"),
+            ["111.4 GB while sampling"],
+            ["model.parallel.rows=32", "model.resources.nodes=2"],
+        ),
+        (
+            of_method("c0_ppo", "model=qwen2_5_1_5b"),
+            ["83.2 GB while updating the policy"],
+            [
+                "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+                "model.resources.devices=2",
+                "trainer.grad_variance=false",
+            ],
+        ),
+        (
+            of_method(
+                "c0_grpo", "model=qwen2_5_7b", "model.resources.device_memory_gb=40", "model.resources.devices=4"
+            ),
+            ["61.3 GB while sampling", "48.1 GB while scoring a micro-batch", "86.4 GB while updating the policy"],
+            ["model.parallel.offload=true", "model.resources.devices=8 with model.resources.nodes=4"],
+        ),
+        (
+            of_method("c0_grpo", "model=llama_30b", "model.resources.memory_gb=512"),
+            ["a node with 8 ranks needs 520.5 GB ("],
+            ["model.resources.memory_gb=521", "model.resources.nodes=4", "trainer.grad_variance=false"],
+        ),
+        (
+            of_method("c0_grpo", "model=qwen2_5_1_5b", "model.resources.devices=0", "model.resources.memory_gb=40"),
+            ["a node with 1 rank needs 47.8 GB while sampling", "114.6 GB while updating the policy"],
+            ["model.resources.memory_gb=115"],
+        ),
+    ],
+)
+def test_with_each_suggestion_the_run_fits(arguments, needed, suggested):
+    (line,) = refused(*arguments)
+    assert all(one in line for one in needed)
+    fix = re.sub(r" \([^)]*\)", "", line.partition(". Fix: set ")[2])
+    assert fix.split(", or ") == suggested
+    for one in suggested:
+        assert make(*arguments, *one.split(" with ")).runs
+
+
+def test_no_suggestion_is_better_than_one_that_does_not_help():
+    (line,) = refused(*of_method("q_star", "model=llama_30b"))
+    assert "weights of the server 130.1" in line
+    assert line.endswith("choose a smaller model, or devices of 144 GB and set model.resources.device_memory_gb=144")
+
+
+def test_all_ranks_of_a_node_without_devices_share_its_memory():
+    """A rank more has a server more."""
+    small = (
+        "experiment=quickstart",
+        "trainer=verl_ray",
+        "seed=0",
+        "model.hidden_size=512",
+        "model.resources.memory_gb=0.05",
+    )
+    needed = []
+    for ranks in (1, 2):
+        lines = refused(*small, f"trainer.ranks={ranks}")
+        found = [re.search(rf"a node with {ranks} ranks? needs ([\d.]+) GB while sampling", line) for line in lines]
+        needed.append(max(float(match[1]) for match in found if match))
+    assert needed[1] > needed[0] > 0
