@@ -218,6 +218,25 @@ def test_methods_with_other_models_and_rows_train_the_same(
         assert any({"actor/dpo_margin", "actor/dpo_accuracy"} <= keys for keys in seen)
 
 
+def test_adapters_alone_are_trained_and_the_servers_and_an_export_get_merged_weights(
+    space: Rays, cache: Path, tmp_path: Path
+) -> None:
+    """Before the first update they have no effect. The reference is the model without them."""
+    own = ["method=c0_grpo", "trainer.ranks=2", "verl.actor_rollout_ref.model.lora_rank=4", f"{ACTOR}.optim.lr=0.01"]
+    program = [sys.executable, "-m", "tests.cluster.verl_ray_again", str(tmp_path), str(cache), "3"]
+    over(space.run(*program, "trainer=verl_ray", *own, *SHORT, *FEW_PROMPTS))
+    found = json.loads((tmp_path / "compared.json").read_text())
+    (first,) = found["steps"]
+    assert first["tokens"] and first["mask"] and first["rewards"] and first["advantages"] < 1e-6
+    assert found["again"]
+    assert found["parameters"]["count"] > 50_000 and found["parameters"]["max"] < 1e-6
+    kept = torch.load(tmp_path / "steps" / "1.pt"), torch.load(tmp_path / "steps" / "3.pt")
+    away = [abs(step["metrics"]["actor/kl_init"]) for step in kept]
+    assert away[0] < 1e-5 < 1e-4 < away[1]
+    saved = whole_weights(tmp_path / "again" / "actor")
+    assert saved and all(".lora_" in name for name in saved)
+
+
 def tensors(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
 
