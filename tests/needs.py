@@ -72,6 +72,11 @@ def missing_vllm() -> str | None:
     return missing_ray()  # its engines, too, run in a namespace without a network
 
 
+def missing_gpus() -> str | None:
+    found = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return None if found > 1 else f"two NVIDIA GPUs are needed, and {found or 'none'} was found (make test-gpu)"
+
+
 def missing_root() -> str | None:
     for name in ("unshare", "mount", "umount"):
         if absent := missing_program(name, "mount util-linux"):
@@ -113,6 +118,7 @@ NEEDS = {
     "puzzles": Need("asks the package reasoning-gym", missing_puzzles, "make test-puzzles"),
     "network": Need("asks a package registry", command="make test-network"),
     "slurm": Need("starts a real SLURM", missing_slurm, "make test-cluster"),
+    "gpu": Need("computes on two GPUs", missing_gpus),
     "ray": Need("starts a real Ray", missing_ray, "make test-cluster"),
 }
 

@@ -43,7 +43,8 @@ RUN = {
 }
 #: What no test can run where these ran, with what stands in for it.
 NOT_RUN = (
-    ("GPUs, SGLang, Megatron", "nothing; `trainer=verl_ray` refuses GPUs"),
+    ("GPUs", "CPUs; `make test-gpu` runs the tests of `trainer=verl_ray` on two GPUs"),
+    ("SGLang, Megatron", "nothing"),
     ("vLLM on a GPU", "vLLM on a CPU, alone and as the server of `trainer=verl_ray`: `make test-vllm`"),
     ("the pretrained models of `conf/model`", "random twins of their architectures with two layers"),
     ("the included experiments at full scale", "two steps of every method and target on the twins; `scale=tiny`"),

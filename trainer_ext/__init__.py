@@ -16,11 +16,11 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     artifacts       files that runs share, such as models; the first run that needs one builds it
     fit             whether a run of trainer=verl_ray fits into memory, and what would make it fit
     rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic
-    memory          how much memory a run needs, by arithmetic
     chat            how many tokens the messages of a prompt are
     vllm_checks     what a vLLM server cannot do for a run
     sizes           which sizes of a run do not fit together
     devices         on what a run computes, and how its processes share a model
+    memory          how much memory a run needs, by arithmetic
     continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step
     health          checks of each step's metrics: divergence and warnings

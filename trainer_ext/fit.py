@@ -139,6 +139,9 @@ def _sum(run: _Run, key: str, phase: str, rank: Need, count: int) -> str:
     largest = sorted(parts.items(), key=lambda one: -one[1])[:_PARTS]
     listed = ", ".join(f"{what} {size / _GB:.1f}" for what, size in largest if size >= 0.005 * count)
     doing = f" while {_DOING[phase]}" if len(rank.phases) > 1 else ""
+    if key != _MEMORY and phase == "sampling" and run.layout.server == "vllm":
+        listed += ", all that vLLM needs within its part of the device, gpu_memory_utilization="
+        listed += f"{run.verl['actor_rollout_ref']['rollout']['gpu_memory_utilization']}"
     return f"{count / _GB:.1f} GB{doing} ({listed})"
 
 

@@ -63,6 +63,27 @@ class Architecture:
             embeddings += self.positions * self.hidden_size  # learned; the others rotate
         return embeddings + (2 if self.family in ("gpt2", "gpt_neox") else 1) * self.hidden_size
 
+    @property
+    def linear(self) -> dict[str, list[tuple[int, int]]]:
+        """The linear layers of each layer by name: inputs and outputs. The head is not among them."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        if self.family == "gpt2":
+            both = [(hidden, hidden), (inner, hidden)]
+            return {"c_attn": [(hidden, 3 * hidden)], "c_proj": both, "c_fc": [(hidden, inner)]}
+        if self.family == "gpt_neox":
+            ends = {"query_key_value": [(hidden, 3 * hidden)], "dense": [(hidden, hidden)]}
+            return {**ends, "dense_h_to_4h": [(hidden, inner)], "dense_4h_to_h": [(inner, hidden)]}
+        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
+        attention = {"q_proj": [(hidden, queries)], "k_proj": [(hidden, keys)], "v_proj": [(hidden, keys)]}
+        gated = {"gate_proj": [(hidden, inner)], "up_proj": [(hidden, inner)], "down_proj": [(inner, hidden)]}
+        return {**attention, "o_proj": [(queries, hidden)], **gated}
+
+    def adapters_of_layer(self, settings: Mapping[str, Any]) -> int:
+        """The parameters of one layer's adapters (LoRA); 0 without any. settings: verl's actor_rollout_ref.model."""
+        chosen = settings["target_modules"]
+        names = self.linear if isinstance(chosen, str) else chosen
+        return int(settings["lora_rank"]) * sum(sum(sizes) for name in names for sizes in self.linear.get(name, ()))
+
     def cache_of_token(self, number: int = FLOAT) -> int:
         """Bytes of keys and values of one token. number: bytes of each."""
         return self.layers * 2 * self.key_value_heads * self.head_size * number

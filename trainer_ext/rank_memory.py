@@ -77,18 +77,21 @@ def need(
 
     trains = method["loss"] != "none"
     weights = FLOAT * math.ceil(model.parameters / layout.ranks)
+    adapters = model.adapters_of_layer(verl["actor_rollout_ref"]["model"])  # these alone are trained, if there are any
+    trained = FLOAT * math.ceil(model.layers * adapters / layout.ranks) if adapters else weights
     own, of_update = (main, main) if layout.devices and layout.offload else (throughout, update)
-    own["shard of the weights"] = weights
+    own["shard of the weights"] = weights + (trained if adapters else 0)
     if trains:
-        own["shard of the moments of AdamW"] = 2 * weights
-        of_update["shard of the gradients"] = weights
+        own["shard of the moments of AdamW"] = 2 * trained
+        of_update["shard of the gradients"] = trained
         if method["advantage"] == "gae":
             own["shard of the critic and its moments"] = 3 * weights
         if layout.variance:
-            of_update[VARIANCE] = 3 * weights
+            of_update[VARIANCE] = 3 * trained
 
     # Models that are only asked: FSDP2 keeps their shards in main memory, also with devices.
-    main["shard of the reference policy"] = weights
+    if not adapters:  # the policy without them is the reference
+        main["shard of the reference policy"] = weights
     if method["sampler"] == "rejection":
         main["shard of the target policy"] = FLOAT * math.ceil(target.parameters / layout.ranks)
 
@@ -118,7 +121,7 @@ def need(
     phases = {"sampling": sampling, "scoring": scoring}
     if trains:
         update["layers gathered"] = _gathered(model, number)
-        update["gradients of one layer"] = (number + FLOAT) * _largest(model)
+        update["gradients of one layer"] = (number + FLOAT) * (adapters or _largest(model))
         update["logits of a micro-batch"] = logits
         update["activations"] = memory.activations(model, tokens, layout.devices, number)  # on devices, computed again
         phases["update"] = update

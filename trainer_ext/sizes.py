@@ -7,10 +7,12 @@ Nothing here loads torch.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from trainer_ext import devices
+from trainer_ext import devices, memory
 from trainer_ext.devices import Parallel
 
 _ACTOR = "verl.actor_rollout_ref.actor"
@@ -40,10 +42,42 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule = f"the critic alone is trained in all of trainer.steps={trainer['steps']}, and the policy in none"
         yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
     if trainer["backend"] == "verl_ray":
+        yield from _adapters(config)
         found = list(_of_devices(model, int(trainer["ranks"])))
         yield from found or _on_ranks(config["verl"], model, int(trainer["ranks"]), method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
+
+
+def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
+    """What adapters (LoRA) cannot be combined with, and layers that the model does not have.
+
+    Layers of a model that is not on this machine, or of another family, are looked for when the run starts.
+    """
+    method, model, settings = config["method"], config["model"], config["verl"]["actor_rollout_ref"]["model"]
+    rank, targets = int(settings["lora_rank"]), settings["target_modules"]
+    if not rank:
+        return
+    key, fix = "verl.actor_rollout_ref.model.lora_rank", "set it to 0"
+    if method["loss"] == "none":
+        yield Misfit(key, rank, "method.loss=none trains nothing, so that adapters have no effect", fix)
+    if method["advantage"] == "gae":
+        rule = "must be 0 with method.advantage=gae: adapters are the policy's alone, and the critic trains all weights"
+        yield Misfit(key, rank, rule, f"{fix}, or choose another method/advantage")
+    if method["sampler"] == "rejection":
+        rule = "must be 0 with method.sampler=rejection: the ranks load the target beside a reference model, and with "
+        rule += "adapters there is none"
+        yield Misfit(key, rank, rule, f"{fix}, or choose another method/sampler")
+    if model["kind"] == "embedded":
+        own: memory.Architecture | None = memory.embedded(model)
+    else:
+        own = memory.of_folder(Path(os.path.expanduser(str(model["path"]))))
+    if own is None or isinstance(targets, str):
+        return
+    if unknown := [name for name in targets if name not in own.linear]:
+        rule = f"the model ({own.family}) has no linear layer {' and no '.join(unknown)} below its head"
+        fix = f"use all-linear, or some of {', '.join(own.linear)}"
+        yield Misfit("verl.actor_rollout_ref.model.target_modules", ",".join(targets), rule, fix)
 
 
 def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_ext.devices import Parallel, asked
 from trainer_ext.sizes import Misfit
 
 #: The dimensions of an attention head that vLLM 0.24 has for CPUs.
@@ -29,7 +30,15 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule = f"vLLM is not installed for {sys.executable}, which would run it"
         fix = "make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf"
         yield Misfit("trainer.rollout", "vllm", rule, fix)
-    on_cpu = not (model.get("resources") or {}).get("devices")
+    nodes, devices = asked(model)
+    on_cpu, tensor, own = not devices, Parallel.of(model).tensor, int(trainer["ranks"]) // nodes
+    if on_cpu and tensor != 1:
+        rule = "a server on CPUs is one process: with trainer=verl_ray, vLLM's tensor parallelism was never run there"
+        yield Misfit("model.parallel.tensor", tensor, rule, "set it to 1")
+    elif own % tensor:
+        rule = f"does not divide the {own} ranks of a node (trainer.ranks), each of which gives its device to a server"
+        fit = next(n for n in range(tensor, 0, -1) if not own % n)
+        yield Misfit("model.parallel.tensor", tensor, rule, f"make it a divisor, such as {fit}")
     if on_cpu and model["kind"] == "embedded" and model["hidden_size"] // model["heads"] not in CPU_HEADS:
         size, most = model["hidden_size"] // model["heads"], model["hidden_size"] // CPU_HEADS[0]
         rule = (

@@ -185,6 +185,11 @@ def unfit(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _E
             yield BadDifference(breach.key, value, breach.rule, breach.fix)
 
 
+def of_several_types(read: Mapping[str, Any]) -> set[str]:
+    """The keys of verl that a trainer reads as one of several types, whatever type verl's default has."""
+    return {f"verl.{key}" for key, fragment in read.items() if isinstance((fragment or {}).get("type"), list)}
+
+
 def _is_read(path: str, read: Mapping[str, Any], elsewhere: _Elsewhere) -> bool:
     return path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read)
 

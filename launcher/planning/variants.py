@@ -264,7 +264,8 @@ class PlanningContext:
         memo = (base.hash, repr([given, keys]))
         if memo not in self._differences:
             differing = verl_tree.prune(base.tree, given)
-            refused = {bad.key: bad for bad in verl_tree.check(base.tree, given)}
+            several = schema.of_several_types(keys["read"]) if keys is not None else set()
+            refused = {bad.key: bad for bad in verl_tree.check(base.tree, given) if bad.key not in several}
             # A key that is not read is refused even where it is equal to verl's default.
             unread = [] if keys is None else [*schema.unread(given, keys["read"], keys["elsewhere"])]
             wrong = [] if keys is None else [*schema.unfit(differing, keys["read"], keys["elsewhere"])]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run.folder import read_config
+from launcher.run.folder import cache_folder, multirun_of, read_config
 from launcher.worker.worker import function_of, whole_config
 
 EXPORT = "trainer_ext.backends:export"
@@ -21,7 +21,8 @@ def export(folder: Path, step: int, checkpoint: Path, out: Path, dtype: str) -> 
     """
     config = read_config(folder)
     with files.new_folder(out) as draft:
-        function_of(EXPORT)(whole_config(folder, config), checkpoint, draft, dtype)
+        cache = cache_folder(multirun_of(folder))
+        function_of(EXPORT)(whole_config(folder, config), checkpoint, cache, draft, dtype)
         about = {**origin(folder, config, step), "dtype": dtype}
         files.write_json(draft / "rlsweep.json", about)
     return about

@@ -13,6 +13,7 @@ PROGRAM = [sys.executable, "-m", "verl.trainer.main_ppo"]
 MODULE = "tests.cluster.plain_verl"
 ON_CPU = [
     "actor_rollout_ref.rollout.name=plain_hf",
+    "actor_rollout_ref.rollout.dtype=float32",
     "actor_rollout_ref.model.use_remove_padding=false",
     "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
     "actor_rollout_ref.actor.strategy=fsdp2",

@@ -48,9 +48,8 @@ class Replica(rollout.Replica):
         name = rollout.server_name(self.replica_rank)
         method = {"sampler": "policy", "alpha": "none"}
         started = ray.remote(Server).options(name=name, num_cpus=0, max_concurrency=4096)
-        server = started.remote(
-            self.model_config.path, self.config.response_length, self.config.max_num_seqs, method, None
-        )
+        length, most, dtype = self.config.response_length, self.config.max_num_seqs, self.config.dtype
+        server = started.remote(self.model_config.path, length, most, method, None, dtype)
         await server.sleep.remote()
         self.servers = [server]
         self._server_handle, self._server_address = server, name

@@ -56,6 +56,19 @@ def graded(data_source, solution_str, ground_truth, extra_info):
 """
 
 
+@pytest.fixture(scope="module", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """On what the runs of a test compute."""
+    return str(request.param)
+
+
+def on(device: str, ranks: int) -> list[str]:
+    """Settings for so many ranks; on GPUs in the precision of the run in one process with which they are compared."""
+    if device == "cpu":
+        return [f"trainer.ranks={ranks}"]
+    return [f"model.resources.devices={ranks}", "trainer.dtype=float32"]
+
+
 @pytest.fixture(scope="module")
 def space() -> Iterator[Rays]:
     """A namespace in which nothing runs yet; each run starts a Ray of its own."""
@@ -116,10 +129,10 @@ class Whole:
 
 
 @pytest.fixture(scope="module")
-def whole(space: Rays, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(space: Rays, cache: Path, device: str, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
     overrides, kept = [*DUAL, *own_data(folder)], {verl_ray_driver.STEPS: str(folder / "steps")}
-    lines = train(space, cache, folder, *overrides, *EACH, f"trainer.ranks={RANKS}", **kept)
+    lines = train(space, cache, folder, *overrides, *EACH, *on(device, RANKS), **kept)
     return Whole(overrides, folder, lines)
 
 
@@ -152,11 +165,20 @@ def test_both_backends_train_the_same_on_two_ranks(whole: Whole) -> None:
 
 
 def test_both_backends_draw_the_same_towards_a_target_and_what_fails_then_is_named(
-    space: Rays, cache: Path, tmp_path: Path
+    space: Rays, cache: Path, device: str, tmp_path: Path
 ) -> None:
     """Of a response that fails verl would train on the others, and a padding row."""
     files = {"FAIL_ONCE": str(tmp_path / "fail"), "HOLD_REWARDS": str(tmp_path / "hold")}
-    program = [sys.executable, "-m", "tests.cluster.failing_reward", str(tmp_path), str(cache), "4", *TOWARDS]
+    program = [
+        sys.executable,
+        "-m",
+        "tests.cluster.failing_reward",
+        str(tmp_path),
+        str(cache),
+        "4",
+        *TOWARDS,
+        *on(device, 1),
+    ]
     said = over(space.run(*program, "trainer.steps=7", **files))
     assert_same(tmp_path, 4, set())
     raised, trainer, loop = (line for line in said.splitlines() if line.startswith("RAISED"))
@@ -165,26 +187,24 @@ def test_both_backends_draw_the_same_towards_a_target_and_what_fails_then_is_nam
     assert "Lost: a process that trains died" in trainer and "Lost: an agent loop died" in loop
 
 
-#: Methods with models and rows of their own; those that need no other servers share a run.
-OTHERS = {
-    "a critic and rejection": [
-        *("method=c0_ppo", "method/sampler=rejection", "method/target=expert", "method.target_steps=20"),
-        "trainer.ranks=2",
-    ],
-    "pairs of responses": ["method=dpo", *DYNAMIC],
-    "pairs of the task": [
-        "method=dpo",
-        "method.dpo_pairs=data",
-        "trainer.ranks=2",
-        f"{ACTOR}.ppo_micro_batch_size_per_gpu=2",
-    ],
+#: Ranks, and methods with models and rows of their own; those that need no other servers share a run.
+OTHERS: dict[str, tuple[int, list[str]]] = {
+    "a critic and rejection": (
+        2,
+        ["method=c0_ppo", "method/sampler=rejection", "method/target=expert", "method.target_steps=20"],
+    ),
+    "pairs of responses": (1, ["method=dpo", *DYNAMIC]),
+    "pairs of the task": (2, ["method=dpo", "method.dpo_pairs=data", f"{ACTOR}.ppo_micro_batch_size_per_gpu=2"]),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_methods_with_other_models_and_rows_train_the_same(space: Rays, cache: Path, tmp_path: Path, name: str) -> None:
+def test_methods_with_other_models_and_rows_train_the_same(
+    space: Rays, cache: Path, device: str, tmp_path: Path, name: str
+) -> None:
     """Also a step that is done again from its checkpoint, with the critic's."""
-    overrides = ["trainer=verl_ray", *OTHERS[name], *SHORT, *FEW_PROMPTS]
+    ranks, own = OTHERS[name]
+    overrides = ["trainer=verl_ray", *own, *on(device, ranks), *SHORT, *FEW_PROMPTS]
     program = [sys.executable, "-m", "tests.cluster.verl_ray_again", str(tmp_path), str(cache), "3"]
     over(space.run(*program, *overrides))
     # a critic's advantages have the rounding of its values, and are divided by their spread
@@ -198,6 +218,25 @@ def test_methods_with_other_models_and_rows_train_the_same(space: Rays, cache: P
         assert any({"actor/dpo_margin", "actor/dpo_accuracy"} <= keys for keys in seen)
 
 
+def test_adapters_alone_are_trained_and_the_servers_and_an_export_get_merged_weights(
+    space: Rays, cache: Path, tmp_path: Path
+) -> None:
+    """Before the first update they have no effect. The reference is the model without them."""
+    own = ["method=c0_grpo", "trainer.ranks=2", "verl.actor_rollout_ref.model.lora_rank=4", f"{ACTOR}.optim.lr=0.01"]
+    program = [sys.executable, "-m", "tests.cluster.verl_ray_again", str(tmp_path), str(cache), "3"]
+    over(space.run(*program, "trainer=verl_ray", *own, *SHORT, *FEW_PROMPTS))
+    found = json.loads((tmp_path / "compared.json").read_text())
+    (first,) = found["steps"]
+    assert first["tokens"] and first["mask"] and first["rewards"] and first["advantages"] < 1e-6
+    assert found["again"]
+    assert found["parameters"]["count"] > 50_000 and found["parameters"]["max"] < 1e-6
+    kept = torch.load(tmp_path / "steps" / "1.pt"), torch.load(tmp_path / "steps" / "3.pt")
+    away = [abs(step["metrics"]["actor/kl_init"]) for step in kept]
+    assert away[0] < 1e-5 < 1e-4 < away[1]
+    saved = whole_weights(tmp_path / "again" / "actor")
+    assert saved and all(".lora_" in name for name in saved)
+
+
 def tensors(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
 
@@ -207,10 +246,10 @@ def state(folder: Path) -> dict[str, Any]:
 
 
 def test_another_number_of_ranks_resumes_a_run_and_differs_by_rounding(
-    space: Rays, cache: Path, tmp_path: Path, whole: Whole
+    space: Rays, cache: Path, device: str, tmp_path: Path, whole: Whole
 ) -> None:
     shutil.copytree(whole.folder / "step_000003", tmp_path / "step_000003")
-    lines = train(space, cache, tmp_path, *whole.overrides, *EACH, "trainer.ranks=1")
+    lines = train(space, cache, tmp_path, *whole.overrides, *EACH, *on(device, 1))
     end = tmp_path / f"step_{STEPS:06d}"
     assert state(end)["training"] == state(whole.end)["training"]
     for one, other in zip(science(lines), science(whole.lines[3:]), strict=True):
@@ -238,12 +277,12 @@ def running(multirun: Path) -> bool:
 
 
 def test_a_stopped_process_is_named_and_the_next_attempt_ends_with_the_same_bits(
-    space: Rays, tmp_path: Path, whole: Whole
+    space: Rays, device: str, tmp_path: Path, whole: Whole
 ) -> None:
     """Also where the run is a task of another Ray. Nothing of Ray is left, and the run's model can be exported."""
     hold = tmp_path / "hold"
     hold.touch()
-    small = ["model.resources.memory_gb=1", f"trainer.ranks={RANKS}"]
+    small = ["model.resources.memory_gb=1", *on(device, RANKS)]
     started = launched(space, tmp_path, *whole.overrides, *EACH, *small, HOLD_REWARDS=str(hold))
     until(lambda: running(tmp_path) or started.poll() is not None, START_S)
     assert started.poll() is None, started.communicate()[0]

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 STEPS = 2
 EVALUATED = ("trainer.eval_every=1", "trainer.eval_prompts=4", "trainer.eval_samples=2")
 #: Heads of 32 numbers, the smallest that vLLM has for CPUs.
-SETTINGS = ("model.heads=2", "task.warm_start.steps=60", f"trainer.steps={STEPS}", *FEW_PROMPTS, *EVALUATED)
+SETTINGS = ("model.heads=2", "task.warm_start.steps=100", f"trainer.steps={STEPS}", *FEW_PROMPTS, *EVALUATED)
 RUNS = {
     "c0_grpo": ("method=c0_grpo", "trainer.ranks=2"),
     "q_star": ("method=q_star", "method.target_steps=20"),

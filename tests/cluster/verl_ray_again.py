@@ -3,6 +3,9 @@
 Before the last step a checkpoint is written. It is loaded after this step, which is then done again. The steps are also
 done in one process. FOLDER/compared.json gets what the two differ in, and `again`: whether the repeated step ended with
 the same bits of weights, optimizers and metrics.
+
+With adapters (LoRA) only the first step is compared with one process, which trains no adapters; they begin without
+effect. The parameters that are compared are then those of the first server and of the run's export.
 """
 
 from __future__ import annotations
@@ -14,11 +17,19 @@ from pathlib import Path
 from typing import Any
 
 
+def weights_of_server(server: Any) -> dict[str, Any]:
+    """The parameters of the policy that a server draws from."""
+    return dict(server._modules["policy"].state_dict())
+
+
 def main() -> None:
+    import ray
     from omegaconf import OmegaConf
+    from safetensors.torch import load_file
 
     from tests.cluster.verl_ray_steps import compared, read, recorded, weights_of, without_ray
     from tests.trainer_ext.conftest import configuration, science
+    from trainer_ext import backends
     from trainer_ext.backends.verl_ray.session import Session
 
     folder, cache, steps, overrides = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
@@ -44,8 +55,16 @@ def main() -> None:
         run.load(str(before))
         second, *_ = run.step(steps)
         again = saved(run, "again")
+        served = ray.get(run.trainer.llm_server_manager.server_handles[0].__ray_call__.remote(weights_of_server))
         run.close()
-    found = compared(without_ray(overrides, cache, steps), (read(folder / "steps", steps), weights_of(end)))
+    if config["verl"].actor_rollout_ref.model.lora_rank:
+        (folder / "export").mkdir()
+        backends.export(config, again, cache, folder / "export", "float32")
+        exported = load_file(folder / "export" / "model.safetensors")
+        whole = [one for one in overrides if not one.startswith("verl.actor_rollout_ref.model.lora_")]
+        found = compared((without_ray(whole, cache, 1)[0], served), (read(folder / "steps", 1), exported))
+    else:
+        found = compared(without_ray(overrides, cache, steps), (read(folder / "steps", steps), weights_of(end)))
     same = tensors(end) == tensors(again) != tensors(before) and science([first]) == science([second])
     (folder / "compared.json").write_text(json.dumps({**found, "again": same}))
 

@@ -68,7 +68,7 @@ def without_ray(overrides: Sequence[str], cache: Path, steps: int) -> tuple[list
 
     overrides: of the run under Ray.
     """
-    own = [one for one in overrides if not one.startswith(("trainer=", "trainer.ranks="))]
+    own = [one for one in overrides if not one.startswith(("trainer=", "trainer.ranks=", "trainer.dtype="))]
     caught: list[Any] = []
     update = in_process.update
 

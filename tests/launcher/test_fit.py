@@ -7,7 +7,9 @@ import re
 
 import pytest
 
-from tests.launcher.experiments import make, refused, shipped
+from launcher.config.verl_tree import merged
+from tests.launcher.experiments import SHIPPED, make, refused, shipped
+from trainer_ext import fit, memory
 
 ON_DEVICES = ("trainer=verl_ray", "cluster=slurm", "seed=0")
 #: Experiments whose design this trainer refuses: in each line of the plan are these words.
@@ -96,6 +98,20 @@ def test_no_suggestion_is_better_than_one_that_does_not_help():
     (line,) = refused(*of_method("q_star", "model=llama_30b"))
     assert "weights of the server 130.1" in line
     assert line.endswith("choose a smaller model, or devices of 144 GB and set model.resources.device_memory_gb=144")
+
+
+def test_a_vllm_server_has_its_part_of_each_device():
+    """It is not installed here, so the plan would refuse it: the arithmetic is asked directly."""
+    planned = make(*of_method("q_star", "model=llama_13b"))
+    ((run,), (base,)) = planned.runs.values(), planned.bases.values()
+    config = {**run.config, "trainer": {**run.config["trainer"], "rollout": "vllm"}}
+    model = memory.Architecture(**SHIPPED.compose(["model=llama_13b"]).tree["model"]["architecture"])
+    tree = merged(base.tree, run.config["verl"])
+    found = fit.misfit(config, tree, model, model, 0)
+    assert found is not None and found.key == "model.resources.device_memory_gb"
+    assert "gpu_memory_utilization=0.5" in found.rule and found.fix == "set model.parallel.tensor=2"
+    shared = {**config["model"], "parallel": {**config["model"]["parallel"], "tensor": 2}}
+    assert fit.misfit({**config, "model": shared}, tree, model, model, 0) is None
 
 
 def test_all_ranks_of_a_node_without_devices_share_its_memory():

@@ -7,6 +7,7 @@ import pytest
 from launcher.planning import schema
 from tests.launcher.experiments import refused, write_experiment
 
+LORA = ["verl.actor_rollout_ref.model.lora_rank=8"]
 ONE = {"A": {"method": "c0_grpo"}}
 COMMAND_LINE = [
     (
@@ -170,6 +171,53 @@ COMMAND_LINE = [
     (
         ["trainer=verl_ray", "verl.actor_rollout_ref.actor.shuffle=true"],
         "Fix: remove it: rows are dealt in the order of the prompts",
+    ),
+    (
+        ["verl.actor_rollout_ref.model.lora_rank=8"],
+        "Fix: choose trainer=verl_ray: this trainer has no adapters (LoRA)",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.model.lora_rank=8.5"],
+        "command line: verl.actor_rollout_ref.model.lora_rank = 8.5: ",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.model.lora_rank=-1"],
+        "verl.actor_rollout_ref.model.lora_rank = -1: must be an integer 0 or more",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.model.target_modules=q_proj"],
+        "target_modules = q_proj: must be all-linear, or a list of names of layers, such as [q_proj, v_proj]",
+    ),
+    (
+        ["trainer=verl_ray", *LORA, "verl.actor_rollout_ref.model.target_modules=[q_proj,lm_head]"],
+        "target_modules = q_proj,lm_head: the model (llama) has no linear layer lm_head below its head. Fix: use "
+        "all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj",
+    ),
+    (
+        ["trainer=verl_ray", "method=c0_ppo", *LORA],
+        "command line: verl.actor_rollout_ref.model.lora_rank = 8: must be 0 with method.advantage=gae: adapters are "
+        "the policy's alone, and the critic trains all weights. Fix: set it to 0, or choose another method/advantage",
+    ),
+    (
+        ["trainer=verl_ray", "method=rejection", *LORA],
+        "verl.actor_rollout_ref.model.lora_rank = 8: must be 0 with method.sampler=rejection",
+    ),
+    (
+        ["trainer=verl_ray", "method=q_decode", *LORA],
+        "lora_rank = 8: method.loss=none trains nothing, so that adapters have no effect. Fix: set it to 0",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.model.lora.rank=8"],
+        "Fix: set verl.actor_rollout_ref.model.lora_rank, lora_alpha, target_modules",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.actor.strategy=megatron"],
+        "strategy = megatron: the chosen trainer does not read this key (trainer.verl_keys lists the keys that it "
+        "reads). Fix: remove it: the ranks train with FSDP2 alone; Megatron is not supported",
+    ),
+    (
+        ["trainer=verl_ray", "verl.actor_rollout_ref.rollout.name=sglang"],
+        "Fix: set trainer.rollout=hf or trainer.rollout=vllm; SGLang is not supported",
     ),
     (
         ["verl.actor_rollout_ref.actor.use_dynamic_bsz=true"],

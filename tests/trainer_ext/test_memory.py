@@ -74,7 +74,7 @@ METHOD = {"loss": "policy_gradient", "target": "none", "advantage": "grpo", "sam
 VERL = {
     "data": {"train_batch_size": 8, "max_prompt_length": 6, "max_response_length": 4},
     "actor_rollout_ref": {
-        "model": {"enable_gradient_checkpointing": True},
+        "model": {"enable_gradient_checkpointing": True, "lora_rank": 0, "target_modules": "all-linear"},
         "rollout": {"n": 2, "max_num_seqs": 4},
         "actor": {"ppo_mini_batch_size": 4, "ppo_micro_batch_size_per_gpu": 2, "use_dynamic_bsz": False},
     },

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
 
 from tests.trainer_ext.test_memory import METHOD, PRETRAINED, SMALL, VERL, config_of, declared
 from trainer_ext import rank_memory
@@ -38,6 +39,33 @@ def test_the_parameters_of_a_layer_are_those_of_transformers(model):
     assert [sum(p.numel() for p in one.parameters()) for one in layers] == [
         architecture.parameters_of_layer
     ] * architecture.layers
+
+
+@pytest.mark.parametrize("model", PRETRAINED)
+def test_the_linear_layers_are_those_of_transformers(model):
+    architecture = declared(model)
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config_of(architecture))
+    layer = next(one for one in module.modules() if isinstance(one, torch.nn.ModuleList))[0]
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for name, one in layer.named_modules():
+        if isinstance(one, (torch.nn.Linear, Conv1D)):
+            turned = isinstance(one, torch.nn.Linear)
+            found.setdefault(name.rpartition(".")[2], []).append(tuple(one.weight.shape)[:: -1 if turned else 1])
+    assert architecture.linear == found
+
+
+def test_with_adapters_these_alone_have_gradients_and_moments_and_no_reference_is_kept():
+    whole, adapted = need(), need(verl=changed("model", lora_rank=3, target_modules=["q_proj", "down_proj"]))
+    assert whole.device is not None and adapted.device is not None
+    each = 2 * 3 * (8 + 8 + 16 + 8)  # of two layers, a rank has a half; each number has 4 bytes
+    weights = 2 * SMALL.parameters
+    assert adapted.device.throughout["shard of the weights"] == weights + 2 * each
+    assert adapted.device.throughout["shard of the moments of AdamW"] == 4 * each
+    update = adapted.device.phases["update"]
+    assert update["shard of the gradients"] == 2 * each and update[VARIANCE] == 6 * each
+    assert update["gradients of one layer"] == (2 + 4) * each // 2
+    assert adapted.main.total == 0 and whole.main.total == weights
 
 
 def test_the_sum_by_hand():

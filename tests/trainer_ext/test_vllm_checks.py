@@ -13,7 +13,7 @@ import torch
 from launcher.planning.resources import shape
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext import metrics, vllm_checks
+from trainer_ext import devices, metrics, vllm_checks
 from trainer_ext.backends.verl_ray import servers, vllm_settings
 
 VLLM = ("trainer=verl_ray", "trainer.rollout=vllm")
@@ -50,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 
 def refusals(*overrides: str) -> list[str]:
-    return [str(one) for one in vllm_checks.misfits(configuration(*VLLM, *overrides))]
+    return [str(one) for one in vllm_checks.misfits(devices.settled(configuration(*VLLM, *overrides)))]
 
 
 def test_an_environment_without_vllm_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +69,16 @@ def test_heads_that_vllm_does_not_have_on_a_cpu_are_refused() -> None:
     assert "model.heads = 4: gives each head 16 dimensions" in found and "Fix: set model.heads=2, or" in found
     (found,) = refusals("model.heads=2", "model.hidden_size=16")
     assert "gives each head 8 dimensions" in found and "choose another model.hidden_size" in found
+
+
+@pytest.mark.usefixtures("with_vllm")
+def test_a_server_takes_the_devices_of_whole_ranks() -> None:
+    eight = ("model.heads=2", "model.resources.devices=8")
+    assert refusals(*eight, "model.parallel.tensor=4") == []
+    (found,) = refusals(*eight, "model.parallel.tensor=3")
+    assert "model.parallel.tensor = 3: does not divide the 8 ranks of a node" in found and "such as 2" in found
+    (found,) = refusals("model.heads=2", "model.parallel.tensor=2")
+    assert "model.parallel.tensor = 2: a server on CPUs is one process" in found
 
 
 @pytest.mark.usefixtures("with_vllm")
@@ -94,19 +104,19 @@ def test_a_server_of_the_policy_gets_its_weights_before_the_first_step(models) -
     found = vllm_settings.of_rollout(config, models["policy"], None)
     length = config["verl"].data.max_prompt_length + config["verl"].data.max_response_length
     assert (found["max_model_len"], found["max_num_batched_tokens"]) == (length, 9000)
-    assert (found["load_format"], found["dtype"], found["logprobs_mode"]) == ("dummy", "float32", "processed_logprobs")
+    assert (found["load_format"], found["logprobs_mode"]) == ("dummy", "processed_logprobs")
     assert (found["free_cache_engine"], found["enable_sleep_mode"], found["enforce_eager"]) == (False, False, True)
     assert found["engine_kwargs"] == {"vllm": {"generation_config": "vllm"}}
     assert vllm_settings.sleep_level(found["engine_kwargs"]["vllm"]) is None
 
 
-@pytest.mark.parametrize(("devices", "level"), [(0, 0), (8, 1)])
-def test_a_server_of_q_holds_both_models_and_keeps_them_when_it_sleeps(models, devices, level) -> None:
+@pytest.mark.parametrize(("count", "level"), [(0, 0), (8, 1)])
+def test_a_server_of_q_holds_both_models_and_keeps_them_when_it_sleeps(models, count, level) -> None:
     config = configuration(*VLLM, "method=q_star", "model=pretrained", f"model.path={models['policy']}")
-    config["model"]["resources"]["devices"] = devices
+    config["model"]["resources"]["devices"] = count
     found = vllm_settings.of_rollout(config, models["policy"], models["target"])
     own = found["engine_kwargs"]["vllm"]
-    assert found["load_format"] == "auto" and found["enable_sleep_mode"] == bool(devices)
+    assert found["load_format"] == "auto" and found["enable_sleep_mode"] == bool(count)
     settings = own["hf_overrides"]["qstar"]
     assert own["hf_overrides"]["architectures"] == ["QStarForCausalLM"] and settings["target"] == models["target"]
     assert vllm_settings.sleep_level(own) == settings["sleep_level"] == level
@@ -130,7 +140,7 @@ def test_two_runs_on_one_machine_have_different_sockets(monkeypatch: pytest.Monk
 
 def test_a_cluster_is_asked_for_the_memory_of_the_servers() -> None:
     one, two = (configuration(*VLLM, f"trainer.ranks={ranks}") for ranks in (1, 2))
-    plain = configuration("trainer=verl_ray")
+    plain = configuration("trainer=verl_ray", "trainer.ranks=1")
     assert shape(one).memory_gb == shape(plain).memory_gb + 4
     assert shape(two).memory_gb == shape(plain).memory_gb + 1 + 2 * 4
 

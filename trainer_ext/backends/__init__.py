@@ -127,16 +127,16 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     return backend
 
 
-def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
+def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:
     """Write the policy of a checkpoint into the empty `folder`, as a model and tokenizer that transformers loads.
 
-    The function `export` of the backend's folder does it; `config` as in `create`. dtype: of the written weights, a
-    name of torch's. ValueError: the backend cannot export, or the checkpoint is of another model.
+    The function `export` of the backend's folder does it; config, cache: as in `create`. dtype: of the written weights,
+    a name of torch's. ValueError: the backend cannot export, or the checkpoint is of another model.
     """
     module = _module(config)
     if not hasattr(module, "export"):
         raise ValueError(f"trainer.backend={config['trainer']['backend']} has no export")
-    module.export(_plain(config), checkpoint, folder, dtype)
+    module.export(_plain(config), checkpoint, cache, folder, dtype)
 
 
 def evaluate(config: Mapping[str, Any], checkpoint: Path, cache: Path, step: int) -> list[Answer]:
@@ -147,7 +147,7 @@ def evaluate(config: Mapping[str, Any], checkpoint: Path, cache: Path, step: int
     split has no prompt, or trainer.eval_scores cannot be used.
     """
     with tempfile.TemporaryDirectory(prefix="rlsweep-") as folder:
-        export(config, checkpoint, Path(folder), "float32")
+        export(config, checkpoint, cache, Path(folder), "float32")
         return evaluate_model(config, Path(folder), cache, step)
 
 

@@ -32,7 +32,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     return InProcess(config, cache)
 
 
-def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
+def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:
     """`trainer_ext.backends.export` for this backend."""
     from trainer_ext.backends.in_process.model_export import export as write
 

@@ -32,8 +32,8 @@ def load(folder: Path, model: Trained) -> dict[str, Any]:
 
 
 def save_tensors(folder: Path, engine: Any) -> None:
-    """Write this process's part of the weights and of the optimizer into `folder`."""
-    parameters = dict(engine.module.named_parameters())
+    """Write this process's part of the trained weights and of the optimizer into `folder`."""
+    parameters = _trained(engine)
     save_file({name: local(p.detach()).contiguous() for name, p in parameters.items()}, folder / WEIGHTS)
     tensors = {
         f"{name}/{key}": local(value).contiguous()
@@ -41,6 +41,11 @@ def save_tensors(folder: Path, engine: Any) -> None:
         for key, value in engine.optimizer.state[parameter].items()
     }
     save_file(tensors, folder / OPTIMIZER)
+
+
+def _trained(engine: Any) -> dict[str, Tensor]:
+    """The parameters that updates change, by name; with adapters (LoRA) these alone."""
+    return {name: parameter for name, parameter in engine.module.named_parameters() if parameter.requires_grad}
 
 
 def schedule(engine: Any) -> dict[str, Any]:
@@ -55,7 +60,7 @@ def restore(
 
     weights: by name; optimizer: by "name/key". ValueError: the parameters are others than the model's.
     """
-    parameters = dict(engine.module.named_parameters())
+    parameters = _trained(engine)
     copy_weights(folder, weights, {name: local(parameter.detach()) for name, parameter in parameters.items()})
     group = engine.optimizer.param_groups[0]
     for path, tensor in optimizer.items():

@@ -304,6 +304,7 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
         tree.model.path = model_path
         tree.model.load_tokenizer = False  # verl would also look for processors of images and sound
         tree.model.custom_chat_template = None  # verl would give it to the tokenizer that it has not loaded
+        tree.model.lora_rank = 0  # models that runs share, such as the starting one, are trained whole
         tree.model.use_remove_padding = False
         tree.model.override_config = model_overrides(model_path, tree.model.trust_remote_code)
         tree.actor.strategy = tree.actor.fsdp_config.strategy = "fsdp2"

@@ -19,9 +19,13 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     return VerlRay(config, cache, nodes)
 
 
-def export(config: Mapping[str, Any], checkpoint: Path, folder: Path, dtype: str) -> None:
+def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:
     """`trainer_ext.backends.export` for this backend."""
+    from trainer_ext.backends.in_process import initial_model
     from trainer_ext.backends.in_process.model_export import write
-    from trainer_ext.backends.verl_ray import shards
+    from trainer_ext.backends.verl_ray import adapters, shards
 
-    write(config, checkpoint, shards.whole_weights(checkpoint / "actor"), folder, dtype)
+    weights, settings = shards.whole_weights(checkpoint / "actor"), config["verl"].actor_rollout_ref.model
+    if settings.lora_rank:
+        weights = adapters.whole_weights(initial_model.start(config, cache), settings, checkpoint, weights)
+    write(config, checkpoint, weights, folder, dtype)

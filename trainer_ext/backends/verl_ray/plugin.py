@@ -27,7 +27,7 @@ from verl.workers.rollout import base as rollout_base  # noqa: E402
 from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
 
 from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
-from trainer_ext.backends.verl_ray import attention, servers  # noqa: E402, F401  (registers with transformers)
+from trainer_ext.backends.verl_ray import adapters, attention, servers  # noqa: E402, F401  (they register)
 from trainer_ext.backends.verl_ray.tree import AGENT_LOOP  # noqa: E402
 from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
 

@@ -22,7 +22,7 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
-from trainer_ext.backends.verl_ray import counts, hook, memory, plugin, shared  # noqa: F401  (registers with verl)
+from trainer_ext.backends.verl_ray import adapters, counts, hook, memory, plugin, shared  # noqa: F401  (plugin registers)
 from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
@@ -67,7 +67,11 @@ class Session:
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, nodes)
         counted = {name: _size(model if name != "target" else str(target)) for name in models_read(section)}
-        self.parameters, self._trained = counted["policy"]
+        self.parameters, multiplied = counted["policy"]
+        self._update_flops = 6 * multiplied  # of a token: forward, gradients of activations, gradients of weights
+        if verl.actor_rollout_ref.model.lora_rank:
+            trained = adapters.count(model, verl.actor_rollout_ref.model)
+            self._update_flops = 4 * multiplied + 6 * trained
         self._read = sum(multiplied for _, multiplied in counted.values())
 
         self._joined = address is not None  # a Ray whose processes this one has not started
@@ -115,7 +119,7 @@ class Session:
             "samples/total": float(self._samples),
             "tokens/total": float(self._tokens),
             "cost/sample_seconds": float(trainer.timing_raw["gen"]),
-            "cost/flops_per_sample": (2 * self._read * new + 6 * self._trained * trainer.trained_tokens) / rows,
+            "cost/flops_per_sample": (2 * self._read * new + self._update_flops * trainer.trained_tokens) / rows,
         }
         if self._target_samples is not None:
             values["samples/target"] = float(self._target_samples)

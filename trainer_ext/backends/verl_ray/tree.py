@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trainer_ext import devices
 from trainer_ext.backends.in_process.engine import model_overrides
-from trainer_ext.backends.verl_ray import reward, servers, vllm_settings
+from trainer_ext.backends.verl_ray import adapters, reward, servers, vllm_settings
 from trainer_ext.backends.verl_ray.attention import PACKED
 from trainer_ext.devices import Parallel
 from trainer_ext.methods.update import Method
@@ -50,6 +50,10 @@ def whole_tree(
         actor.update(method.actor_settings())
         actor.update(use_kl_loss=True, shuffle=False)  # the first makes verl keep a reference; our loss has the run's
         actor.optim.total_training_steps = steps
+        if tree.actor_rollout_ref.model.lora_rank:
+            tree.actor_rollout_ref.model.update(model_type=adapters.KIND)
+            tree.actor_rollout_ref.model.lora.merge = True  # servers get whole weights, and know of no adapters
+            actor.fsdp_config.seed = int(config["seed"])  # of the adapters' first values
         mixed = {"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
         for part in (actor, ref):
             part.strategy = part.fsdp_config.strategy = "fsdp2"

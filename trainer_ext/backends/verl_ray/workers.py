@@ -46,7 +46,7 @@ class ModelWorker(TrainingWorker):
             backend = "cpu:gloo" if devices.kind() == devices.CPU else "cpu:gloo,cuda:nccl"
             dist.init_process_group(backend, rank=rank, world_size=size)
         if config.model_type == "value_model":
-            config.model_type = plugin.VALUE_MODEL
+            config = replace(config, model_type=plugin.VALUE_MODEL)
         super().__init__(config)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
