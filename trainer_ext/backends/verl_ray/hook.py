@@ -3,6 +3,16 @@
 import gc
 from typing import Any
 
+#: What each of Ray's processes needs in its environment, whoever has started its Ray.
+ENVIRONMENT = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TQ_LOGGING_LEVEL": "ERROR",  # it warns of the number of threads with each of thousands of tensors
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFER_QUEUE_ENABLE": "1",
+    "VLLM_NO_USAGE_STATS": "1",  # otherwise it sends them to its makers
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+
 
 def collect_rarely() -> None:
     """Make garbage collections rare.

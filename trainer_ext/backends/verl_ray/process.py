@@ -30,7 +30,7 @@ from omegaconf import OmegaConf
 from trainer_ext import devices, tasks
 from trainer_ext.backends import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
-from trainer_ext.backends.verl_ray import counts, memory
+from trainer_ext.backends.verl_ray import counts, hook, memory
 from trainer_ext.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
@@ -191,20 +191,10 @@ class VerlRay:
         raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
 
 
-#: What keeps Ray's processes quiet, and verl's in one piece.
-_OWN = {
-    "TQ_LOGGING_LEVEL": "ERROR",  # it warns of the number of threads with each of thousands of tensors
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRANSFER_QUEUE_ENABLE": "1",
-    "VLLM_NO_USAGE_STATS": "1",  # otherwise it sends them to its makers
-    "VLLM_LOGGING_LEVEL": "WARNING",
-}
-
-
 def joining(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of a driver that joins the Ray of which its run is a task, with that Ray's token."""
     kept = {name: value for name, value in given.items() if name not in ("RAY_ADDRESS", "RAY_NAMESPACE")}
-    return {**kept, "PYTHONPATH": _path(given), "RAY_USAGE_STATS_ENABLED": "0", **_OWN}
+    return {**kept, "PYTHONPATH": _path(given), "RAY_USAGE_STATS_ENABLED": "0", **hook.ENVIRONMENT}
 
 
 def _path(given: Mapping[str, str]) -> str:
@@ -224,8 +214,7 @@ def environment(given: Mapping[str, str], several_nodes: bool = False) -> dict[s
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # the run itself, not work beside it
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        **_OWN,
+        **hook.ENVIRONMENT,
     }
 
 

@@ -20,10 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from trainer_ext.backends.verl_ray import hook
 
 #: What a run's processes need of the environment of its driver; the rest is that of the Ray's nodes.
-ENVIRONMENT = (
-    *("PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM"),
-    *("TQ_LOGGING_LEVEL", "TRANSFER_QUEUE_ENABLE", "VLLM_NO_USAGE_STATS", "VLLM_LOGGING_LEVEL"),
-)
+ENVIRONMENT = ("PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", *hook.ENVIRONMENT)
 
 
 class Share:
