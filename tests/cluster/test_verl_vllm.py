@@ -51,6 +51,11 @@ class Done:
     cache: Path
     answers: Mapping[str, Any]
 
+    def model(self, kind: str) -> Path:
+        """The folder of the starting model (models) or of the target (targets)."""
+        (found,) = (path.parent for path in (self.cache / kind).glob("*/config.json"))
+        return found
+
     def drawn(self, step: int) -> dict[str, list[torch.Tensor]]:
         """The rows of a step, by column; after the last step comes its repetition."""
         found: dict[str, list[torch.Tensor]] = torch.load(self.folder / f"drawn_{step}.pt")
@@ -58,8 +63,7 @@ class Done:
 
     def log_probs(self, checkpoint: str | None, step: int) -> torch.Tensor:
         """Where tokens of a step were drawn, (tokens, V): of a policy, or of the target, by transformers."""
-        (start,) = (self.cache / "models").iterdir()
-        path = start if checkpoint else next((self.cache / "targets").iterdir())
+        path = self.model("models" if checkpoint else "targets")
         module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         if checkpoint:
             module.load_state_dict(shards.whole_weights(self.folder / checkpoint / "actor"), strict=False)
@@ -143,7 +147,7 @@ def test_evaluations_have_a_greedy_response_and_samples_of_the_policy(done):
     evaluated = done.answers["evaluated"]
     greedy = {prompt: response for prompt, sample, response in evaluated if sample is None}
     assert len(evaluated) == 3 * 4 * (1 + 2) and len(greedy) > 4  # splits, prompts, responses
-    (start,) = (done.cache / "models").iterdir()
+    start = done.model("models")
     tokenizer = AutoTokenizer.from_pretrained(start)
     module = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32).eval()
     module.load_state_dict(shards.whole_weights(done.folder / "end" / "actor"), strict=False)

@@ -39,7 +39,6 @@ def of_rollout(config: Mapping[str, Any], model: str, target: str | None) -> dic
         own |= {name: arguments[name] for name in ("hf_overrides", "logits_processors")}
         own["async_scheduling"] = False  # it computes q once more after the last token of a response
     return {
-        "dtype": config["trainer"]["dtype"],
         "max_model_len": length,
         "max_num_batched_tokens": max(int(rollout.max_num_batched_tokens), int(rollout.max_num_seqs), length),
         "load_format": "auto" if draws_from_q(method) else "dummy",  # the policy's weights come before the first step
