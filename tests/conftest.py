@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,3 +44,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(60_000, 20, 50)  # reports make many objects and little garbage; the usual 700 cost a tenth
     gc.enable()
+
+
+@pytest.fixture(scope="module")
+def no_progress_bars() -> Iterator[None]:
+    """transformers draws no bar for each file that it reads."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()

@@ -21,11 +21,15 @@ _DOING = {"sampling": "sampling", "scoring": "scoring a micro-batch", "update": 
 _MICRO = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
 _ROWS, _MEMORY = "model.parallel.rows", "model.resources.memory_gb"
 _COUNT, _VARIANCE = "model.resources.nodes", "trainer.grad_variance"
+_ROLLOUT, _TENSOR = "trainer.rollout", "model.parallel.tensor"
+_ADAPTERS, _RANK = "verl.actor_rollout_ref.model.lora_rank", 16
 #: On what a suggestion depends that is not known here.
 _PROVIDED = {
     _COUNT: "needs cluster=slurm or cluster=ray",
     _VARIANCE: "if nothing reports actor/grad_variance",
     _MEMORY: "if nodes have that much",
+    _ROLLOUT: "if vLLM is installed and can draw what the method needs",
+    _ADAPTERS: "trains adapters instead of all weights",
 }
 _ON_NODE, _NODES = 8, (2, 4, 8, 16)  # devices that are suggested on a node, and nodes
 _SHOWN, _TOGETHER = 3, 3  # suggestions that a refusal names, and changes that one of them combines
@@ -146,8 +150,16 @@ def _sum(run: _Run, key: str, phase: str, rank: Need, count: int) -> str:
 
 
 def _fix(run: _Run, key: str, most: int) -> str:
-    """What would make a run fit: the fewest changes that do, each as mild as possible."""
+    """What would make a run fit: the fewest changes that do, each as mild as possible; other servers if need be."""
     levers = list(_levers(run, most if key == _MEMORY else None))
+    found = _suggestions(run, levers) or _suggestions(run, [*_other_servers(run), *levers])
+    if found:
+        return f"set {', or '.join(found)}"
+    least = math.ceil(most / _GB)
+    return f"choose a smaller model, or {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
+
+
+def _suggestions(run: _Run, levers: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     for together in range(1, min(_TOGETHER, len(levers)) + 1):
         found = []
         for chosen in itertools.combinations(levers, together):
@@ -159,9 +171,8 @@ def _fix(run: _Run, key: str, most: int) -> str:
             if len(found) == _SHOWN:
                 break
         if found:
-            return f"set {', or '.join(found)}"
-    least = math.ceil(most / _GB)
-    return f"choose a smaller model, or {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
+            return found
+    return []
 
 
 def _levers(run: _Run, main: int | None) -> Iterator[Sequence[dict[str, Any]]]:
@@ -180,8 +191,7 @@ def _levers(run: _Run, main: int | None) -> Iterator[Sequence[dict[str, Any]]]:
         return
     yield [{"model.parallel.sequence": 2**power * layout.sequence} for power in (1, 2, 3)]
     if layout.server == "vllm":
-        tensor = [layout.tensor * 2**power for power in (1, 2, 3)]
-        yield [{"model.parallel.tensor": one} for one in tensor if not layout.ranks % one]
+        yield [{_TENSOR: one} for one in _more_tensor(layout)]
     if not layout.offload:
         yield [{"model.parallel.offload": True}]
     nodes, on_each = devices.asked(run.config["model"])
@@ -190,6 +200,18 @@ def _levers(run: _Run, main: int | None) -> Iterator[Sequence[dict[str, Any]]]:
     yield more + [{**full, _COUNT: one} for one in _NODES if one > nodes]
     if layout.variance:
         yield [{_VARIANCE: False}]
+    if not run.verl["actor_rollout_ref"]["model"]["lora_rank"]:
+        yield [{_ADAPTERS: _RANK}]
+
+
+def _other_servers(run: _Run) -> Iterator[Sequence[dict[str, Any]]]:
+    """Servers that share a model between devices, where each has the whole."""
+    if run.layout.devices and run.layout.server == "hf":
+        yield [{_ROLLOUT: "vllm", _TENSOR: one} for one in _more_tensor(run.layout)]
+
+
+def _more_tensor(layout: Layout) -> list[int]:
+    return [one for one in (layout.tensor * 2**power for power in (1, 2, 3)) if not layout.ranks % one]
 
 
 def _halves(count: int) -> Iterator[int]:

@@ -96,6 +96,8 @@ _KNOWN = {
         Metric("actor/dpo_loss", "preference loss"),
         Metric("actor/dpo_accuracy", "pairs ranked as preferred, share"),
         Metric("actor/dpo_margin", "reward margin of preferred responses", "nats"),
+        Metric("rollout/probs_diff_max", "largest difference of a drawn token's probability between server and engine"),
+        Metric("rollout/probs_diff_mean", "mean difference of drawn tokens' probabilities between server and engine"),
         Metric("rejection/accepted_fraction", "accepted, share of proposals"),
         Metric("qstar/alpha_mean", "alpha, mean over positions"),
         Metric("qstar/alpha_std", "standard deviation of alpha over positions"),

@@ -7,7 +7,7 @@ forward passes of transformers, with another version of torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
 
 from tests.cluster.rays import Rays
 from tests.needs import VLLM
@@ -24,7 +23,7 @@ from trainer_ext.backends.in_process.prompts import tokens_of
 from trainer_ext.backends.verl_ray import process, shards
 from trainer_ext.sampling import alpha
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.usefixtures("no_progress_bars"), pytest.mark.timeout(1800)]
 STEPS = 2
 EVALUATED = ("trainer.eval_every=1", "trainer.eval_prompts=4", "trainer.eval_samples=2")
 #: Heads of 32 numbers, the smallest that vLLM has for CPUs.
@@ -33,13 +32,6 @@ RUNS = {
     "c0_grpo": ("method=c0_grpo", "trainer.ranks=2"),
     "q_star": ("method=q_star", "method.target_steps=20"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_progress_bars() -> Iterator[None]:
-    logging.disable_progress_bar()
-    yield
-    logging.enable_progress_bar()
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,15 @@ def test_large_models_fit_as_their_files_ask(model, method):
             ["model.parallel.offload=true", "model.resources.devices=8 with model.resources.nodes=4"],
         ),
         (
+            of_method("c0_grpo", "model=llama_7b", "model.resources.devices=1"),
+            ["211.4 GB while updating the policy (variance of the gradient 80.9"],
+            [
+                "model.parallel.offload=true",
+                "model.resources.devices=4",
+                "verl.actor_rollout_ref.model.lora_rank=16",
+            ],
+        ),
+        (
             of_method("c0_grpo", "model=llama_30b", "model.resources.memory_gb=512"),
             ["a node with 8 ranks needs 520.5 GB ("],
             ["model.resources.memory_gb=521", "model.resources.nodes=4", "trainer.grad_variance=false"],
@@ -94,10 +103,19 @@ def test_with_each_suggestion_the_run_fits(arguments, needed, suggested):
         assert make(*arguments, *one.split(" with ")).runs
 
 
-def test_no_suggestion_is_better_than_one_that_does_not_help():
+def test_servers_that_share_a_model_are_suggested_where_one_device_cannot_hold_it():
+    """vLLM is not installed here: what is suggested is in test_a_vllm_server_has_its_part_of_each_device."""
     (line,) = refused(*of_method("q_star", "model=llama_30b"))
     assert "weights of the server 130.1" in line
-    assert line.endswith("choose a smaller model, or devices of 144 GB and set model.resources.device_memory_gb=144")
+    assert line.endswith(
+        "Fix: set trainer.rollout=vllm (if vLLM is installed and can draw what the method needs) with "
+        "model.parallel.tensor=4"
+    )
+
+
+def test_no_suggestion_is_better_than_one_that_does_not_help():
+    (line,) = refused(*of_method("q_star", "model=llama_30b", "model.resources.device_memory_gb=10"))
+    assert re.search(r"Fix: choose a smaller model, or devices of (\d+) GB and set \S+device_memory_gb=\1$", line), line
 
 
 def test_a_vllm_server_has_its_part_of_each_device():

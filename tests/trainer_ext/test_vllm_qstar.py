@@ -7,7 +7,7 @@ of transformers, with another version of torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from transformers.utils import logging
 
 from tests.cluster.rays import Rays
 from tests.needs import VLLM
@@ -26,6 +25,7 @@ from tests.trainer_ext.twins import config_of, tokenizer_of, write_problems, wri
 from trainer_ext.sampling import alpha
 from trainer_ext.vllm_qstar import settings
 
+pytestmark = pytest.mark.usefixtures("no_progress_bars")
 KL_SYMMETRY = {"sampler": "geometric", "temperature": 1.0, "alpha": "kl_symmetry", "solver": "newton"}
 ESS_BALANCE = {"sampler": "geometric", "temperature": 1.3, "alpha": "ess_balance"}
 PROMPTS, LENGTH, T = 24, 20, 0.8
@@ -110,13 +110,6 @@ def test_a_request_that_changes_q_is_refused(name):
 
 
 # ---------------------------------------------------------------- with vLLM
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_progress_bars() -> Iterator[None]:
-    logging.disable_progress_bar()
-    yield
-    logging.enable_progress_bar()
 
 
 @dataclass(frozen=True)
