@@ -29,11 +29,11 @@ def main() -> None:
 
     from tests.cluster.verl_ray_steps import compared, read, recorded, weights_of, without_ray
     from tests.trainer_ext.conftest import configuration, science
-    from trainer_ext import backends, devices
+    from trainer_ext import backends
     from trainer_ext.backends.verl_ray.session import Session
 
     folder, cache, steps, overrides = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-    config = devices.settled(configuration(*overrides))
+    config = configuration(*overrides)
     plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
     recorded(Session, folder / "steps")
 

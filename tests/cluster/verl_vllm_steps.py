@@ -49,12 +49,11 @@ def main() -> None:
     from omegaconf import OmegaConf
 
     from tests.configuration import configuration
-    from trainer_ext import devices
     from trainer_ext.backends.verl_ray.session import Session
 
     folder, cache, steps, overrides = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     folder.mkdir(exist_ok=True)
-    config = devices.settled(configuration("trainer=verl_ray", "trainer.rollout=vllm", *overrides))
+    config = configuration("trainer=verl_ray", "trainer.rollout=vllm", *overrides)
     plain = {**config, "verl": OmegaConf.to_container(config["verl"], resolve=False)}
     recorded(Session, folder)
 

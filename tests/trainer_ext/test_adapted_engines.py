@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext import backends, devices
+from trainer_ext import backends
 from trainer_ext.backends.in_process import platform
 
 ADAM = "verl.actor_rollout_ref.actor.optim"
@@ -42,7 +42,7 @@ def run_of(model: Path, family: str) -> dict[str, Any]:
     own = [f"{lora}.lora_rank={RANK}", f"{lora}.lora_alpha={ALPHA}"]
     own += [f"{lora}.target_modules=[{','.join(LINEAR[family])}]"] if family != "gpt2" else []  # all of GPT-2's
     own += ["model=pretrained", f"model.path={model}", f"{ADAM}.lr={RATE}", f"{ADAM}.clip_grad=1000", f"seed={SEED}"]
-    return devices.settled(configuration("trainer=verl_ray", "method=c0_grpo", *own))
+    return configuration("trainer=verl_ray", "method=c0_grpo", *own)
 
 
 def engine_of(config: Mapping[str, Any]) -> Any:

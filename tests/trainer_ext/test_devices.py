@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def tree(model: str, *overrides: str) -> Any:
     """verl's tree of a run with a critic."""
-    config = devices.settled(configuration("trainer=verl_ray", "method=c0_ppo", *overrides))
+    config = configuration("trainer=verl_ray", "method=c0_ppo", *overrides)
     nodes, _ = devices.asked(config["model"])
     return whole_tree(config, Method.read(config["method"], 10), model, None, Path("data"), nodes)
 

@@ -13,7 +13,7 @@ import torch
 from launcher.planning.resources import shape
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext import devices, metrics, vllm_checks
+from trainer_ext import metrics, vllm_checks
 from trainer_ext.backends.verl_ray import servers, vllm_settings
 
 VLLM = ("trainer=verl_ray", "trainer.rollout=vllm")
@@ -50,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 
 def refusals(*overrides: str) -> list[str]:
-    return [str(one) for one in vllm_checks.misfits(devices.settled(configuration(*VLLM, *overrides)))]
+    return [str(one) for one in vllm_checks.misfits(configuration(*VLLM, *overrides))]
 
 
 def test_an_environment_without_vllm_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
