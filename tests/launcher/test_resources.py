@@ -10,6 +10,7 @@ import pytest
 from launcher.errors import InvalidPlan
 from launcher.planning import cost
 from launcher.planning.resources import Shape, seconds, shape
+from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement
 from launcher.schedulers.slurm import arrays, cluster
 from tests.launcher.experiments import make
@@ -106,3 +107,19 @@ def test_slurm_needs_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     del run.config["model"]["resources"]["time"]  # as in a model's file that says nothing of it
     with pytest.raises(InvalidPlan, match=r"conf/model/tiny.yaml: model.resources.time: SLURM needs a time limit"):
         cluster.check(planned, list(planned.runs))
+
+
+def test_a_run_under_ray_starts_on_this_machine_only_with_as_many_gpus(monkeypatch):
+    planned = make("method=c0_grpo", "model=tiny", "model.resources.devices=2", "trainer=verl_ray")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    local.check(planned, list(planned.runs))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(InvalidPlan) as raised:
+        local.check(planned, list(planned.runs))
+    assert str(raised.value.problems[0]) == (
+        "conf/model/tiny.yaml: model.resources.devices = 2: cluster=local is this machine, which has 1 GPU for this "
+        "run. Fix: set model.resources.devices=1, or choose a cluster that has them, such as cluster=slurm"
+    )
+    in_one_process = make("method=c0_grpo", "model=tiny", "model.resources.devices=1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    local.check(in_one_process, list(in_one_process.runs))  # it computes on the CPU

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
 from launcher.planning.resources import shape
 from launcher.schedulers.local.limits import limits
@@ -13,7 +14,26 @@ from launcher.text import counted
 
 
 def check(plan: Plan, run_ids: Sequence[str]) -> None:
-    """Accept every plan, because any run may be tried on this machine."""
+    """Raise InvalidPlan for runs under Ray that need more GPUs than this machine has.
+
+    Every other run may be tried here: without GPUs, the default trainer computes on the CPU.
+    """
+    here = len(visible_devices())
+    configs = [plan.runs[run_id].config for run_id in run_ids]
+    asked = {(str(config["model"]["name"]), shape(config).devices) for config in configs if shape(config).joins_ray}
+    lacking = [
+        Problem(
+            f"conf/model/{name}.yaml",
+            "model.resources.devices",
+            str(devices),
+            f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run",
+            f"set model.resources.devices={here}, or choose a cluster that has them, such as cluster=slurm",
+        )
+        for name, devices in sorted(asked)
+        if devices > here
+    ]
+    if lacking:
+        raise InvalidPlan(lacking)
 
 
 def start(order: Order) -> StartedScheduler:
