@@ -123,7 +123,8 @@ def test_the_death_of_a_process_of_ray_is_no_exception_of_the_run_unless_it_fail
         found = driver._portable(error)
         assert type(found) is Lost and str(found).startswith("a process of Ray died: "), found
     assert type(driver._portable(ActorDiedError(failed))) is RuntimeError
-    assert type(driver._portable(failed.as_instanceof_cause())) is ValueError
+    found = driver._portable(failed.as_instanceof_cause())
+    assert type(found) is ValueError and str(found) == str(failed.cause)
 
 
 def test_only_processes_with_a_handler_are_asked_for_their_stacks():

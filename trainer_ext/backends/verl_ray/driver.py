@@ -22,6 +22,7 @@ _PR_SET_PDEATHSIG = 1
 
 def _portable(error: BaseException) -> Exception:
     """An exception that another process can raise: of the same kind where that decides what happens to the run."""
+    error = _cause(error)
     text = str(error).strip()
     if _died(error):
         return Lost(f"a process of Ray died: {' '.join(text.split())}")
@@ -31,6 +32,16 @@ def _portable(error: BaseException) -> Exception:
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, text)
     return RuntimeError(text if type(error) is RuntimeError else f"{type(error).__name__}: {text}")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What was raised in a process of Ray, without the stack that Ray puts around it (stderr.log has it)."""
+    if "ray" in sys.modules:
+        from ray.exceptions import RayTaskError
+
+        while isinstance(error, RayTaskError) and error.cause is not None:
+            error = error.cause
+    return error
 
 
 def _died(error: BaseException) -> bool:
