@@ -44,8 +44,8 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule = (
             f"gives each head {size} dimensions, and vLLM's heads on a CPU have one of {', '.join(map(str, CPU_HEADS))}"
         )
-        fit = next((n for n in range(most, 0, -1) if model["hidden_size"] / n in CPU_HEADS), None)
-        fix = f"set model.heads={fit}" if fit else "choose another model.hidden_size"
+        heads = next((n for n in range(most, 0, -1) if model["hidden_size"] / n in CPU_HEADS), None)
+        fix = f"set model.heads={heads}" if heads else "choose another model.hidden_size"
         yield Misfit("model.heads", model["heads"], rule, f"{fix}, or set trainer.rollout=hf")
     path = config["method"].get("target_path")
     if config["method"]["sampler"] == "geometric" and path is not None and model.get("path") is not None:
