@@ -18,6 +18,8 @@ from tests.waiting import until
 from trainer_ext.backends.verl_ray import memory
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
+# What a run requests of a cluster's memory.
+SMALL = ["model.resources.memory_gb=0.7", "trainer.services_gb=0.1", "trainer.rank_gb=0.1"]
 # Ray lists what was killed for a moment.
 LEFT = """
 import sys, time, ray
@@ -47,8 +49,7 @@ def ray() -> Iterator[Rays]:
 def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
     """A run of two ranks that requests little memory. The test has two at a time, and a node more."""
     where = ["cluster=ray", f"cluster.address={space.address}", "task.warm_start.steps=60", f"multirun={multirun}"]
-    small = ["model.resources.memory_gb=0.7", "trainer.services_gb=0.1", "trainer.rank_gb=0.1"]
-    return space.run(sys.executable, "launch.py", "-m", *RUN, *where, *small, *overrides)
+    return space.run(sys.executable, "launch.py", "-m", *RUN, *where, *SMALL, *overrides)
 
 
 def of_runs(space: Rays) -> list[psutil.Process]:
