@@ -122,7 +122,7 @@ def killed(scene: Scene, multirun: Path, kills: int, rng: random.Random) -> Coun
         if started.poll() is not None:
             if started.returncode == 0:
                 print(f"the runs are done after {counts.total()} kills; they begin again", flush=True)
-                (multirun / "runs").rename(multirun / f"runs-{counts.total()}")
+                (multirun / "runs").rename(multirun / f"runs-{sum(1 for _ in multirun.glob('runs-*'))}")
             started = launch(scene, multirun)
             continue
         alive: dict[str, list[psutil.Process]] = {}
