@@ -50,7 +50,7 @@ KINDS = (
     "verl_ray.driver", "launcher.worker", "launch.py", "forkserver", "resource_tracker",
 )  # fmt: skip
 #: Of the shared Ray itself.
-SHARED = ("gcs_server", "raylet", "ray/_private", "ray/dashboard", "runtime_env")
+SHARED = ("gcs_server", "raylet", "ray/_private", "ray/dashboard", "runtime_env", "Agent", "Dashboard")
 
 
 @dataclass
