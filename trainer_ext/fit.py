@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer_ext import devices, rank_memory, sizes
+from trainer_ext.architectures import FLOAT, Architecture
 from trainer_ext.devices import Parallel
-from trainer_ext.memory import FLOAT, Architecture, Need
+from trainer_ext.memory import Need
 from trainer_ext.rank_memory import Layout, RankNeed
 
 _GB = 1e9

@@ -6,143 +6,20 @@ Small tensors are left out, so a sum is a lower bound that is close where models
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-FLOAT = 4  # bytes
+from trainer_ext.architectures import FLOAT, Architecture, embedded
+
 #: A process with torch, transformers and verl loaded, which counts where a run has no device.
 PROCESS = 600_000_000
-#: The vocabulary and the positions of embedded models (initial_model.py).
-EMBEDDED_VOCABULARY, EMBEDDED_POSITIONS = 99, 512
 #: Copies of the logits that one micro-batch has at once: logits, log-softmax, gradient, and one that is computed.
 LOGITS = 4
 #: Of (rows, vocabulary) while a token is drawn: for each model logits and log-probabilities, and of the draw the rest.
 DRAWN_EACH, DRAWN = 2, 4
 #: What actor/grad_variance costs.
 VARIANCE = "variance of the gradient"
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """The sizes of a causal language model. family: gpt2, gpt_neox, llama or qwen2; tied: the head is the embedding."""
-
-    family: str
-    vocabulary: int
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    key_value_heads: int
-    head_size: int
-    positions: int
-    tied: bool
-
-    @property
-    def parameters(self) -> int:
-        """The exact number of parameters."""
-        return self.parameters_of_ends + self.layers * self.parameters_of_layer
-
-    @property
-    def parameters_of_layer(self) -> int:
-        """The exact number of parameters of one layer."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        if self.family in ("gpt2", "gpt_neox"):  # with biases, and two norms of weight and bias
-            return 4 * hidden * hidden + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
-        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
-        layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * inner + 2 * hidden
-        return layer + queries + 2 * keys if self.family == "qwen2" else layer
-
-    @property
-    def parameters_of_ends(self) -> int:
-        """The exact number of parameters outside the layers: embeddings, head and last norm."""
-        embeddings = self.vocabulary * self.hidden_size * (1 if self.tied else 2)
-        if self.family == "gpt2":
-            embeddings += self.positions * self.hidden_size  # learned; the others rotate
-        return embeddings + (2 if self.family in ("gpt2", "gpt_neox") else 1) * self.hidden_size
-
-    @property
-    def linear(self) -> dict[str, list[tuple[int, int]]]:
-        """The linear layers of each layer by name: inputs and outputs. The head is not among them."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        if self.family == "gpt2":
-            both = [(hidden, hidden), (inner, hidden)]
-            return {"c_attn": [(hidden, 3 * hidden)], "c_proj": both, "c_fc": [(hidden, inner)]}
-        if self.family == "gpt_neox":
-            ends = {"query_key_value": [(hidden, 3 * hidden)], "dense": [(hidden, hidden)]}
-            return {**ends, "dense_h_to_4h": [(hidden, inner)], "dense_4h_to_h": [(inner, hidden)]}
-        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
-        attention = {"q_proj": [(hidden, queries)], "k_proj": [(hidden, keys)], "v_proj": [(hidden, keys)]}
-        gated = {"gate_proj": [(hidden, inner)], "up_proj": [(hidden, inner)], "down_proj": [(inner, hidden)]}
-        return {**attention, "o_proj": [(queries, hidden)], **gated}
-
-    def adapters_of_layer(self, settings: Mapping[str, Any]) -> int:
-        """The parameters of one layer's adapters (LoRA); 0 without any. settings: verl's actor_rollout_ref.model."""
-        chosen = settings["target_modules"]
-        names = self.linear if isinstance(chosen, str) else chosen
-        return int(settings["lora_rank"]) * sum(sum(sizes) for name in names for sizes in self.linear.get(name, ()))
-
-    def cache_of_token(self, number: int = FLOAT) -> int:
-        """Bytes of keys and values of one token. number: bytes of each."""
-        return self.layers * 2 * self.key_value_heads * self.head_size * number
-
-
-def embedded(model: Mapping[str, Any], width: int = 1, depth: int = 1) -> Architecture:
-    """The sizes of an embedded model, or of a larger one beside it."""
-    heads = width * model["heads"]
-    hidden = width * model["hidden_size"]
-    return Architecture(
-        family="llama",
-        vocabulary=EMBEDDED_VOCABULARY,
-        hidden_size=hidden,
-        intermediate_size=width * model["intermediate_size"],
-        layers=depth * model["layers"],
-        heads=heads,
-        key_value_heads=heads,
-        head_size=hidden // heads,
-        positions=EMBEDDED_POSITIONS,
-        tied=False,
-    )
-
-
-def of_folder(folder: Path) -> Architecture | None:
-    """The sizes of a model in a folder, by its config.json; None: there is none, or it is of another family."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        family = config["model_type"]
-        if family == "gpt2":
-            hidden, heads = config["n_embd"], config["n_head"]
-            return Architecture(
-                family=family,
-                vocabulary=config["vocab_size"],
-                hidden_size=hidden,
-                intermediate_size=config.get("n_inner") or 4 * hidden,
-                layers=config["n_layer"],
-                heads=heads,
-                key_value_heads=heads,
-                head_size=hidden // heads,
-                positions=config["n_positions"],
-                tied=config.get("tie_word_embeddings", True),
-            )
-        if family not in ("gpt_neox", "llama", "qwen2"):
-            return None
-        hidden, heads = config["hidden_size"], config["num_attention_heads"]
-        return Architecture(
-            family=family,
-            vocabulary=config["vocab_size"],
-            hidden_size=hidden,
-            intermediate_size=config["intermediate_size"],
-            layers=config["num_hidden_layers"],
-            heads=heads,
-            key_value_heads=config.get("num_key_value_heads") or heads,
-            head_size=config.get("head_dim") or hidden // heads,
-            positions=config["max_position_embeddings"],
-            tied=config.get("tie_word_embeddings", False),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 @dataclass(frozen=True)
@@ -225,7 +102,7 @@ def read_while_drawing(method: Mapping[str, Any], model: Architecture, target: A
 def drawing(read: Sequence[Architecture], rows: int, length: int, number: int = FLOAT) -> dict[str, int]:
     """Bytes while so many responses of `length` tokens are drawn from models. number: bytes of keys and values each."""
     return {
-        "cache of keys and values": rows * length * sum(one.cache_of_token(number) for one in read),
+        "cache of keys and values": rows * sum(one.cache(length, number) for one in read),
         "probabilities of the next token": rows * read[0].vocabulary * FLOAT * (DRAWN_EACH * len(read) + DRAWN),
     }
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer_ext import memory
-from trainer_ext.memory import FLOAT, LOGITS, VARIANCE, Architecture, Need
+from trainer_ext.architectures import FLOAT, Architecture
+from trainer_ext.memory import LOGITS, VARIANCE, Need
 
 NUMBER = {"float32": 4, "bfloat16": 2}  # bytes
 #: A guess until it is measured: what a device holds beside tensors, of two processes' CUDA and of NCCL.
@@ -100,7 +101,7 @@ def need(
     shared = layout.tensor if layout.server == "vllm" else 1
     served = {OF_VLLM[0]: number * math.ceil(sum(one.parameters for one in read) / shared)}
     if layout.server == "vllm":  # asleep while the rank trains, and lets responses wait if its cache is full
-        cache = memory.length_of(verl) * sum(one.cache_of_token(number) for one in read)
+        cache = sum(one.cache(memory.length_of(verl), number) for one in read)
         sampling |= dict(zip(OF_VLLM, (*served.values(), math.ceil(cache / shared)), strict=True))
         if layout.devices and method["sampler"] == "geometric":  # while it sleeps, its weights are in main memory
             main |= served

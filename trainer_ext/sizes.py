@@ -7,12 +7,10 @@ Nothing here loads torch.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from trainer_ext import devices, memory
+from trainer_ext import architectures, devices
 from trainer_ext.devices import Parallel
 
 _ACTOR = "verl.actor_rollout_ref.actor"
@@ -52,7 +50,7 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
 def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
     """What adapters (LoRA) cannot be combined with, and layers that the model does not have.
 
-    Layers of a model that is not on this machine, or of another family, are looked for when the run starts.
+    Layers of a model that is not on this machine are looked for when the run starts.
     """
     method, model, settings = config["method"], config["model"], config["verl"]["actor_rollout_ref"]["model"]
     rank, targets = int(settings["lora_rank"]), settings["target_modules"]
@@ -69,9 +67,12 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
         rule += "adapters there is none"
         yield Misfit(key, rank, rule, f"{fix}, or choose another method/sampler")
     if model["kind"] == "embedded":
-        own: memory.Architecture | None = memory.embedded(model)
+        own: architectures.Architecture | None = architectures.embedded(model)
     else:
-        own = memory.of_folder(Path(os.path.expanduser(str(model["path"]))))
+        try:
+            own = architectures.of_folder(model["path"], bool(settings["trust_remote_code"]))
+        except architectures.Unusable:  # the plan says so of the model's folder
+            return
     if own is None or isinstance(targets, str):
         return
     if unknown := [name for name in targets if name not in own.linear]:

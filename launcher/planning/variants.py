@@ -303,7 +303,7 @@ class PlanningContext:
         if memo not in self._sizes:
             tree = verl_tree.merged(base.tree, config["verl"])
             self._sizes[memo] = [
-                *preflight.check_folders(config, declared),
+                *preflight.check_folders(config, tree, declared),
                 *preflight.check_sizes(config, tree),
             ]
             too_large = preflight.check_size(config, tree, declared) if not self._sizes[memo] else None

@@ -17,7 +17,8 @@ from launcher.project import ROOT
 from launcher.text import nearest, one_line
 
 if TYPE_CHECKING:
-    from trainer_ext.memory import Architecture, Need
+    from trainer_ext.architectures import Architecture
+    from trainer_ext.memory import Need
     from trainer_ext.tasks import Row
 
 _GB = 1e9
@@ -349,14 +350,18 @@ def data_of(config: Mapping[str, Any]) -> list[str]:
     return [f"{one.rstrip('/')}/{path.name}" for one in named for path in folders.files_in(Path(one).expanduser())]
 
 
-def check_folders(config: Mapping[str, Any], declared: Mapping[str, Any] | None) -> Iterator[Objection]:
-    """Which local folders of models cannot be loaded, and whether a target reads other tokens than the policy.
+def check_folders(
+    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> Iterator[Objection]:
+    """Which local folders of models cannot be loaded or trained, and whether a target reads other tokens than the
+    policy.
 
-    declared: the sizes that the model's file states, where its folder is not here.
+    verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
+    from trainer_ext import architectures
     from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, missing
 
-    section, method = config["model"], config["method"]
+    section, method, trust = config["model"], config["method"], _trusts(verl)
     whole = True
     for key, path, needed in (
         ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (WEIGHTS, TOKENIZER)),
@@ -370,9 +375,17 @@ def check_folders(config: Mapping[str, Any], declared: Mapping[str, Any] | None)
             whole = False
             fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
             yield Objection(key, path, rule, fix)
-    target = _target(method)
-    policy = _architecture(section, declared)
-    if not whole or target is None or policy is None or method["sampler"] == "rejection":
+            continue
+        try:
+            architectures.of_folder(folder, trust)
+        except architectures.Unusable as error:
+            whole = False
+            yield Objection(key, path, error.rule, error.fix)
+    if not whole:
+        return
+    target = _target(method, trust)
+    policy = _architecture(section, declared, trust)
+    if target is None or policy is None or method["sampler"] == "rejection":
         return  # rejection reads the target's probabilities of the policy's tokens alone
     if target.vocabulary != policy.vocabulary:
         rule = f"the target has {target.vocabulary} tokens and model {section['name']} has {policy.vocabulary}, "
@@ -381,11 +394,12 @@ def check_folders(config: Mapping[str, Any], declared: Mapping[str, Any] | None)
         yield Objection("method.target_path", method["target_path"], rule, fix)
 
 
-def _target(method: Mapping[str, Any]) -> Architecture | None:
+def _target(method: Mapping[str, Any], trust_remote_code: bool) -> Architecture | None:
     """The sizes of the target in method.target_path; None where no path is given, or its sizes are not known here."""
-    from trainer_ext import memory
+    from trainer_ext import architectures
 
-    return memory.of_folder(Path(os.path.expanduser(str(method.get("target_path")))))
+    path = method.get("target_path")
+    return None if path is None else architectures.of_folder(path, trust_remote_code)
 
 
 def check_size(
@@ -395,15 +409,16 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import fit, memory, sizes
+    from trainer_ext import devices, fit, memory, sizes
     from trainer_ext.reward_models import folders
 
     section, method, asked = config["model"], config["method"], config["model"]["resources"]
-    model = _architecture(section, declared)
+    trust = _trusts(verl)
+    model = _architecture(section, declared, trust)
     if model is None:
         return None
     length = verl["data"]["max_prompt_length"] + verl["data"]["max_response_length"]
-    if length > model.positions:
+    if model.positions is not None and length > model.positions:
         key = "verl.data.max_response_length"
         value = verl["data"]["max_response_length"]
         rule = f"with verl.data.max_prompt_length={length - value} these are {length} tokens, and model "
@@ -411,7 +426,15 @@ def check_size(
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
     if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
         return Objection(misfit.key, misfit.value, misfit.rule, misfit.fix)
-    target = memory.target_of(model, section, method, _target(method))
+    sequence = devices.Parallel.of(section).sequence
+    if sequence > 1 and (why := model.unpackable(length)) is not None:
+        rule = f"the ranks cannot share sequences of model {section['name']}: {why}"
+        return Objection("model.parallel.sequence", sequence, rule, "set model.parallel.sequence=1")
+    if method["advantage"] == "gae" and not model.has_critic:
+        rule = f"a critic needs the class of model {section['name']} for token classification, which transformers does "
+        rule += f"not have for models of type {model.family}"
+        return Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
+    target = memory.target_of(model, section, method, _target(method, trust))
     reward_model = folders.parameters(config["task"])
     if config["trainer"]["backend"] == "verl_ray":
         too_large = fit.misfit(config, verl, model, target, reward_model)
@@ -447,13 +470,20 @@ def _smaller(needed: Need, limit: float) -> str:
     return f"lower {keys[needed.peak]} or verl.data.max_response_length, or ask for a device with more memory"
 
 
-def _architecture(section: Mapping[str, Any], declared: Mapping[str, Any] | None) -> Architecture | None:
-    from trainer_ext import memory
+def _architecture(
+    section: Mapping[str, Any], declared: Mapping[str, Any] | None, trust_remote_code: bool
+) -> Architecture | None:
+    from trainer_ext import architectures
 
     if section.get("kind") == "embedded":
-        return memory.embedded(section)
-    own = memory.of_folder(Path(os.path.expanduser(str(section.get("path")))))
-    return own or (memory.Architecture(**declared) if declared else None)
+        return architectures.embedded(section)
+    own = architectures.of_folder(section.get("path"), trust_remote_code)
+    return own or (architectures.Architecture(**declared) if declared else None)
+
+
+def _trusts(verl: Mapping[str, Any]) -> bool:
+    """Whether code that comes with a model may run. verl: verl's whole tree."""
+    return bool(verl["actor_rollout_ref"]["model"]["trust_remote_code"])
 
 
 def _file(module: ModuleType) -> str:

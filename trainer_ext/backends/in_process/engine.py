@@ -31,6 +31,7 @@ from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # noqa: E402
 from verl.workers.engine_workers import TrainingWorker  # noqa: E402
 
+from trainer_ext.architectures import causal_models  # noqa: E402
 from trainer_ext.methods.losses import Loss  # noqa: E402
 
 # Asking verl for a model's class loads the configuration of every kind of model: once here, not in every fork.
@@ -334,9 +335,10 @@ def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
 
     With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator.
     """
-    plain = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code).to_dict()
+    config = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
+    plain = config.to_dict()
     changed: dict[str, Any] = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
-    changed["attn_implementation"] = "sdpa"
+    changed["attn_implementation"] = causal_models.attention(config, trust_remote_code)
     if "num_key_value_heads" not in plain:  # of GPT-2 and GPT-NeoX, for example; verl reads it of every model
         changed["num_key_value_heads"] = plain.get("num_attention_heads", plain.get("n_head"))
     if not any("ForCausalLM" in name for name in plain["architectures"]):  # GPT2LMHeadModel: verl has no head for it

@@ -24,7 +24,9 @@ def evaluate(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> 
     tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
     data = tasks.prepare(config["task"], trainer["split"], cache)
     prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed)
-    modules = {"policy": load_module(str(model))}
+    modules = {
+        "policy": load_module(str(model), trust_remote_code=bool(verl.actor_rollout_ref.model.trust_remote_code))
+    }
     rollout = Rollout(config["method"], verl, config["task"], tokenizer, prompts, modules, seed, device)
     rollout.prepare_evaluations(int(trainer["eval_prompts"]))
     return rollout.evaluate(step, int(trainer["eval_samples"]))

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
 from trainer_ext import devices
+from trainer_ext.architectures import causal_models
 from trainer_ext.backends.in_process.batch import Batch, Request
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import Proposal, from_policy
@@ -81,14 +82,18 @@ def load_module(
     config: HFModelConfig | None = None,
     weights: dict[str, Tensor] | None = None,
     dtype: torch.dtype = torch.float32,
+    trust_remote_code: bool = False,
 ) -> Any:
     """A causal language model for inference from a folder, on this process's device; `config`: the engine's
-    configuration of it; dtype: of its weights.
+    configuration of it; dtype: of its weights; trust_remote_code: whether code that comes with the model may run.
 
     With `weights` the module shares their memory.
     """
-    engine = {} if config is None else {"config": config.hf_config, "trust_remote_code": config.trust_remote_code}
-    module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **engine)
+    if config is None:
+        own = {"attn_implementation": causal_models.attention_of(path, trust_remote_code)}
+    else:
+        own, trust_remote_code = {"config": config.hf_config}, config.trust_remote_code
+    module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=trust_remote_code, **own)
     module.to(devices.kind()).eval().requires_grad_(False)
     for name, parameter in module.named_parameters():
         if weights is not None:

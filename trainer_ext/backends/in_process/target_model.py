@@ -160,7 +160,7 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
     """
     model, verl = start.model, start.config["verl"]
     tokenizer = _tokenizer(start)
-    module = load_module(model)
+    module = load_module(model, trust_remote_code=bool(verl.actor_rollout_ref.model.trust_remote_code))
     task = start.config["task"]
     data = tasks.prepare(task, start.config["trainer"]["split"], start.cache)
     prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed=0)

@@ -49,7 +49,8 @@ class InProcess:
         modules = {"policy": self._policy, "reference": self._reference}
         target = target_model.start(config, cache, model_path)
         if target is not None:
-            modules["target"] = load_module(target)
+            trust = bool(verl.actor_rollout_ref.model.trust_remote_code)
+            modules["target"] = load_module(target, trust_remote_code=trust)
         self._target_samples = target_model.samples(section)
         data = tasks.prepare(config["task"], self._trainer["split"], cache)
         prompts = Prompts(data, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
+from trainer_ext.architectures import causal_models
 from trainer_ext.backends.in_process import checkpoint as checkpoints
 from trainer_ext.backends.in_process import platform
 from trainer_ext.sampling import draws
@@ -28,6 +29,7 @@ platform.use()  # before verl's engines read the device's name
 
 from verl.utils.device import get_device_id  # noqa: E402
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead  # noqa: E402
+from verl.workers.engine.fsdp.utils import unfuse_moe_params  # noqa: E402
 
 #: The kind of this engine in verl's registry: under verl's own name it would replace verl's engine.
 KIND = "rlsweep_adapted_language_model"
@@ -68,9 +70,10 @@ def attach(module: Any, settings: Any, seed: int) -> Any:
 
 def count(model: str, settings: Any) -> int:
     """Parameters of the adapters of a model in a folder, counted without its weights."""
+    trust = bool(settings.trust_remote_code)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=trust)
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
-        module = attach(module, settings, seed=0)
+        module = attach(causal_models.without_weights(config, trust), settings, seed=0)
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
@@ -129,4 +132,4 @@ class AdaptedEngine(FSDPEngineWithLMHead):
 
     def get_per_tensor_param(self, *_: Any, **__: Any) -> tuple[Iterator[tuple[str, Tensor]], None]:
         """Merged weights for the servers; verl's own are rounded to bfloat16."""
-        return merged(self.module), None
+        return unfuse_moe_params(merged(self.module), self.model_config.hf_config.model_type), None

@@ -1,6 +1,7 @@
 """Attention over packed sequences, which ranks may share (Ulysses), on every device and in every precision.
 
-verl's own needs the package flash-attn, and its kernels compute in half precision on GPUs alone.
+verl's own needs the package flash-attn, and its kernels compute in half precision on GPUs alone. It computes what
+torch's attention does; models that need more are trained on padded batches.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from verl.utils.ulysses import (
     get_ulysses_sequence_parallel_world_size,
 )
 
+from trainer_ext.architectures import SDPA
+from trainer_ext.backends.in_process.engine import model_overrides
+from trainer_ext.sizes import Misfit
+
 #: The name in transformers, for attn_implementation.
 PACKED = "rlsweep_packed"
 
@@ -30,7 +35,10 @@ def packed_attention(
 
     query: (1, heads, N, D), key and value: (1, fewer heads, N, D), of this rank's part of the row; more: position_ids
     (1, N), which begin anew with each sequence. Returns (1, N, heads, D). mask: None, for positions say all.
+    ValueError: the model's attention needs more than torch's computes.
     """
+    if needed := [name for name in ("softcap", "s_aux") if more.get(name) is not None]:
+        raise ValueError(f"attention over packed sequences does not compute {', '.join(needed)}")
     ranks, positions = get_ulysses_sequence_parallel_world_size(), more["position_ids"]
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))  # (1, N, heads, D)
     if ranks > 1:
@@ -43,6 +51,8 @@ def packed_attention(
         positions = torch.cat(parts, dim=1)
     starts = (positions[0] == 0).nonzero().flatten().tolist()
     lengths = [last - first for first, last in zip(starts, [*starts[1:], positions.shape[1]], strict=True)]
+    if (window := more.get("sliding_window")) is not None and max(lengths) > window:
+        raise ValueError(f"attention over packed sequences has no window ({window} tokens), and one has {max(lengths)}")
     pieces = zip(*(x.split(lengths, dim=1) for x in (query, key, value)), strict=True)
     found = [
         functional.scaled_dot_product_attention(
@@ -57,3 +67,17 @@ def packed_attention(
 
 
 AttentionInterface.register(PACKED, packed_attention)
+
+
+def overrides(path: str, trust_remote_code: bool, packed: str | None) -> dict[str, Any]:
+    """engine.model_overrides of a model. packed: the attention that reads its packed sequences, None: they are padded.
+
+    sizes.Misfit: the model's attention needs more than torch's computes, and its sequences are packed.
+    """
+    own = model_overrides(path, trust_remote_code)
+    if packed is None:
+        return own
+    if own["attn_implementation"] != SDPA:
+        rule = f"sequences of the model {path} are packed, and its attention needs more than torch's computes"
+        raise Misfit("model.parallel.sequence", None, rule, "set model.parallel.sequence=1")
+    return {**own, "attn_implementation": packed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import Any
 
 import ray
@@ -42,20 +43,31 @@ async def report(error: Exception, row: int) -> None:
 class Server(Failures):
     """Answers concurrent requests in batches, with the methods that verl calls of a server."""
 
-    def __init__(self, path: str, length: int, most: int, method: dict[str, Any], target: str | None, precision: str):
+    def __init__(
+        self,
+        path: str,
+        length: int,
+        most: int,
+        method: dict[str, Any],
+        target: str | None,
+        precision: str,
+        trust_remote_code: bool,
+    ):
         """path: of the starting model; length: the most tokens of a response; most: the responses drawn at a time;
-        target: of the target policy, if the method has one; precision: of the models' weights."""
+        target: of the target policy, if the method has one; precision: of the models' weights; trust_remote_code:
+        whether code that comes with the models may run."""
         super().__init__()
         torch.set_num_threads(1)
         self._method = method
         self._dtype = devices.of_precision(precision)
-        self._modules = {"policy": load_module(path, dtype=self._dtype)}
+        load = partial(load_module, dtype=self._dtype, trust_remote_code=trust_remote_code)
+        self._modules = {"policy": load(path)}
         for name in models_read(method)[1:]:
             folder = target if name == "target" and target is not None else path
-            self._modules[name] = load_module(folder, dtype=self._dtype)
+            self._modules[name] = load(folder)
         self._policy: dict[str, Tensor] = self._modules["policy"].state_dict()
         self._received: set[str] = set()
-        tokenizer = hf_tokenizer(path)  # with a token for padding in any case
+        tokenizer = hf_tokenizer(path, trust_remote_code=trust_remote_code)  # with a token for padding in any case
         self._pad, self._eos, self._length = tokenizer.pad_token_id, tokenizer.eos_token_id, length
         self._most = most
         self._waiting: list[Any] = []
@@ -190,6 +202,7 @@ class Replica(RolloutReplica):
                 dict(custom["method"]),
                 custom["target"],
                 self.config.dtype,
+                self.model_config.trust_remote_code,
             )
         )
         await server.sleep.remote()

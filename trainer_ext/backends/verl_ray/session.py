@@ -13,10 +13,11 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 from verl.utils.skip import SkipManager
 
 from trainer_ext import devices, metrics, tasks
+from trainer_ext.architectures import causal_models
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
@@ -66,7 +67,8 @@ class Session:
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, nodes)
-        counted = {name: _size(model if name != "target" else str(target)) for name in models_read(section)}
+        trust = bool(verl.actor_rollout_ref.model.trust_remote_code)
+        counted = {name: _size(model if name != "target" else str(target), trust) for name in models_read(section)}
         self.parameters, multiplied = counted["policy"]
         self._update_flops = 6 * multiplied  # of a token: forward, gradients of activations, gradients of weights
         if verl.actor_rollout_ref.model.lora_rank:
@@ -229,10 +231,11 @@ def _join_ray(address: str, group: str | None) -> None:
     shared.join(group)
 
 
-def _size(model: str) -> tuple[int, int]:
+def _size(model: str, trust_remote_code: bool) -> tuple[int, int]:
     """Parameters of a model, all and those that multiply a token, counted without its weights."""
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
+    module = causal_models.without_weights(
+        AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code), trust_remote_code
+    )
     return sum(p.numel() for p in module.parameters()), multiplied_parameters(module)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trainer_ext import devices
-from trainer_ext.backends.in_process.engine import model_overrides
-from trainer_ext.backends.verl_ray import adapters, reward, servers, vllm_settings
+from trainer_ext.architectures import SDPA, causal_models
+from trainer_ext.backends.verl_ray import adapters, attention, reward, servers, vllm_settings
 from trainer_ext.backends.verl_ray.attention import PACKED
 from trainer_ext.devices import Parallel
 from trainer_ext.methods.update import Method
@@ -31,11 +31,10 @@ def whole_tree(
     section, steps = config["method"], int(config["trainer"]["steps"])
     ranks, parallel = int(config["trainer"]["ranks"]), Parallel.of(config["model"])
     kind, precision = devices.kind_of(config["model"]), str(config["trainer"]["dtype"])
+    trust = bool(tree.actor_rollout_ref.model.trust_remote_code)
     flash = kind == devices.CUDA and precision == devices.BFLOAT16 and find_spec("flash_attn") is not None
-    packed = flash or parallel.sequence > 1
-    overrides = model_overrides(model, tree.actor_rollout_ref.model.trust_remote_code)
-    if packed:
-        overrides["attn_implementation"] = "flash_attention_2" if flash else PACKED
+    flash = flash and causal_models.attention_of(model, trust) == SDPA
+    packed = ("flash_attention_2" if flash else PACKED) if flash or parallel.sequence > 1 else None
     with open_dict(tree):
         actor, rollout, ref = tree.actor_rollout_ref.actor, tree.actor_rollout_ref.rollout, tree.actor_rollout_ref.ref
         tree.data.train_files = tree.data.val_files = str(data)  # verl's configuration wants them; nobody reads them
@@ -43,9 +42,9 @@ def whole_tree(
         tree.actor_rollout_ref.model.update(
             path=model,
             external_lib=_PLUGIN,
-            use_remove_padding=packed,
+            use_remove_padding=packed is not None,
             enable_gradient_checkpointing=kind == devices.CUDA,  # their memory is small
-            override_config=overrides,
+            override_config=attention.overrides(model, trust, packed),
         )
         actor.update(method.actor_settings())
         actor.update(use_kl_loss=True, shuffle=False)  # the first makes verl keep a reference; our loss has the run's

@@ -25,8 +25,8 @@ from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 from trainer_ext import devices
 from trainer_ext.backends import Lost
-from trainer_ext.backends.in_process.engine import GradVariance, model_overrides
-from trainer_ext.backends.verl_ray import plugin, shards, shared
+from trainer_ext.backends.in_process.engine import GradVariance
+from trainer_ext.backends.verl_ray import adapters, attention, plugin, servers, shards, shared
 from trainer_ext.backends.verl_ray.rollout import report
 from trainer_ext.backends.verl_ray.servers import server_name
 from trainer_ext.sampling import draws
@@ -72,10 +72,20 @@ class PolicyWorker(ActorRolloutRefWorker):
     ref_worker_cls = ModelWorker
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        """As verl's. The servers of transformers' models get the weights by the names that their modules have; verl
+        gives those of experts the names that vLLM reads."""
+        super().init_model()
+        if self.config.rollout.name == servers.name_in_verl("hf"):
+            engine = self.actor.engine
+            engine.get_per_tensor_param = lambda *_, **__: (adapters.merged(engine.module), None)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_target(self, path: str) -> None:
         """Load the target, a model in a folder, as a second reference."""
         model = OmegaConf.create(OmegaConf.to_container(self.config.model))
-        model.path, model.override_config = path, model_overrides(path, model.trust_remote_code)
+        packed = model.override_config.attn_implementation if model.use_remove_padding else None
+        model.path, model.override_config = path, attention.overrides(path, model.trust_remote_code, packed)
         engine = deepcopy(self.ref.config.engine_config)
         settings = replace(self.ref.config, model_config=omega_conf_to_dataclass(model), engine_config=engine)
         self.target = self.ref_worker_cls(config=settings)

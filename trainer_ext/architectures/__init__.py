@@ -1,0 +1,265 @@
+"""The sizes of causal language models, from their configurations: how many parameters, heads and positions they have.
+
+Of four families by formulas. Of every other one, transformers builds the model without its weights, in a process of its
+own (`python -m trainer_ext.architectures FOLDER`), because nothing in this module loads torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FLOAT = 4  # bytes
+#: The vocabulary and the positions of embedded models (initial_model.py).
+EMBEDDED_VOCABULARY, EMBEDDED_POSITIONS = 99, 512
+#: Attention of torch, which every device has; and transformers' own, for models that need more than torch's computes.
+SDPA, EAGER = "sdpa", "eager"
+_ROOT = Path(__file__).parents[2]
+
+
+class Unusable(ValueError):
+    """Why a model cannot be trained. fix: what to do instead."""
+
+    def __init__(self, rule: str, fix: str = "choose another model"):
+        self.rule, self.fix = rule, fix
+        super().__init__(f"{rule}. Fix: {fix}")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The sizes of a causal language model. family: gpt2, gpt_neox, llama or qwen2; tied: the head is the embedding.
+
+    positions: the most tokens that it reads, None: any number.
+    """
+
+    family: str
+    vocabulary: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    positions: int | None
+    tied: bool
+
+    @property
+    def parameters(self) -> int:
+        """The exact number of parameters."""
+        return self.parameters_of_ends + self.layers * self.parameters_of_layer
+
+    @property
+    def parameters_of_layer(self) -> int:
+        """The exact number of parameters of one layer; of layers that differ, the largest one's."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        if self.family in ("gpt2", "gpt_neox"):  # with biases, and two norms of weight and bias
+            return 4 * hidden * hidden + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
+        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
+        layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * inner + 2 * hidden
+        return layer + queries + 2 * keys if self.family == "qwen2" else layer
+
+    @property
+    def parameters_of_ends(self) -> int:
+        """The exact number of parameters outside the layers: embeddings, head and last norm."""
+        embeddings = self.vocabulary * self.hidden_size * (1 if self.tied else 2)
+        if self.family == "gpt2":
+            embeddings += (self.positions or 0) * self.hidden_size  # learned; the others rotate
+        return embeddings + (2 if self.family in ("gpt2", "gpt_neox") else 1) * self.hidden_size
+
+    @property
+    def linear(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """The linear layers of each layer by name: inputs and outputs. The head is not among them."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        if self.family == "gpt2":
+            both = [(hidden, hidden), (inner, hidden)]
+            return {"c_attn": [(hidden, 3 * hidden)], "c_proj": both, "c_fc": [(hidden, inner)]}
+        if self.family == "gpt_neox":
+            ends = {"query_key_value": [(hidden, 3 * hidden)], "dense": [(hidden, hidden)]}
+            return {**ends, "dense_h_to_4h": [(hidden, inner)], "dense_4h_to_h": [(inner, hidden)]}
+        queries, keys = self.heads * self.head_size, self.key_value_heads * self.head_size
+        attention = {"q_proj": [(hidden, queries)], "k_proj": [(hidden, keys)], "v_proj": [(hidden, keys)]}
+        gated = {"gate_proj": [(hidden, inner)], "up_proj": [(hidden, inner)], "down_proj": [(inner, hidden)]}
+        return {**attention, "o_proj": [(queries, hidden)], **gated}
+
+    def adapters_of_layer(self, settings: Mapping[str, Any]) -> int:
+        """The parameters of one layer's adapters (LoRA); 0 without any. settings: verl's actor_rollout_ref.model."""
+        chosen = settings["target_modules"]
+        names = self.linear if isinstance(chosen, str) else chosen
+        return int(settings["lora_rank"]) * sum(sum(sizes) for name in names for sizes in self.linear.get(name, ()))
+
+    def cache(self, tokens: int, number: int = FLOAT) -> int:
+        """Bytes of the keys and values of so many tokens. number: bytes of each."""
+        return self.layers * tokens * 2 * self.key_value_heads * self.head_size * number
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether transformers has the family's class for token classification, from which critics are made."""
+        return True
+
+    def unpackable(self, length: int) -> str | None:
+        """Why sequences of so many tokens cannot be shared by ranks, whose attention is torch's; None: they can."""
+        return None
+
+
+@dataclass(frozen=True)
+class Counted(Architecture):
+    """The sizes of a model of any other family, as its module has them.
+
+    of_layers: the parameters of each layer; of_ends: all others; windows: of each layer, the most tokens whose keys and
+    values it keeps, None: all; kept: numbers that it keeps of a token; shapes: `linear` of the layer that has the most;
+    attention: SDPA or EAGER; critic: `has_critic`. Of a mixture of experts, intermediate_size is that of the experts
+    which a token meets.
+    """
+
+    of_layers: tuple[int, ...]
+    of_ends: int
+    windows: tuple[int | None, ...]
+    kept: int
+    shapes: Mapping[str, Sequence[tuple[int, int]]]
+    attention: str
+    critic: bool
+
+    @property
+    def parameters(self) -> int:
+        return self.of_ends + sum(self.of_layers)
+
+    @property
+    def parameters_of_layer(self) -> int:
+        return max(self.of_layers)
+
+    @property
+    def parameters_of_ends(self) -> int:
+        return self.of_ends
+
+    @property
+    def linear(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        return self.shapes
+
+    def cache(self, tokens: int, number: int = FLOAT) -> int:
+        tokens_kept = sum(tokens if window is None else min(tokens, window) for window in self.windows)
+        return tokens_kept * self.kept * number
+
+    @property
+    def has_critic(self) -> bool:
+        return self.critic
+
+    def unpackable(self, length: int) -> str | None:
+        if self.attention != SDPA:
+            return "its attention caps or biases its logits, which torch's attention does not compute"
+        least = min((window for window in self.windows if window is not None), default=length)
+        if least < length:
+            return f"some of its layers attend to the last {least} tokens alone, and a sequence has up to {length}"
+        return None
+
+
+def embedded(model: Mapping[str, Any], width: int = 1, depth: int = 1) -> Architecture:
+    """The sizes of an embedded model, or of a larger one beside it. model: the section of the configuration."""
+    heads = width * model["heads"]
+    hidden = width * model["hidden_size"]
+    return Architecture(
+        family="llama",
+        vocabulary=EMBEDDED_VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=width * model["intermediate_size"],
+        layers=depth * model["layers"],
+        heads=heads,
+        key_value_heads=heads,
+        head_size=hidden // heads,
+        positions=EMBEDDED_POSITIONS,
+        tied=False,
+    )
+
+
+def of_folder(path: Any, trust_remote_code: bool = False) -> Architecture | None:
+    """The sizes of a model in a folder, by its config.json; None: there is no such file.
+
+    trust_remote_code: whether code that comes with the model may be run. Unusable: the model cannot be trained.
+    """
+    file = Path(os.path.expanduser(str(path))) / "config.json"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
+    if isinstance(found, Unusable):
+        raise found
+    return found
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        config = json.loads(text)
+        if not isinstance(config["model_type"], str):
+            raise TypeError
+    except (ValueError, KeyError, TypeError):
+        rule, fix = "its config.json does not name a model_type", "name a folder that save_pretrained wrote"
+        raise Unusable(rule, fix) from None
+    if config.get("quantization_config"):
+        method = dict(config["quantization_config"]).get("quant_method", "unknown")
+        rule = f"its weights are quantized ({method}), and training needs the weights themselves"
+        raise Unusable(rule, "choose the model before quantization, or save the model dequantized")
+    return dict(config)
+
+
+def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
+    """The sizes of a model of a known family; None: of another one."""
+    family = config["model_type"]
+    try:
+        if family == "gpt2":
+            hidden, heads = config["n_embd"], config["n_head"]
+            return Architecture(
+                family=family,
+                vocabulary=config["vocab_size"],
+                hidden_size=hidden,
+                intermediate_size=config.get("n_inner") or 4 * hidden,
+                layers=config["n_layer"],
+                heads=heads,
+                key_value_heads=heads,
+                head_size=hidden // heads,
+                positions=config["n_positions"],
+                tied=config.get("tie_word_embeddings", True),
+            )
+        if family not in ("gpt_neox", "llama", "qwen2") or config.get("attention_bias") or config.get("mlp_bias"):
+            return None
+        hidden, heads = config["hidden_size"], config["num_attention_heads"]
+        return Architecture(
+            family=family,
+            vocabulary=config["vocab_size"],
+            hidden_size=hidden,
+            intermediate_size=config["intermediate_size"],
+            layers=config["num_hidden_layers"],
+            heads=heads,
+            key_value_heads=config.get("num_key_value_heads") or heads,
+            head_size=config.get("head_dim") or hidden // heads,
+            positions=config["max_position_embeddings"],
+            tied=config.get("tie_word_embeddings", False),
+        )
+    except (KeyError, TypeError):  # transformers knows the defaults
+        return None
+
+
+@functools.cache
+def _counted(folder: Path, config: str, trust_remote_code: bool) -> Counted | Unusable | None:
+    """The sizes as transformers' module has them; None: the program did not end well. config: the file's text."""
+    command = [sys.executable, "-m", "trainer_ext.architectures", str(folder)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    if trust_remote_code:
+        command.append("--trust-remote-code")
+    asked = subprocess.run(
+        command, cwd=_ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        return None
+    found = json.loads(asked.stdout.splitlines()[-1])
+    if "unusable" in found:
+        return Unusable(*found["unusable"])
+    shapes = {name: [(inputs, outputs) for inputs, outputs in sizes] for name, sizes in found["shapes"].items()}
+    whole = {name: tuple(found[name]) for name in ("of_layers", "windows")}
+    return Counted(**{**found, **whole, "shapes": shapes})

@@ -1,0 +1,175 @@
+"""What transformers says of a causal language model: whether it can be trained, its attention, and its sizes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+)
+from transformers.pytorch_utils import Conv1D
+
+from trainer_ext.architectures import EAGER, SDPA, Counted, Unusable
+
+_OTHER = "choose a language model that reads from left to right, such as those of conf/model"
+#: What the samplers and the engines give to a module.
+_ARGUMENTS = ("input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache")
+
+
+def attention(config: Any, trust_remote_code: bool = False) -> str:
+    """The attention with which a model is sampled and trained: SDPA where torch's computes all of it, else EAGER.
+
+    transformers gives torch's attention no cap of the logits (Gemma 2), without saying so. config: as AutoConfig reads
+    it; trust_remote_code: whether code of the model's own may run.
+    """
+    if getattr(config, "attn_logit_softcapping", None):
+        return EAGER
+    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)  # type: ignore[arg-type]
+    if own is None and trust_remote_code:
+        own = type(without_weights(config, trust_remote_code))
+    return EAGER if own is not None and not own._supports_sdpa else SDPA
+
+
+def attention_of(path: str, trust_remote_code: bool = False) -> str:
+    """`attention` of a model in a folder, or of a name on the hub."""
+    return attention(AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code), trust_remote_code)
+
+
+def count(folder: str, trust_remote_code: bool) -> Counted:
+    """The sizes of a model in a folder. Unusable: it cannot be trained."""
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        rule = f"transformers cannot read its config.json: {' '.join(str(error).split())[:300]}"
+        remote = "trust_remote_code" in str(error)
+        fix = "set verl.actor_rollout_ref.model.trust_remote_code=true if you trust the code" if remote else _OTHER
+        raise Unusable(rule, fix) from error
+    _check_config(config)
+    try:
+        module = without_weights(config, trust_remote_code)
+    except Exception as error:  # whatever a configuration makes a module's constructor raise
+        rule = f"transformers cannot build it: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise Unusable(rule, _OTHER) from error
+    _check_class(type(module))
+    layers = list(_layers(module, set(module._no_split_modules)))
+    heads = int(config.num_attention_heads)
+    few = 1 if _multi_query(config) else getattr(config, "num_key_value_heads", None) or heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kept = 2 * few * size
+    if getattr(config, "v_head_dim", None):  # latent attention, whose keys and values transformers caches expanded
+        kept = heads * (config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim)
+    of_layers = tuple(map(_parameters, layers))
+    return Counted(
+        family=config.model_type,
+        vocabulary=module.get_input_embeddings().weight.shape[0],
+        hidden_size=config.hidden_size,
+        intermediate_size=_intermediate_size(config),
+        layers=len(layers),
+        heads=heads,
+        key_value_heads=few,
+        head_size=size,
+        positions=getattr(config, "max_position_embeddings", None),
+        tied=bool(getattr(config, "tie_word_embeddings", False)),
+        of_layers=of_layers,
+        of_ends=_parameters(module) - sum(of_layers),
+        windows=_windows(config, len(layers)),
+        kept=kept,
+        shapes=max(map(_linear, layers), key=_widths),
+        attention=attention(config, trust_remote_code),
+        critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    )
+
+
+def _check_config(config: Any) -> None:
+    what = f"it is a model of type {config.model_type}, "
+    if getattr(config, "is_encoder_decoder", False):
+        raise Unusable(f"{what}which has an encoder beside its decoder", _OTHER)
+    if config.get_text_config() is not config:
+        raise Unusable(f"{what}which also reads other things than text", _OTHER)
+    masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
+    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in getattr(config, "auto_map", {})
+    if masked or not known:
+        raise Unusable(f"{what}which is no causal language model", _OTHER)
+
+
+def _check_class(own: Any) -> None:
+    """Whether a module can be sampled with a cache of keys and values, and its layers be shared by ranks."""
+    given = inspect.signature(own.forward).parameters
+    every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
+    if own._is_stateful or "past_key_values" not in given:
+        rule = "does not keep keys and values of earlier tokens, as a transformer does, and the samplers need them"
+    elif not issubclass(own, GenerationMixin):
+        rule = "does not generate text"
+    elif not own._no_split_modules:
+        rule = "does not name its layers (_no_split_modules), which FSDP needs"
+    elif not every and (missing := [name for name in _ARGUMENTS if name not in given]):
+        rule = f"does not take {', '.join(missing)}, which the samplers give"
+    else:
+        return
+    raise Unusable(f"its class {own.__name__} {rule}", _OTHER)
+
+
+def without_weights(config: Any, trust_remote_code: bool = False) -> Any:
+    """The module of a configuration, on torch's meta device."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            config, trust_remote_code=trust_remote_code
+        )
+
+
+def _layers(module: nn.Module, names: Collection[str]) -> Iterator[nn.Module]:
+    """The parts that FSDP gathers one after the other, none of which is in another. names: of their classes."""
+    for child in module.children():
+        if type(child).__name__ in names:
+            yield child
+        else:
+            yield from _layers(child, names)
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _linear(layer: nn.Module) -> dict[str, list[tuple[int, int]]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, part in layer.named_modules():
+        if isinstance(part, nn.Linear):
+            found.setdefault(name.rpartition(".")[2], []).append((part.in_features, part.out_features))
+        elif isinstance(part, Conv1D):
+            found.setdefault(name.rpartition(".")[2], []).append((part.weight.shape[0], part.weight.shape[1]))
+    return found
+
+
+def _widths(linear: Mapping[str, Sequence[tuple[int, int]]]) -> int:
+    return sum(inputs + outputs for sizes in linear.values() for inputs, outputs in sizes)
+
+
+def _multi_query(config: Any) -> bool:
+    """Whether all heads share one of keys and values, as Falcon's and GPTBigCode's configurations say it."""
+    return bool(getattr(config, "multi_query", False)) and not getattr(config, "new_decoder_architecture", False)
+
+
+def _intermediate_size(config: Any) -> int:
+    """The width of what a token meets in a layer: of a mixture of experts, of those that are chosen for it."""
+    dense = max(
+        int(getattr(config, name, None) or 0) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")
+    )
+    chosen = int(getattr(config, "num_experts_per_tok", None) or 0)
+    each = int(getattr(config, "moe_intermediate_size", None) or (dense if chosen else 0))
+    shared = int(getattr(config, "shared_expert_intermediate_size", None) or 0)
+    shared += each * int(getattr(config, "n_shared_experts", None) or 0)
+    return max(dense, chosen * each + shared) or 4 * int(config.hidden_size)
+
+
+def _windows(config: Any, layers: int) -> tuple[int | None, ...]:
+    """Of each layer, the most tokens whose keys and values its cache keeps, as transformers' DynamicCache does."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * layers
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
