@@ -55,6 +55,7 @@ RANKS = {
         "sizes",
         "devices",
         "memory",
+        "architectures",
         "continuing",
         "metrics",
         "health",

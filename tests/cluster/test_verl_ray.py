@@ -90,8 +90,9 @@ def over(started: subprocess.Popen[str]) -> str:
 
 
 def own_data(folder: Path) -> list[str]:
-    """Settings for prompts with metadata, a reward with a further number, and a small Qwen without a padding token."""
-    twin = write_twin("qwen2", write_problems(folder / "problems.jsonl"), folder / "twin")
+    """Settings for prompts with metadata, a reward with a further number, and a small mixture of experts, some of whose
+    layers attend to a window, without a padding token."""
+    twin = write_twin("gpt_oss", write_problems(folder / "problems.jsonl"), folder / "twin")
     settings = json.loads((twin / "tokenizer_config.json").read_text())
     settings["pad_token"] = None  # as models from GGUF files have none
     (twin / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, Gemma2Config, MixtralConfig, OPTConfig, PreTrainedConfig
 
 from launcher.config.verl_tree import merged
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
-from trainer_ext import fit, memory
+from tests.trainer_ext.twins import tokenizer_of
+from trainer_ext import fit
+from trainer_ext.architectures import Architecture
 
 ON_DEVICES = ("trainer=verl_ray", "cluster=slurm", "seed=0")
 #: Experiments whose design this trainer refuses: in each line of the plan are these words.
@@ -123,7 +130,7 @@ def test_a_vllm_server_has_its_part_of_each_device():
     planned = make(*of_method("q_star", "model=llama_13b"))
     ((run,), (base,)) = planned.runs.values(), planned.bases.values()
     config = {**run.config, "trainer": {**run.config["trainer"], "rollout": "vllm"}}
-    model = memory.Architecture(**SHIPPED.compose(["model=llama_13b"]).tree["model"]["architecture"])
+    model = Architecture(**SHIPPED.compose(["model=llama_13b"]).tree["model"]["architecture"])
     tree = merged(base.tree, run.config["verl"])
     found = fit.misfit(config, tree, model, model, 0)
     assert found is not None and found.key == "model.resources.device_memory_gb"
@@ -147,3 +154,42 @@ def test_all_ranks_of_a_node_without_devices_share_its_memory():
         found = [re.search(rf"a node with {ranks} ranks? needs ([\d.]+) GB while sampling", line) for line in lines]
         needed.append(max(float(match[1]) for match in found if match))
     assert needed[1] > needed[0] > 0
+
+
+def foreign(config: PreTrainedConfig, folder: Path, *arguments: Any) -> tuple[str, ...]:
+    """The plan's arguments for a model of another family, of which the plan reads the configuration alone."""
+    tokenizer_of("qwen2").save_pretrained(folder)
+    config.save_pretrained(folder)
+    save_file({"nothing": torch.zeros(1)}, folder / "model.safetensors")
+    named = ("model=pretrained", f"model.path={folder}", "verl.data.train_batch_size=64", *arguments)
+    large = ("devices=8", "device_memory_gb=80", "memory_gb=900", "cpus=64")
+    return of_method("c0_grpo", *(f"model.resources.{one}" for one in large), *named)
+
+
+def test_a_mixture_of_experts_is_compared_with_its_devices(tmp_path):
+    (line,) = refused(*foreign(MixtralConfig(), tmp_path))
+    assert "model.resources.device_memory_gb = 80: each device needs " in line
+    assert "weights of the server 93.4" in line  # 46.7 billion parameters of 2 bytes
+
+
+def test_what_the_parts_of_a_foreign_model_cannot_do(tmp_path):
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 310}
+    shared = ("model.parallel.sequence=2", "verl.data.max_response_length=64")
+    capped = Gemma2Config(num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, **small)
+    (line,) = refused(*foreign(capped, tmp_path / "gemma2", *shared))
+    assert line.endswith(
+        "model.parallel.sequence = 2: the ranks cannot share sequences of model pretrained: its attention caps or "
+        "biases its logits, which torch's attention does not compute. Fix: set model.parallel.sequence=1"
+    )
+    assert make(*foreign(capped, tmp_path / "gemma2")).runs
+    bare = OPTConfig(num_attention_heads=4, ffn_dim=64, word_embed_proj_dim=64, **small)
+    (line,) = refused(*foreign(bare, tmp_path / "opt", "method/advantage=gae"))
+    assert "method.advantage = gae: a critic needs the class of model pretrained for token classification" in line
+
+
+def test_a_model_that_reads_in_both_directions_is_refused(tmp_path):
+    (line,) = refused(*foreign(BertConfig(), tmp_path))
+    assert line == (
+        f"command line: model.path = {tmp_path}: it is a model of type bert, which is no causal language model. "
+        "Fix: choose a language model that reads from left to right, such as those of conf/model"
+    )

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from tests.configuration import CONF, SHIPPED
 from trainer_ext import memory
+from trainer_ext.architectures import Architecture, embedded, of_folder
 from trainer_ext.backends.in_process import initial_model
 
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 PRETRAINED = [name for name in MODELS if "architecture" in SHIPPED.compose([f"model={name}"]).tree["model"]]
 
 
-def declared(model: str) -> memory.Architecture:
-    return memory.Architecture(**SHIPPED.compose([f"model={model}"]).tree["model"]["architecture"])
+def declared(model: str) -> Architecture:
+    return Architecture(**SHIPPED.compose([f"model={model}"]).tree["model"]["architecture"])
 
 
-def config_of(one: memory.Architecture) -> PreTrainedConfig:
+def config_of(one: Architecture) -> PreTrainedConfig:
     if one.family == "gpt2":
         sizes = {"n_embd": one.hidden_size, "n_layer": one.layers, "n_head": one.heads, "n_positions": one.positions}
         return GPT2Config(vocab_size=one.vocabulary, **sizes)
@@ -46,7 +45,7 @@ def test_the_parameters_are_those_of_transformers(model, tmp_path):
         module = AutoModelForCausalLM.from_config(config)
     assert architecture.parameters == sum(p.numel() for p in module.parameters())
     config.save_pretrained(tmp_path)
-    assert memory.of_folder(tmp_path) == architecture
+    assert of_folder(tmp_path) == architecture
 
 
 def test_the_sizes_of_known_models():
@@ -60,14 +59,12 @@ def test_the_sizes_of_known_models():
 def test_an_embedded_model_has_the_size_that_is_built(tmp_path):
     section = SHIPPED.compose(["model=tiny"]).tree["model"]
     initial_model.initialise({key: section[key] for key in initial_model.SHAPE}, 0, tmp_path)
-    assert memory.of_folder(tmp_path) == memory.embedded(section)
-    assert memory.embedded(section).parameters == 111_808
+    assert of_folder(tmp_path) == embedded(section)
+    assert embedded(section).parameters == 111_808
 
 
-def test_a_folder_of_another_kind_has_no_known_size(tmp_path):
-    assert memory.of_folder(tmp_path) is None
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
-    assert memory.of_folder(tmp_path) is None
+def test_a_folder_without_a_configuration_has_no_known_size(tmp_path):
+    assert of_folder(tmp_path) is None
 
 
 METHOD = {"loss": "policy_gradient", "target": "none", "advantage": "grpo", "sampler": "policy", "alpha": "none"}
@@ -79,7 +76,7 @@ VERL = {
         "actor": {"ppo_mini_batch_size": 4, "ppo_micro_batch_size_per_gpu": 2, "use_dynamic_bsz": False},
     },
 }
-SMALL = memory.Architecture("llama", 100, 8, 16, 2, 2, 2, 4, 64, False)
+SMALL = Architecture("llama", 100, 8, 16, 2, 2, 2, 4, 64, False)
 
 
 def test_the_sum_by_hand():

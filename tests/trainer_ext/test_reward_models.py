@@ -21,6 +21,7 @@ from tests.trainer_ext.classifiers import UTILITY, preferences, utility, write_c
 from tests.trainer_ext.conftest import MemoryRun
 from tests.trainer_ext.twins import problems, tokenizer_of, write_problems, write_twin
 from trainer_ext import memory, reward_models, rewards, tasks
+from trainer_ext.architectures import Architecture
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
 from trainer_ext.reward_models import folders, training
@@ -277,7 +278,7 @@ def test_its_weights_count_as_memory(own, section):
     count = sum(one.numel() for one in AutoModelForSequenceClassification.from_pretrained(folder).parameters())
     assert folders.parameters(section) == count
     assert folders.parameters({**section, "reward": "bleu"}) == 0
-    small = memory.Architecture("llama", 100, 8, 16, 2, 2, 2, 4, 64, False)
+    small = Architecture("llama", 100, 8, 16, 2, 2, 2, 4, 64, False)
     config = configuration("method=c0_grpo")
     need = memory.need(config["method"], config["verl"], small, small, False, count)
     assert need.throughout["reward model"] == 4 * count

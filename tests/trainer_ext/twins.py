@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
 from transformers import PreTrainedTokenizerFast as Fast
@@ -25,6 +26,32 @@ CHAT = (
 #: Enough to learn the form of an answer, and not enough to know the answers.
 UPDATES = 12
 _LAYERS = {"num_attention_heads": 4, "num_hidden_layers": 2}
+_FEW: dict[str, Any] = {"num_key_value_heads": 2}
+_EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, **_FEW}
+_LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16}
+#: Families that no file of conf/model has: the class of their configuration, and its own sizes. Windows are shorter
+#: than the tests' prompts.
+FOREIGN: dict[str, tuple[str, dict[str, Any]]] = {
+    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}),  # positions by attention alone
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        {
+            **{**_EXPERTS, **_LATENT, "n_routed_experts": 4, "moe_intermediate_size": 16, "n_group": 1},
+            **{"topk_group": 1, "first_k_dense_replace": 1, "num_key_value_heads": 4},
+        },
+    ),
+    "falcon": ("FalconConfig", {}),  # one head of keys and values
+    "gemma2": ("Gemma2Config", {**_FEW, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 24}),
+    "gemma3_text": ("Gemma3TextConfig", {**_FEW, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 24}),
+    "gpt_oss": ("GptOssConfig", {**_EXPERTS, "num_local_experts": 4, "head_dim": 8, "sliding_window": 24}),
+    "mistral": ("MistralConfig", {**_FEW, "sliding_window": 24}),
+    "mixtral": ("MixtralConfig", {**_EXPERTS, "num_local_experts": 4}),
+    "olmo2": ("Olmo2Config", _FEW),
+    "opt": ("OPTConfig", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "phi3": ("Phi3Config", _FEW),
+    "qwen3": ("Qwen3Config", {**_FEW, "head_dim": 16}),
+    "qwen3_moe": ("Qwen3MoeConfig", {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 16, "head_dim": 8}),
+}
 
 
 def problems() -> list[dict[str, str]]:
@@ -74,7 +101,8 @@ _LAYOUTS: dict[str, Callable[[str, str], dict[str, Any]]] = {
 
 
 def write_twin(family: str, data: Path, folder: Path, positions: int = 256, width: int = 32) -> Path:
-    """A model of the family (gpt2, gpt_neox, llama, qwen2) and its tokenizer, as transformers saves them.
+    """A model of the family (gpt2, gpt_neox, llama, qwen2, or one of FOREIGN) and its tokenizer, as transformers saves
+    them.
 
     A few updates have taught it the form of an answer, so that some responses have a reward and others have none.
     data: a file of `write_problems`; width: of its layers.
@@ -90,8 +118,8 @@ def write_twin(family: str, data: Path, folder: Path, positions: int = 256, widt
 
 
 def tokenizer_of(family: str) -> Fast:
-    """A tokenizer of the family's kind."""
-    return {"gpt2": _gpt2, "gpt_neox": _gpt2, "llama": _llama, "qwen2": _qwen2}[family]()
+    """A tokenizer of the family's kind; of a foreign family, Qwen's."""
+    return {"gpt2": _gpt2, "gpt_neox": _gpt2, "llama": _llama}.get(family, _qwen2)()
 
 
 def _teach(module: Any, tokenizer: Fast, data: Path) -> None:
@@ -126,6 +154,14 @@ def config_of(family: str, tokenizer: Fast, positions: int = 256, width: int = 3
         return GPTNeoXConfig(max_position_embeddings=positions, **small, **ends)
     if family == "llama":
         return LlamaConfig(num_key_value_heads=4, max_position_embeddings=positions, **small, **ends)
+    if family in FOREIGN:
+        name, own = FOREIGN[family]
+        kind: type[PreTrainedConfig] = getattr(transformers, name)
+        return kind(
+            max_position_embeddings=positions,
+            pad_token_id=tokenizer.pad_token_id,
+            **{**small, **ends, **own},
+        )
     return Qwen2Config(
         num_key_value_heads=2, max_position_embeddings=positions, tie_word_embeddings=True, **small, **ends
     )

@@ -226,7 +226,10 @@ def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
                 positions=config["n_positions"],
                 tied=config.get("tie_word_embeddings", True),
             )
-        if family not in ("gpt_neox", "llama", "qwen2") or config.get("attention_bias") or config.get("mlp_bias"):
+        has_biases = family == "gpt_neox"  # as the formulas have them
+        if family not in ("gpt_neox", "llama", "qwen2") or config.get("mlp_bias"):
+            return None
+        if bool(config.get("attention_bias", has_biases)) != has_biases:
             return None
         hidden, heads = config["hidden_size"], config["num_attention_heads"]
         return Architecture(

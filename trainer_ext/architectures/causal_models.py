@@ -46,8 +46,8 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
     """The sizes of a model in a folder. Unusable: it cannot be trained."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        rule = f"transformers cannot read its config.json: {' '.join(str(error).split())[:300]}"
+    except Exception as error:  # whatever the class of the configuration raises
+        rule = f"transformers cannot read its config.json: {_said(error)}"
         remote = "trust_remote_code" in str(error)
         fix = "set verl.actor_rollout_ref.model.trust_remote_code=true if you trust the code" if remote else _OTHER
         raise Unusable(rule, fix) from error
@@ -55,7 +55,7 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
     try:
         module = without_weights(config, trust_remote_code)
     except Exception as error:  # whatever a configuration makes a module's constructor raise
-        rule = f"transformers cannot build it: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        rule = f"transformers cannot build it: {type(error).__name__}: {_said(error)}"
         raise Unusable(rule, _OTHER) from error
     _check_class(type(module))
     layers = list(_layers(module, set(module._no_split_modules)))
@@ -85,6 +85,10 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
         attention=attention(config, trust_remote_code),
         critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     )
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _check_config(config: Any) -> None:

@@ -341,7 +341,8 @@ def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     changed["attn_implementation"] = causal_models.attention(config, trust_remote_code)
     if "num_key_value_heads" not in plain:  # of GPT-2 and GPT-NeoX, for example; verl reads it of every model
         changed["num_key_value_heads"] = plain.get("num_attention_heads", plain.get("n_head"))
-    if not any("ForCausalLM" in name for name in plain["architectures"]):  # GPT2LMHeadModel: verl has no head for it
+    # verl has no head for GPT2LMHeadModel
+    if not any("ForCausalLM" in name for name in plain.get("architectures") or ()):
         changed["architectures"] = ["ForCausalLM"]
     return changed
 

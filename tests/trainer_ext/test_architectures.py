@@ -1,0 +1,198 @@
+"""The sizes of models of any family, against what transformers' modules hold; and models that cannot be trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
+
+from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
+from tests.trainer_ext.twins import FOREIGN, tokenizer_of
+from tests.trainer_ext.twins import config_of as twin_of
+from trainer_ext.architectures import EAGER, SDPA, Counted, Unusable, causal_models, of_folder
+from trainer_ext.backends.in_process.sampler import load_module
+from trainer_ext.backends.verl_ray import attention
+from trainer_ext.sizes import Misfit
+
+#: Read by another program than this one: the sizes that the models' pages on the hub state.
+KNOWN: dict[str, tuple[PreTrainedConfig, int]] = {
+    "Mistral-7B-v0.1": (transformers.MistralConfig(), 7_241_732_096),
+    "Mixtral-8x7B": (transformers.MixtralConfig(), 46_702_792_704),
+    "Qwen3-8B": (
+        transformers.Qwen3Config(
+            vocab_size=151936,
+            hidden_size=4096,
+            intermediate_size=12288,
+            num_hidden_layers=36,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+        ),
+        8_190_735_360,
+    ),
+    "Gemma-2-9B": (
+        transformers.Gemma2Config(
+            hidden_size=3584,
+            intermediate_size=14336,
+            num_hidden_layers=42,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+        ),
+        9_241_705_984,
+    ),
+    "Phi-3-mini": (transformers.Phi3Config(), 3_821_079_552),
+}
+
+
+def saved(config: PreTrainedConfig, folder: Path) -> str:
+    config.save_pretrained(folder)
+    return str(folder)
+
+
+def twin(family: str) -> PreTrainedConfig:
+    return twin_of(family, tokenizer_of(family))
+
+
+@pytest.mark.parametrize("model", PRETRAINED)
+def test_a_family_with_formulas_is_counted_alike(model: str, tmp_path: Path) -> None:
+    formula = declared(model)
+    counted = causal_models.count(saved(config_of(formula), tmp_path), trust_remote_code=False)
+    assert counted.parameters == formula.parameters
+    assert counted.parameters_of_layer == formula.parameters_of_layer
+    assert counted.parameters_of_ends == formula.parameters_of_ends
+    assert {name: sorted(sizes) for name, sizes in counted.linear.items()} == {
+        name: sorted(sizes) for name, sizes in formula.linear.items()
+    }
+    assert counted.cache(100, 2) == formula.cache(100, 2)
+    for name in ("vocabulary", "hidden_size", "intermediate_size", "layers", "heads", "key_value_heads", "positions"):
+        assert getattr(counted, name) == getattr(formula, name), name
+    assert counted.has_critic and counted.unpackable(100) is None
+
+
+def test_biases_are_counted(tmp_path: Path) -> None:
+    """The formulas have none for Llama's attention, and GPT-NeoX's always."""
+    for kind, biases in ((transformers.LlamaConfig, True), (transformers.GPTNeoXConfig, False)):
+        config = kind(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+        config.attention_bias = biases
+        counted = causal_models.count(folder := saved(config, tmp_path / config.model_type), trust_remote_code=False)
+        assert of_folder(folder) == counted
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_sizes_of_models_that_others_made(name: str, tmp_path: Path) -> None:
+    config, parameters = KNOWN[name]
+    assert causal_models.count(saved(config, tmp_path), trust_remote_code=False).parameters == parameters
+
+
+@pytest.mark.parametrize("family", sorted(FOREIGN))
+def test_the_cache_has_the_bytes_that_a_module_keeps(family: str, tmp_path: Path) -> None:
+    tokens = 40
+    module = AutoModelForCausalLM.from_config(twin(family), attn_implementation="eager").eval()
+    with torch.no_grad():
+        cache = module(
+            input_ids=torch.ones(1, tokens, dtype=torch.long), past_key_values=DynamicCache(config=module.config)
+        ).past_key_values
+    held = sum(part.numel() * part.element_size() for layer in cache.layers for part in (layer.keys, layer.values))
+    counted = causal_models.count(saved(module.config, tmp_path), trust_remote_code=False)
+    # a window keeps one token less, because the next one is always read with it
+    windows = sum(1 for window in counted.windows if window is not None and window <= tokens)
+    assert counted.cache(tokens) - held == windows * counted.kept * 4
+    assert counted.parameters == sum(p.numel() for p in module.parameters())
+
+
+def test_the_program_says_what_the_function_says(tmp_path: Path) -> None:
+    folder = saved(twin("qwen3_moe"), tmp_path)
+    assert of_folder(folder) == causal_models.count(folder, trust_remote_code=False)
+    assert isinstance(of_folder(folder), Counted)
+    assert of_folder(tmp_path / "nowhere") is None
+
+
+#: Configurations of models that cannot be trained, and what is said of them.
+UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "an encoder": ({"model_type": "bert"}, "it is a model of type bert, which is no causal language model"),
+    "an encoder and a decoder": ({"model_type": "t5"}, "has an encoder beside its decoder"),
+    "no keys and values": ({"model_type": "mamba"}, "MambaForCausalLM does not keep keys and values"),
+    "images": ({"model_type": "llava"}, "reads other things than text"),
+    "sound": ({"model_type": "whisper"}, "has an encoder beside its decoder"),
+    "no language": ({"model_type": "vit"}, "no causal language model"),
+    "an unknown type": ({"model_type": "nosuch"}, "transformers cannot read its config.json"),
+    "impossible sizes": ({"model_type": "qwen3", "hidden_size": "x"}, "transformers cannot"),
+    "no type": ({"hidden_size": 8}, "its config.json does not name a model_type"),
+    "quantized": (
+        {"model_type": "llama", "quantization_config": {"quant_method": "awq"}},
+        "its weights are quantized (awq), and training needs the weights themselves",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_model_that_cannot_be_trained(case: str, tmp_path: Path) -> None:
+    config, said = UNUSABLE[case]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Unusable) as raised:
+        of_folder(tmp_path)
+    assert said in raised.value.rule and raised.value.fix
+
+
+def test_code_that_comes_with_a_model(tmp_path: Path) -> None:
+    """It is run if the user trusts it, and not before."""
+    (tmp_path / "own.py").write_text(
+        "from transformers import Qwen3Config, Qwen3ForCausalLM\n"
+        "class OwnConfig(Qwen3Config):\n    model_type = 'own'\n"
+        "class OwnForCausalLM(Qwen3ForCausalLM):\n    config_class = OwnConfig\n"
+    )
+    auto = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
+    config = {**twin("qwen3").to_dict(), "model_type": "own", "auto_map": auto, "architectures": ["OwnForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Unusable, match="trust_remote_code=true"):
+        of_folder(tmp_path)
+    found = of_folder(tmp_path, trust_remote_code=True)
+    assert isinstance(found, Counted) and found.attention == SDPA
+    known = saved(twin("qwen3"), tmp_path / "known")
+    assert found.parameters == causal_models.count(known, trust_remote_code=False).parameters
+
+
+def test_which_attention_computes_all_of_a_model() -> None:
+    chosen = {family: causal_models.attention(twin(family)) for family in FOREIGN}
+    eager = {family for family, name in chosen.items() if name == EAGER}
+    assert eager == {"bloom", "gemma2", "gpt_oss"} and set(chosen.values()) == {EAGER, SDPA}
+
+
+def test_gemmas_attention_has_its_cap(tmp_path: Path) -> None:
+    """transformers gives torch's attention no cap, and does not say so."""
+    config = twin("gemma2")
+    config.attn_logit_softcapping = 0.5
+    module = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    module.save_pretrained(tmp_path)
+    tokens = torch.arange(12)[None]
+    with torch.no_grad():
+        wanted = module(input_ids=tokens).logits
+        capped = load_module(str(tmp_path))(input_ids=tokens).logits
+        uncapped = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa")(input_ids=tokens).logits
+    torch.testing.assert_close(capped, wanted, rtol=0, atol=1e-5)
+    assert (uncapped - wanted).abs().max() > 1e-2
+
+
+def test_packed_sequences_need_an_attention_without_windows_and_caps(tmp_path: Path) -> None:
+    capped = causal_models.count(saved(twin("gemma2"), tmp_path / "gemma2"), trust_remote_code=False)
+    assert "caps or biases its logits" in str(capped.unpackable(8))
+    windows = causal_models.count(saved(twin("mistral"), tmp_path / "mistral"), trust_remote_code=False)
+    assert windows.unpackable(24) is None and "the last 24 tokens alone" in str(windows.unpackable(25))
+    with pytest.raises(Misfit, match=r"model\.parallel\.sequence: .* needs more than torch's computes"):
+        attention.overrides(str(tmp_path / "gemma2"), False, attention.PACKED)
+    packed = attention.overrides(str(tmp_path / "mistral"), False, attention.PACKED)
+    assert packed["attn_implementation"] == attention.PACKED
+    module = AutoModelForCausalLM.from_config(twin("mistral"), attn_implementation=attention.PACKED)
+    for length in (24, 25):
+        given = {"input_ids": torch.ones(1, length, dtype=torch.long), "position_ids": torch.arange(length)[None]}
+        if length == 24:
+            module(**given, attention_mask=None, use_cache=False)
+            continue
+        with pytest.raises(ValueError, match=r"no window \(24 tokens\), and one has 25"):
+            module(**given, attention_mask=None, use_cache=False)
