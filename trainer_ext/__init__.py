@@ -21,6 +21,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     sizes           which sizes of a run do not fit together
     devices         on what a run computes, and how its processes share a model
     memory          how much memory a run needs, by arithmetic
+    architectures   the sizes of causal language models, and which of them can be trained
     continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step
     health          checks of each step's metrics: divergence and warnings
