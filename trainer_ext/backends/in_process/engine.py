@@ -333,12 +333,15 @@ def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     """What a trained model's own configuration is overridden with: no dropout, attention that every device has, and
     what verl reads of every model.
 
-    With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator.
+    With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator. verl
+    would also write the tokenizer's token for padding into the configuration. Where the tokenizer has none, that is the
+    token that ends a response, and the embedding of the token for padding is not trained.
     """
     config = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     plain = config.to_dict()
     changed: dict[str, Any] = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
     changed["attn_implementation"] = causal_models.attention(config, trust_remote_code)
+    changed["pad_token_id"] = plain.get("pad_token_id")
     if "num_key_value_heads" not in plain:  # of GPT-2 and GPT-NeoX, for example; verl reads it of every model
         changed["num_key_value_heads"] = plain.get("num_attention_heads", plain.get("n_head"))
     # verl has no head for GPT2LMHeadModel
