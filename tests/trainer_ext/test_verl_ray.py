@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from ray.exceptions import ActorDiedError, ObjectLostError, RayTaskError, WorkerCrashedError
+from transformers import AutoModelForCausalLM
+from verl.workers.config import HFModelConfig
 
 from tests.configuration import configuration
+from tests.trainer_ext.twins import config_of, tokenizer_of
 from trainer_ext import sizes
 from trainer_ext.backends import Lost
+from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.verl_ray import driver, process, shards
 from trainer_ext.backends.verl_ray.trainer import deal
 
@@ -31,6 +35,19 @@ def test_a_mini_batch_has_the_same_rows_whatever_the_ranks(ranks):
         assert sorted(row for part in parts for row in part) == list(range(mini * size, (mini + 1) * size))
         work = [sum(lengths[row] for row in part) for part in parts]
         assert max(work) <= 1.5 * min(work)
+
+
+def test_the_token_for_padding_is_the_models_own(tmp_path):
+    """verl takes the tokenizer's, which may be the token that ends a response; its embedding would not be trained."""
+    for family, own in (("llama", None), ("mistral", 0)):
+        folder, tokenizer = tmp_path / family, tokenizer_of("llama")
+        config = config_of(family, tokenizer)
+        config.pad_token_id = own
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        read = HFModelConfig(path=str(folder), override_config=model_overrides(str(folder), False))
+        assert read.tokenizer.pad_token_id == tokenizer.eos_token_id
+        assert read.hf_config.pad_token_id == own
 
 
 DYNAMIC = "verl.actor_rollout_ref.actor.use_dynamic_bsz"
