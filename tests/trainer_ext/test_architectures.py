@@ -15,6 +15,7 @@ from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
 from tests.trainer_ext.twins import FOREIGN, tokenizer_of
 from tests.trainer_ext.twins import config_of as twin_of
 from trainer_ext.architectures import EAGER, SDPA, Counted, Unusable, causal_models, of_folder
+from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.in_process.sampler import load_module
 from trainer_ext.backends.verl_ray import attention
 from trainer_ext.sizes import Misfit
@@ -109,6 +110,9 @@ def test_the_program_says_what_the_function_says(tmp_path: Path) -> None:
     assert of_folder(folder) == causal_models.count(folder, trust_remote_code=False)
     assert isinstance(of_folder(folder), Counted)
     assert of_folder(tmp_path / "nowhere") is None
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(Unusable, match="which is no causal language model"):
+        of_folder(tmp_path)
 
 
 #: Configurations of models that cannot be trained, and what is said of them.
@@ -133,9 +137,18 @@ UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_model_that_cannot_be_trained(case: str, tmp_path: Path) -> None:
     config, said = UNUSABLE[case]
     (tmp_path / "config.json").write_text(json.dumps(config))
+    by_file = case in ("no type", "quantized")
     with pytest.raises(Unusable) as raised:
-        of_folder(tmp_path)
+        of_folder(tmp_path) if by_file else causal_models.count(str(tmp_path), trust_remote_code=False)
     assert said in raised.value.rule and raised.value.fix
+
+
+def test_a_run_says_it_of_a_model_that_the_plan_has_not_seen(tmp_path: Path) -> None:
+    """The plan reads no configuration of a model on the hub."""
+    for name, said in (("bert", "of type bert"), ("mamba", "MambaForCausalLM does not keep keys and values")):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": name}))
+        with pytest.raises(Unusable, match=said):
+            model_overrides(str(tmp_path), trust_remote_code=False)
 
 
 def test_code_that_comes_with_a_model(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def attention(config: Any, trust_remote_code: bool = False) -> str:
     """
     if getattr(config, "attn_logit_softcapping", None):
         return EAGER
-    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)  # type: ignore[arg-type]
+    own = _class_of(config)
     if own is None and trust_remote_code:
         own = type(without_weights(config, trust_remote_code))
     return EAGER if own is not None and not own._supports_sdpa else SDPA
@@ -51,7 +51,7 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
         remote = "trust_remote_code" in str(error)
         fix = "set verl.actor_rollout_ref.model.trust_remote_code=true if you trust the code" if remote else _OTHER
         raise Unusable(rule, fix) from error
-    _check_config(config)
+    check(config)
     try:
         module = without_weights(config, trust_remote_code)
     except Exception as error:  # whatever a configuration makes a module's constructor raise
@@ -91,7 +91,8 @@ def _said(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _check_config(config: Any) -> None:
+def check(config: Any) -> None:
+    """Unusable: a model of this configuration cannot be trained. config: as AutoConfig reads it."""
     what = f"it is a model of type {config.model_type}, "
     if getattr(config, "is_encoder_decoder", False):
         raise Unusable(f"{what}which has an encoder beside its decoder", _OTHER)
@@ -101,6 +102,14 @@ def _check_config(config: Any) -> None:
     known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in getattr(config, "auto_map", {})
     if masked or not known:
         raise Unusable(f"{what}which is no causal language model", _OTHER)
+    own = _class_of(config)
+    if own is not None:
+        _check_class(own)
+
+
+def _class_of(config: Any) -> Any:
+    """transformers' class of the model; None: it comes with the model."""
+    return MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
 
 
 def _check_class(own: Any) -> None:

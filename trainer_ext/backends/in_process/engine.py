@@ -331,13 +331,14 @@ def load_tokenizer(path: str, settings: Mapping[str, Any]) -> Any:
 
 def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     """What a trained model's own configuration is overridden with: no dropout, attention that every device has, and
-    what verl reads of every model.
+    what verl reads of every model. architectures.Unusable: the model cannot be trained.
 
     With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator. verl
     would also write the tokenizer's token for padding into the configuration. Where the tokenizer has none, that is the
     token that ends a response, and the embedding of the token for padding is not trained.
     """
     config = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
+    causal_models.check(config)
     plain = config.to_dict()
     changed: dict[str, Any] = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
     changed["attn_implementation"] = causal_models.attention(config, trust_remote_code)
