@@ -99,7 +99,9 @@ def check(config: Any) -> None:
     if config.get_text_config() is not config:
         raise Unusable(f"{what}which also reads other things than text", _OTHER)
     masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
-    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in getattr(config, "auto_map", {})
+    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in (
+        getattr(config, "auto_map", None) or {}
+    )
     if masked or not known:
         raise Unusable(f"{what}which is no causal language model", _OTHER)
     own = _class_of(config)
@@ -171,9 +173,9 @@ def _multi_query(config: Any) -> bool:
 
 def _intermediate_size(config: Any) -> int:
     """The width of what a token meets in a layer: of a mixture of experts, of those that are chosen for it."""
-    dense = max(
-        int(getattr(config, name, None) or 0) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")
-    )
+    widths = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner"))
+    # a list where layers differ
+    dense = max(int(max(width) if isinstance(width, list) else width or 0) for width in widths)
     chosen = int(getattr(config, "num_experts_per_tok", None) or 0)
     each = int(getattr(config, "moe_intermediate_size", None) or (dense if chosen else 0))
     shared = int(getattr(config, "shared_expert_intermediate_size", None) or 0)
