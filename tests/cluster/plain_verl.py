@@ -49,7 +49,7 @@ class Replica(rollout.Replica):
         method = {"sampler": "policy", "alpha": "none"}
         started = ray.remote(Server).options(name=name, num_cpus=0, max_concurrency=4096)
         length, most, dtype = self.config.response_length, self.config.max_num_seqs, self.config.dtype
-        server = started.remote(self.model_config.path, length, most, method, None, dtype)
+        server = started.remote(self.model_config.path, length, most, method, None, dtype, trust_remote_code=False)
         await server.sleep.remote()
         self.servers = [server]
         self._server_handle, self._server_address = server, name
