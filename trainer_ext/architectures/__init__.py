@@ -114,8 +114,8 @@ class Counted(Architecture):
 
     of_layers: the parameters of each layer; of_ends: all others; windows: of each layer, the most tokens whose keys and
     values it keeps, None: all; kept: numbers that it keeps of a token; shapes: `linear` of the layer that has the most;
-    attention: SDPA or EAGER; critic: `has_critic`. Of a mixture of experts, intermediate_size is that of the experts
-    which a token meets.
+    attention: SDPA or EAGER; critic: `has_critic`. In a mixture of experts, intermediate_size is the sum over the
+    experts that are chosen for a token.
     """
 
     of_layers: tuple[int, ...]
@@ -250,7 +250,7 @@ def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
 
 @functools.cache
 def _counted(folder: Path, config: str, trust_remote_code: bool) -> Counted | Unusable | None:
-    """The sizes as transformers' module has them; None: the program did not end well. config: the file's text."""
+    """The sizes as transformers' module has them; None: the program ended with an error. config: the file's text."""
     command = [sys.executable, "-m", "trainer_ext.architectures", str(folder)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if trust_remote_code:

@@ -24,7 +24,7 @@ _ARGUMENTS = ("input_ids", "attention_mask", "position_ids", "past_key_values", 
 
 
 def attention(config: Any, trust_remote_code: bool = False) -> str:
-    """The attention with which a model is sampled and trained: SDPA where torch's computes all of it, else EAGER.
+    """The attention with which a model is sampled and trained: SDPA if torch computes all of it, otherwise EAGER.
 
     transformers gives torch's attention no cap of the logits (Gemma 2), without saying so. config: as AutoConfig reads
     it; trust_remote_code: whether code of the model's own may run.
@@ -174,7 +174,7 @@ def _multi_query(config: Any) -> bool:
 def _intermediate_size(config: Any) -> int:
     """The width of what a token meets in a layer: of a mixture of experts, of those that are chosen for it."""
     widths = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner"))
-    # a list where layers differ
+    # some configurations have a list, with one width for each layer
     dense = max(int(max(width) if isinstance(width, list) else width or 0) for width in widths)
     chosen = int(getattr(config, "num_experts_per_tok", None) or 0)
     each = int(getattr(config, "moe_intermediate_size", None) or (dense if chosen else 0))
@@ -184,7 +184,7 @@ def _intermediate_size(config: Any) -> int:
 
 
 def _windows(config: Any, layers: int) -> tuple[int | None, ...]:
-    """Of each layer, the most tokens whose keys and values its cache keeps, as transformers' DynamicCache does."""
+    """For each layer, the largest number of tokens in its cache (transformers.DynamicCache); None: no limit."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * layers
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
