@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForTokenClassification, LlamaConfig
@@ -168,19 +169,20 @@ def _summed(*values: float) -> list[float]:
     return [float(one) for one in numbers]
 
 
-def value_module(model_config: Any) -> Any:
+def value_module(model_config: Any, with_weights: bool = True) -> Any:
     """A critic's module, from verl's configuration of its model: a value head, which starts at 0, on the model's body.
 
+    with_weights: read them; otherwise the module is on the meta device, for a rank that gets its part from another.
     verl's own requires flash attention and draws the head at random.
     """
     config = model_config.hf_config
     config.num_labels, config.classifier_dropout = 1, 0.0
-    module = AutoModelForTokenClassification.from_pretrained(
-        model_config.local_path,
-        config=config,
-        dtype=torch.float32,
-        trust_remote_code=model_config.trust_remote_code,
-    )
+    more = {"dtype": torch.float32, "trust_remote_code": model_config.trust_remote_code}
+    if with_weights:
+        module = AutoModelForTokenClassification.from_pretrained(model_config.local_path, config=config, **more)
+    else:
+        with torch.device("meta"):
+            module = AutoModelForTokenClassification.from_config(config, **more)
     head = module.score if hasattr(module, "score") else module.classifier  # GPT-2's name
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
@@ -299,8 +301,7 @@ class Critic(Trained):
 def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
     """verl's `actor_rollout_ref` section for a model that is trained in this process."""
     platform.start_process_group()
-    tree = OmegaConf.create(OmegaConf.to_container(verl.actor_rollout_ref, resolve=False))
-    tree._set_parent(verl)  # interpolations are absolute
+    tree = deepcopy(verl.actor_rollout_ref)
     with open_dict(tree):
         tree.model.path = model_path
         tree.model.load_tokenizer = False  # verl would also look for processors of images and sound

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from trainer_ext import tasks
 from trainer_ext.backends.in_process import platform
 from trainer_ext.backends.in_process.engine import load_tokenizer
@@ -20,7 +18,7 @@ from trainer_ext.evaluation import Answer
 def evaluate(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:
     """`trainer_ext.backends.evaluate` of the model in a folder."""
     device, trainer, seed = platform.use(), config["trainer"], int(config["seed"])
-    verl = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
+    verl = config["verl"]
     tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
     data = tasks.prepare(config["task"], trainer["split"], cache)
     prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed)

@@ -7,13 +7,14 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -164,7 +165,7 @@ def fine_tune(
 
     rows: of a micro-batch, a divisor of the batch.
     """
-    verl = OmegaConf.create(OmegaConf.to_container(verl))
+    verl = deepcopy(verl)
     with open_dict(verl):
         verl.actor_rollout_ref.actor.optim.update({**_OPTIMIZER, "lr": lr})
         verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = rows

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf, open_dict
+from omegaconf import open_dict
 from tensordict import TensorDict
 from torch import Tensor
 from verl.utils.metric import Metric
@@ -33,7 +34,7 @@ class InProcess:
         section, steps = config["method"], int(config["trainer"]["steps"])
         self._seed, self._device, self._trainer = int(config["seed"]), platform.use(), config["trainer"]
         self._method = Method.read(section, steps)
-        self._verl = verl = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
+        self._verl = verl = deepcopy(config["verl"])
         temperature = verl.actor_rollout_ref.rollout.temperature
         if not temperature > 0:
             raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: must be above 0")

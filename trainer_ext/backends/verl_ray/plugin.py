@@ -19,6 +19,7 @@ from trainer_ext.backends.in_process import platform
 platform.use()  # before verl's engines read the device's name
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 
+import torch.distributed as dist  # noqa: E402
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register  # noqa: E402
 from verl.utils.profiler import simple_timer  # noqa: E402
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead  # noqa: E402
@@ -52,10 +53,10 @@ class CpuEngine(FSDPEngineWithLMHead):
 
 @EngineRegistry.register(VALUE_MODEL, ["fsdp2"], device=["cpu", "cuda"])
 class ValueEngine(FSDPEngineWithValueHead):
-    """Of a critic, which is always trained."""
+    """Of a critic, which is always trained. The first rank reads the weights; verl sends the others their parts."""
 
     def _build_module(self) -> Any:
-        return value_module(self.model_config)
+        return value_module(self.model_config, with_weights=dist.get_rank() == 0)
 
 
 @register(AGENT_LOOP)

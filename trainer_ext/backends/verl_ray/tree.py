@@ -26,8 +26,7 @@ def whole_tree(
     config: Mapping[str, Any], method: Method, model: str, target: str | None, data: Path, nodes: int
 ) -> DictConfig:
     """What verl's trainer and its workers read: the run's own differences, and what this backend decides."""
-    tree = OmegaConf.create(OmegaConf.to_container(config["verl"], resolve=False))
-    assert isinstance(tree, DictConfig)
+    tree: DictConfig = deepcopy(config["verl"])
     section, steps = config["method"], int(config["trainer"]["steps"])
     ranks, parallel = int(config["trainer"]["ranks"]), Parallel.of(config["model"])
     kind, precision = devices.kind_of(config["model"]), str(config["trainer"]["dtype"])

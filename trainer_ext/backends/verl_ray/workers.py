@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import ray
 import torch.distributed as dist
-from omegaconf import OmegaConf
 from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
 from verl.experimental.reward_loop import RewardLoopManager
@@ -83,7 +82,7 @@ class PolicyWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_target(self, path: str) -> None:
         """Load the target, a model in a folder, as a second reference."""
-        model = OmegaConf.create(OmegaConf.to_container(self.config.model))
+        model = deepcopy(self.config.model)
         packed = model.override_config.attn_implementation if model.use_remove_padding else None
         model.path, model.override_config = path, attention.overrides(path, model.trust_remote_code, packed)
         engine = deepcopy(self.ref.config.engine_config)
