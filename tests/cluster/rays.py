@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 # Below Ray's own range of workers' ports. `ray start` refuses an address that any process of the host names, in
 # whatever namespace: clusters keep apart, ten of one test process and those of others.
 _PORTS = (6400 + (10 * os.getpid() + number) % 3500 for number in itertools.cycle(range(10)))
+_STARTS = 3  # of a node
 _LOOPBACK = "ip link set lo up && echo up"
 
 
@@ -106,15 +107,19 @@ class Rays:
         return self._node("--address", self.address, *options)
 
     def _node(self, *options: str) -> subprocess.Popen[str]:
+        """A node that has started. `ray start` gives itself 30 s, which a busy machine exceeds: it is tried again."""
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address", "127.0.0.1"]
-        process = self.run(*ray, *options)
-        assert process.stdout is not None
         said = ""
-        while "Ray runtime started" not in said:
-            line = process.stdout.readline()
-            assert line, f"Ray did not start: {said}"
-            said += line
-        return process
+        for _ in range(_STARTS):
+            process = self.run(*ray, *options)
+            assert process.stdout is not None
+            for line in process.stdout:
+                said += line
+                if "Ray runtime started" in line:
+                    return process
+            process.wait(DEADLINE)
+            until(functools.partial(_killed, process.pid))
+        raise AssertionError(f"Ray did not start in {_STARTS} attempts: {said}")
 
     def launcher(self, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
         """A launcher over the small training of tests/launcher/steps.py."""
@@ -174,3 +179,14 @@ def ray_worker(node: subprocess.Popen[str], run_id: str) -> psutil.Process:
     """The Ray worker of a node that has a run as its task."""
     (found,) = [one for one in tree(node.pid) if one.cmdline() and one.cmdline()[0] == f"ray::{run_id}"]
     return found
+
+
+def _killed(session: int) -> bool:
+    """Kill what a command has left, by the id of the session that `Rays.run` gave it; whether nothing was left."""
+    left = []
+    for one in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.Error):
+            if os.getsid(one.pid) == session and one.status() != psutil.STATUS_ZOMBIE:
+                left.append(one)
+                one.kill()
+    return not left
