@@ -63,9 +63,19 @@ _LONGEST = 80
 
 
 def shown(value: Any) -> str:
-    """A value on one line, shortened."""
-    text = " ".join(repr(value).split())
+    """A value on one line, shortened. Words such as null are those of YAML, in which users write values."""
+    text = " ".join(_in_yaml(value).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _in_yaml(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_in_yaml(key)}: {_in_yaml(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_in_yaml, value))}]"
+    return repr(value)
 
 
 def printable(text: str) -> str:

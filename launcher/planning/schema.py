@@ -148,8 +148,9 @@ def is_local(section: Mapping[str, Any]) -> bool:
 
 
 def brief(value: Any) -> str:
-    """A value for a message."""
-    return value if isinstance(value, str) and value and " " not in value else shown(value)
+    """A value for a message. A text that YAML would read as something else has quotes."""
+    plain = isinstance(value, str) and value and " " not in value and value not in ("null", "true", "false")
+    return value if plain else shown(value)
 
 
 def report(problems: Diagnostics, where: str, breach: Breach | BadDifference, key: str | None = None) -> None:

@@ -256,7 +256,7 @@ def test_a_value_below_a_list_part_is_carried_over_or_excludes(conf):
 )
 def test_a_value_of_a_method_file_that_the_chosen_parts_do_not_read_is_refused(method, key):
     (line,) = refused(*f"method={method}".split())
-    assert line.startswith(f"conf/method/dr_grpo.yaml: method.{key} = False: the method does not read this key")
+    assert line.startswith(f"conf/method/dr_grpo.yaml: method.{key} = false: the method does not read this key")
     assert "methods with method/advantage=grpo do" in line
 
 

@@ -23,7 +23,7 @@ REFUSED = [
     # requirements
     (
         ["method=q_star", "task=gsm8k", "model=tiny"],
-        "conf/task/gsm8k.yaml: task.warm_start = None: must be a mapping of steps, batch_size, lr, random_fraction and "
+        "conf/task/gsm8k.yaml: task.warm_start = null: must be a mapping of steps, batch_size, lr, random_fraction and "
         "seed, because an embedded model starts from nothing. Fix: choose a model that is trained already",
     ),
     (
@@ -418,8 +418,8 @@ def test_a_reward_that_does_not_return_is_refused(own):
         ("task.prompt=question", "own.jsonl, line 1: task.prompt=question, which it does not have; it has prompt, "),
         ("task.train_path=own.json", "task.train_path = own.json: must be the path of a .jsonl or .parquet file"),
         ("task.train_path=nosuch.jsonl", "task.train_path = nosuch.jsonl: the file nosuch.jsonl does not exist"),
-        ("method=q_star", "task.worked_answer = None: must be the column of a worked answer"),
-        ("model=tiny", "task.warm_start = None: must be a mapping"),
+        ("method=q_star", "task.worked_answer = null: must be the column of a worked answer"),
+        ("model=tiny", "task.warm_start = null: must be a mapping"),
     ],
 )
 def test_own_data_that_cannot_be_used_are_named(own, change, said):

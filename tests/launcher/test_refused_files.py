@@ -93,7 +93,7 @@ EXPERIMENTS = [
         "hypothesis = bnto: a file of this group must be chosen in the defaults list",
     ),
     ({"groups": ONE, "multirun": ["a"]}, "conf/experiment/bad.yaml: multirun = ['a']: must be the path of one folder"),
-    ({"groups": ONE, "trainer": None}, "trainer = None: must be a mapping"),
+    ({"groups": ONE, "trainer": None}, "trainer = null: must be a mapping"),
     ({"groups": ONE, "verl": 5}, "verl = 5: must be a mapping. Fix: write a mapping, or remove it"),
     (
         {"groups": {"A": {"method": "c0_grpo", "overrides": {"task": "sorting"}}}},
@@ -170,10 +170,10 @@ EXPERIMENTS = [
     ({"groups": ONE, "baseline": "B"}, "experiment.baseline = B: must be one of the groups: A"),
     ({"groups": ONE, "seeds": [0, 1, 0]}, "experiment.seeds = [0, 1, 0]: seed 0 is named twice"),
     ({"groups": ONE, "seeds": 1}, "experiment.seeds = 1: must be a list of one seed or more, such as [0, 1, 2]"),
-    ({"groups": ONE, "seeds": [True]}, "experiment.seeds[0] = True: must be an integer from 0 on"),
+    ({"groups": ONE, "seeds": [True]}, "experiment.seeds[0] = true: must be an integer from 0 on"),
     ({"groups": ONE, "trainer": {"steps": "x"}}, "trainer.steps = x: must be an integer 1 or more"),
     ({"groups": ONE, "analysys": {"alpha": 0.1}}, "analysys: no such key. Fix: write analysis"),
-    ({"groups": ONE, "tracking": None}, "tracking = None: must be a mapping. Fix: write a mapping"),
+    ({"groups": ONE, "tracking": None}, "tracking = null: must be a mapping. Fix: write a mapping"),
     ({"groups": ONE, "cluster": {"retry": 3}}, "cluster.retry = 3: must be a mapping. Fix: set one of"),
     ({"groups": ONE, "hypothesis": ["bnto"]}, "Fix: write - override /hypothesis: NAME there"),
     (

@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, said
 def test_the_two_keys_of_a_reward_model_belong_together(own):
     folder, words = own
     (line,) = refused(*words[:-1])
-    assert "task.reward_model = None: task.reward=reward_model needs the folder of a reward model. Fix: set it" in line
+    assert "task.reward_model = null: task.reward=reward_model needs the folder of a reward model. Fix: set it" in line
     (line,) = refused(*words[:-2], f"task.reward_model={folder}")
     assert "task.reward = exact_match: must be reward_model, because task.reward_model names one. Fix: set" in line
 
