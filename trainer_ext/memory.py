@@ -1,4 +1,4 @@
-"""How much memory a run needs, by arithmetic over the sizes of its models: one process, one device, float32.
+"""How much memory a run needs, by arithmetic over the sizes of its models: one process, one device, float32; and disk.
 
 What backends/in_process holds at once, in bytes; rank_memory has the same for verl_ray. Nothing here loads torch.
 Small tensors are left out, so a sum is a lower bound that is close where models are large.
@@ -82,6 +82,20 @@ def need(
         phases["update"] = {**logits, "activations": kept, VARIANCE: 3 * weights}
         sampling["gradient kept for its variance"] = weights
     return Need(throughout, phases)
+
+
+def checkpoint(method: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture) -> int:
+    """Bytes of a checkpoint of either backend: float32 weights and, of a method that trains, the moments of AdamW. With
+    adapters (LoRA), those of the adapters alone. method: its section; verl: verl's whole tree.
+    """
+    adapters = model.layers * model.adapters_of_layer(verl["actor_rollout_ref"]["model"])
+    weights = FLOAT * (adapters or model.parameters)
+    if method["loss"] == "none":
+        return weights
+    critic = 0
+    if method["advantage"] == "gae":  # its own head has one output
+        critic = FLOAT * (model.parameters - (0 if model.tied else model.vocabulary * model.hidden_size))
+    return 3 * (weights + critic)
 
 
 def length_of(verl: Mapping[str, Any]) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.execution.forecast import Forecast, budget_line, sized
+from launcher.execution.forecast import Forecast, budget_line, sized, space_line, storage_words
 from launcher.planning import hypotheses
 from launcher.planning.campaign_stages import PlannedStage, shared_budget
 from launcher.planning.plan import Plan
@@ -15,7 +15,7 @@ from launcher.run.campaign_record import CampaignRecord
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState
 from launcher.status import tables
-from launcher.text import byte_size, counted, duration, hours
+from launcher.text import counted, duration, hours
 
 
 def whole(stages: Sequence[PlannedStage]) -> Plan:
@@ -47,6 +47,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
         "storage_bytes": total.storage,
         "slots": forecast.slots,
         "budget": budget_line(plan, forecast),
+        "space": space_line(plan.multirun, total.storage),
         "stages": [_stage(stage, states, forecast, record) for stage in stages],
     }
 
@@ -105,12 +106,13 @@ def show(found: Mapping[str, Any]) -> None:
     )
     for line in _lines(found["stages"]):
         print(line)
-    space = "storage unknown" if found["storage_bytes"] is None else f"{byte_size(found['storage_bytes'])} of storage"
+    space = storage_words(found["storage_bytes"])
     spent = f"; {hours(found['spent_device_hours'])} were spent until now" if found["spent_device_hours"] else ""
     worst = f"{found['worst_device_hours']:.2f} in the worst case"
     print(f"remaining if every gate is met: {found['device_hours']:.2f} device-hours, {worst}, {space}{spent}")
-    if found["budget"] is not None:
-        print(found["budget"])
+    for line in (found["budget"], found["space"]):
+        if line is not None:
+            print(line)
 
 
 def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

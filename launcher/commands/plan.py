@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
-    from launcher.execution.forecast import Forecast, budget_line
+    from launcher.execution.forecast import Forecast, budget_line, space_line
     from launcher.planning import campaign_stages as stages
     from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
@@ -68,8 +68,9 @@ def run(given: argparse.Namespace) -> int:
         _print_total(whole)
         for line in continuation.sentences(planned):
             print(line)
-        if (budget := budget_line(planned, forecast)) is not None:
-            print(budget)
+        for about in (budget_line(planned, forecast), space_line(planned.multirun, whole["storage_bytes"])):
+            if about is not None:
+                print(about)
         for line in _changes(planned, states, changed):
             print(line)
     return EXIT_FINE
@@ -254,10 +255,12 @@ def _print_total(document: Mapping[str, Any]) -> None:
     print(f"{counted(document['total'], 'run')}, {document['done']} done{until_now}")
     if document["done"] == document["total"]:
         return
-    storage, wall = document["storage_bytes"], ""
+    from launcher.execution.forecast import storage_words
+
+    wall = ""
     if document["wall_seconds"] is not None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
-    space = "storage unknown" if storage is None else f"{byte_size(storage)} of storage"
+    space = storage_words(document["storage_bytes"])
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
     print(_worst_case(document))
     if document["saved_steps"]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from launcher.execution.budget import Budget, Work
@@ -16,7 +18,7 @@ from launcher.run import compute
 from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import slots, visible_devices
-from launcher.text import hours, more_than
+from launcher.text import byte_size, hours, more_than
 
 
 def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
@@ -114,6 +116,23 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
         return f"{text}; it suffices for the {hours(needed.device_hours)} that are expected, not for {worst}"
     fix = f"budget.device_hours={more_than(forecast.spent + needed.device_hours)}"
     return f"{text}; it does not suffice: {hours(needed.device_hours)} are expected, {worst}. Fix: {fix} or more"
+
+
+def storage_words(count: float | None) -> str:
+    """The storage of a document, in words."""
+    return "storage unknown" if count is None else f"{byte_size(count)} of storage"
+
+
+def space_line(multirun: Path, needed: float | None) -> str | None:
+    """A warning if the disk of a multirun folder has less free space than runs need; None: it has, or it is unknown."""
+    place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    if needed is None or needed <= free:
+        return None
+    disk = f"the disk of {multirun} has {byte_size(free)} free"
+    fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
+    fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
+    return f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
 
 
 def _taken_over(planned: Plan, run_id: str) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 from launcher.errors import InvalidPlan, Problem
 from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
-from launcher.execution.forecast import Forecast, budget_line, budget_of
+from launcher.execution.forecast import Forecast, budget_line, budget_of, space_line
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses
 from launcher.planning.plan import Plan
@@ -194,6 +194,9 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         )
         print(budget_line(plan, forecast), flush=True)
     budget = budget_of(plan, forecast) if forecast is not None else None
+    space = space_line(plan.multirun, sum(plan.runs[run_id].checkpoint or 0 for run_id in run_ids))
+    if space is not None:
+        print(space, flush=True)
 
     try:
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):

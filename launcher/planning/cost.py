@@ -43,7 +43,7 @@ class Estimate:
     """What some runs cost: hours of a device (without one, of a processor), seconds on the given slots, bytes.
 
     worst_device_hours: if each run uses every retry that is counted (`worst_steps`). wall_seconds is None where
-    the number of slots is not known, storage where no run of the same model is done.
+    the number of slots is not known, storage where the sizes of a model are not, and no run of this model is done.
     """
 
     device_hours: float
@@ -85,12 +85,13 @@ class History:
         return Rate(float(run.config["model"].get("seconds_per_step") or 0), FILE, 0)
 
     def size(self, run: PlannedRun) -> float | None:
-        """The expected bytes of the run's folder: the median over done runs with its model."""
+        """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoint."""
         model = _model(run.config)
         if model not in self._bytes:
             sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
-        return self._bytes[model]
+        measured = self._bytes[model]
+        return run.checkpoint if measured is None else measured
 
     def _learn_other(self, folder: Path) -> None:
         try:
@@ -133,10 +134,9 @@ def estimate(
         hours += seconds[-1] * units / HOUR_S
         worst += rate * (worst_steps(run.config, counted) - begun) * units / HOUR_S
         sizes.append(history.size(run))
-    known = [size for size in sizes if size is not None]
-    storage = sum(known) * len(sizes) / len(known) if known else None
+    storage = None if None in sizes else float(sum(filter(None, sizes)))
     wall = None if slots is None else makespan(seconds, slots)
-    return Estimate(hours, worst, wall, storage if sizes else 0.0)
+    return Estimate(hours, worst, wall, storage)
 
 
 @dataclass(frozen=True)

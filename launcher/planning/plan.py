@@ -16,12 +16,16 @@ from launcher.config.verl_tree import Base
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: the first 16 hex digits of its identity, the whole hash, and its resolved configuration."""
+    """One run: the first 16 hex digits of its identity, the whole hash, and its resolved configuration.
+
+    checkpoint: bytes of one of its checkpoints, by arithmetic; None: the sizes of its model are not known here.
+    """
 
     id: str
     hash: str
     base: str
     config: Mapping[str, Any]
+    checkpoint: int | None
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class _Builder:
                 return {}
             config = {**whole.config, "trainer": trainer}
             digest = identity.identity(whole.base, config)
-            found[seed] = PlannedRun(identity.run_id(digest), digest, whole.base, config)
+            found[seed] = PlannedRun(identity.run_id(digest), digest, whole.base, config, whole.checkpoint)
         return found
 
     def _forked(
@@ -175,7 +175,7 @@ class _Builder:
             self._problems.add(self._where, one.key, value, rule, one.fix)
         config = {**run.config, identity.FORK: {"at": at, "run": continued.hash}}
         digest = identity.identity(run.base, config)
-        return PlannedRun(identity.run_id(digest), digest, run.base, config)
+        return PlannedRun(identity.run_id(digest), digest, run.base, config, run.checkpoint)
 
     def _refuse_fork(self, key: str, value: Any, rule: str, fix: str) -> None:
         where = self._arguments.origin(f"experiment.fork.{key}", self._where)
@@ -338,6 +338,7 @@ class _Builder:
         tree, sources = self._values_of(cell, variant)
         runs: list[tuple[int, PlannedRun]] = []
         can_start: bool | None = None
+        checkpoint: int | None = None
         for seed in seeds:
             try:
                 config = hydra_compose.resolved({**tree, "seed": seed})
@@ -356,6 +357,7 @@ class _Builder:
             config = preflight.settled(config)
             if can_start is None:  # whatever the seed
                 can_start = self._can_start(variant, config, base, sources)
+                checkpoint = self._context.checkpoint(config, base, variant.architecture) if can_start else None
                 evaluated = bool(config["trainer"].get("eval_every"))
                 of_reward = self._context.task(config["task"]).metrics(evaluated)
                 of_scores = preflight.score_metrics(config["trainer"]) if evaluated else set()
@@ -366,7 +368,7 @@ class _Builder:
                 if data := data_files.digests(config["task"], data_of(config)):
                     config[identity.DATA] = data
                 digest = identity.identity(base.hash, config)
-                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config)))
+                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, checkpoint)))
         return runs
 
     def _values_of(self, cell: Cell, variant: ConfigVariant) -> tuple[dict[str, Any], _Sources]:

@@ -310,6 +310,10 @@ class PlanningContext:
             self._sizes[memo] += [too_large] if too_large is not None else []
         return self._sizes[memo]
 
+    def checkpoint(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> int | None:
+        """Bytes of a checkpoint of a run that can start; None: not known. declared: as for `sizes`."""
+        return preflight.checkpoint(config, verl_tree.merged(base.tree, config["verl"]), declared)
+
     def _no_header(self, where: str, package: str) -> None:
         rule = "the file does not begin with its header"
         self.problems.add(where, f"# @package {package}", None, rule, "make this the file's first line")

@@ -457,6 +457,16 @@ def check_size(
     return Objection(key, limit, rule, _smaller(needed, limit * _GB))
 
 
+def checkpoint(config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None) -> int | None:
+    """Bytes of a checkpoint of the run; None: the sizes of its model are not known here. The arguments are those of
+    check_size; nothing objects to the run.
+    """
+    from trainer_ext import memory
+
+    model = _architecture(config["model"], declared, _trusts(verl))
+    return None if model is None else memory.checkpoint(config["method"], verl, model)
+
+
 def _smaller(needed: Need, limit: float) -> str:
     """What would make a run fit."""
     always = sum(needed.throughout.values())

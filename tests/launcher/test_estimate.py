@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from launcher import files
 from launcher.__main__ import main
+from launcher.execution import forecast
 from launcher.planning import cost, freeze
 from launcher.planning.cost import FILE, KIND, METHOD, History, makespan
 from launcher.run.folder import find_state, read_state, run_folder, write_state
@@ -17,6 +18,10 @@ from launcher.run.lifecycle import RunState
 from tests.launcher.experiments import make
 
 SMALL = ("method=c0_grpo,ptrw", "experiment.name=adhoc", "experiment.baseline=c0_grpo", "seed=0,1", "trainer.steps=10")
+
+
+#: Bytes of a checkpoint of model=tiny: its weights and their two moments.
+OF_TINY = 3 * 4 * 111_808
 
 
 def finish(planned, run_id, seconds, steps=10):
@@ -47,7 +52,7 @@ def test_the_models_file_holds_until_a_run_is_done(tmp_path):
     assert rates == {cost.Rate(0.15, FILE, 0)}
     found = cost.estimate(planned.runs.values(), history(planned), 2, planned.cluster)
     assert found.device_hours == pytest.approx(4 * 10 * 0.15 / 3600)
-    assert (found.wall_seconds, found.storage) == (pytest.approx(3.0), None)
+    assert (found.wall_seconds, found.storage) == (pytest.approx(3.0), 4 * OF_TINY)
 
 
 def test_done_runs_correct_it_first_of_the_same_method_then_of_any(tmp_path):
@@ -89,6 +94,29 @@ def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
     (folder / "weights").write_bytes(b"w" * 1_000_000)
     found = cost.estimate([planned.runs[one] for one in others], history(planned), 1, planned.cluster)
     assert found.storage == pytest.approx(3e6, rel=0.01)
+
+
+def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoints(tmp_path):
+    storage = {}
+    for model in ("tiny", "qwen2_5_7b", "pretrained"):
+        more = [
+            "trainer=verl_ray",
+            "task=gsm8k",
+            f"model={model}",
+            *(["model.path=some/name"] * (model == "pretrained")),
+        ]
+        planned = make("method=c0_grpo", "seed=0", *more[model == "tiny" and 2 :], f"multirun={tmp_path}")
+        (run,) = planned.runs.values()
+        storage[model] = cost.estimate([run], history_of_none(planned), 1, planned.cluster).storage
+    assert storage == {"tiny": OF_TINY, "qwen2_5_7b": 3 * 4 * 7_615_616_512, "pretrained": None}
+
+
+def test_a_plan_and_a_launch_warn_of_a_disk_that_is_too_small(tmp_path):
+    assert forecast.space_line(tmp_path / "new", 1.0) is None and forecast.space_line(tmp_path, None) is None
+    line = forecast.space_line(tmp_path / "new" / "folder", 1e18)
+    assert line.startswith(
+        f"warning: the runs need 1000000.0 TB of storage, and the disk of {tmp_path}/new/folder has "
+    )
 
 
 def test_devices_multiply_hours_not_wall_time(tmp_path):
@@ -154,7 +182,11 @@ def test_plan_tells_no_wall_time_where_a_queue_decides(cluster, tmp_path, capsys
     assert found["device_hours"] > 0 and (found["wall_seconds"], found["slots"]) == (None, None)
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "device-hours, storage unknown" in said and "wall time" not in said and "at a time" not in said
+    assert (
+        f"device-hours, {4 * OF_TINY / 1e6:.1f} MB of storage" in said
+        and "wall time" not in said
+        and "at a time" not in said
+    )
     assert main([*words, "cluster.max_running=2", "--json"]) == 0
     two = json.loads(capsys.readouterr().out)
     assert two["slots"] == 2 and two["wall_seconds"] == pytest.approx(found["device_hours"] * 3600 / 2)

@@ -18,7 +18,8 @@ from launcher.planning.promises import Promises
 from tests.configuration import SHIPPED
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
-from trainer_ext import backends, continuing, tasks
+from trainer_ext import backends, continuing, memory, tasks
+from trainer_ext.architectures import embedded
 from trainer_ext.train import Diverged, Preempted, train
 
 pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", sorted({*backends.names()} - {"verl_ray"}))]
@@ -42,6 +43,18 @@ def saved(folder: Path) -> dict[str, Any]:
             state.get("run", {}).pop(clock, None)
         content[str(path.relative_to(folder))] = state
     return content
+
+
+@pytest.mark.parametrize("method", ["c0_grpo", "c0_ppo", "q_decode"])
+def test_a_checkpoint_has_the_size_that_a_plan_expects(method, backend, new_run):
+    config = configuration(f"trainer={backend}", *SHORT, *FEW_PROMPTS, f"method={method}", *quick_settings(method))
+    run = new_run(stop_after=1)
+    with pytest.raises(Preempted):
+        train(config, run)
+    _, newest = run.latest_checkpoint()
+    size = sum(path.stat().st_size for path in newest.rglob("*.safetensors"))
+    expected = memory.checkpoint(config["method"], config["verl"], embedded(config["model"]))
+    assert size == pytest.approx(expected, rel=0.02)
 
 
 #: Only runs with trainer.rollout=vllm write these: tests/cluster/test_verl_vllm.py.

@@ -99,6 +99,20 @@ def test_micro_batches_of_so_many_tokens():
     assert logits == memory.LOGITS * 50 * 100 * 4
 
 
+def test_the_size_of_a_checkpoint():
+    def size(lora_rank: int = 0, **changes: str) -> int:
+        model = {**VERL["actor_rollout_ref"]["model"], "lora_rank": lora_rank}
+        verl = {**VERL, "actor_rollout_ref": {**VERL["actor_rollout_ref"], "model": model}}
+        return memory.checkpoint({**METHOD, **changes}, verl, SMALL)
+
+    weights = 4 * SMALL.parameters
+    assert size() == 3 * weights
+    assert size(advantage="gae") == 6 * weights - 3 * 4 * 100 * 8  # without the head
+    assert size(loss="none") == weights
+    layer = 4 * (8 + 8) + 2 * (8 + 16) + (16 + 8)  # inputs and outputs of the linear layers
+    assert size(lora_rank=2) == 3 * 4 * 2 * 2 * layer
+
+
 def test_what_a_method_adds():
     def total(**changes: str) -> int:
         return sum(memory.need({**METHOD, **changes}, VERL, SMALL, SMALL, device=True).throughout.values())
