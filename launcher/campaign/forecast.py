@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.execution.forecast import Forecast, budget_line, sized, space_line, storage_words
+from launcher.execution.forecast import Forecast, budget_line, sized, storage_words, warnings
 from launcher.planning import hypotheses
 from launcher.planning.campaign_stages import PlannedStage, shared_budget
 from launcher.planning.plan import Plan
@@ -47,7 +47,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
         "storage_bytes": total.storage,
         "slots": forecast.slots,
         "budget": budget_line(plan, forecast),
-        "space": space_line(plan.multirun, total.storage),
+        "warnings": list(warnings(plan, forecast)),
         "stages": [_stage(stage, states, forecast, record) for stage in stages],
     }
 
@@ -110,9 +110,8 @@ def show(found: Mapping[str, Any]) -> None:
     spent = f"; {hours(found['spent_device_hours'])} were spent until now" if found["spent_device_hours"] else ""
     worst = f"{found['worst_device_hours']:.2f} in the worst case"
     print(f"remaining if every gate is met: {found['device_hours']:.2f} device-hours, {worst}, {space}{spent}")
-    for line in (found["budget"], found["space"]):
-        if line is not None:
-            print(line)
+    for line in filter(None, (found["budget"], *found["warnings"])):
+        print(line)
 
 
 def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
     from launcher.execution import code_changes
-    from launcher.execution.forecast import Forecast, budget_line, space_line
+    from launcher.execution.forecast import Forecast, budget_line
     from launcher.planning import campaign_stages as stages
     from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
@@ -68,9 +68,8 @@ def run(given: argparse.Namespace) -> int:
         _print_total(whole)
         for line in continuation.sentences(planned):
             print(line)
-        for about in (budget_line(planned, forecast), space_line(planned.multirun, whole["storage_bytes"])):
-            if about is not None:
-                print(about)
+        for line in filter(None, (budget_line(planned, forecast), *whole["warnings"])):
+            print(line)
         for line in _changes(planned, states, changed):
             print(line)
     return EXIT_FINE
@@ -110,10 +109,11 @@ def document(
     which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
     `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
     saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
+    `warnings` says what may fail although the plan is valid.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
-    from launcher.execution.forecast import sized
+    from launcher.execution.forecast import sized, warnings
     from launcher.planning.cost import retries
 
     counts, rules = Counter(states.values()), retries(planned.cluster)
@@ -136,6 +136,7 @@ def document(
         "wall_seconds": total.wall_seconds,
         "slots": cost.slots,
         "storage_bytes": total.storage,
+        "warnings": list(warnings(planned, cost)),
         "step_times": [
             {"source": source, "runs": runs, "measured_runs": measured}
             for source, (runs, measured) in cost.sources().items()

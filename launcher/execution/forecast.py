@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.execution.budget import Budget, Work
@@ -123,16 +123,24 @@ def storage_words(count: float | None) -> str:
     return "storage unknown" if count is None else f"{byte_size(count)} of storage"
 
 
-def space_line(multirun: Path, needed: float | None) -> str | None:
-    """A warning if the disk of a multirun folder has less free space than runs need; None: it has, or it is unknown."""
+def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
+    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, or a step is
+    too long for a run to save a checkpoint after SLURM's warning."""
+    multirun, needed = planned.multirun, forecast.of(list(planned.runs)).storage
     place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(place).free
-    if needed is None or needed <= free:
-        return None
-    disk = f"the disk of {multirun} has {byte_size(free)} free"
-    fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
-    fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
-    return f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
+    if needed is not None and needed > free:
+        disk = f"the disk of {multirun} has {byte_size(free)} free"
+        fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
+        fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
+        yield f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
+    longest = max(forecast.step_seconds().values(), default=0.0)
+    if planned.cluster["name"] == "slurm" and longest >= planned.cluster["signal_delay_s"]:
+        key = f"cluster.signal_delay_s={planned.cluster['signal_delay_s']}"
+        rule = f"a step takes up to {longest:.0f} s, and SLURM warns a run {key} seconds before its time limit"
+        lost = "a run that cannot end its step in this time repeats the steps since its newest checkpoint"
+        more = 60 * math.ceil(2 * longest / 60)
+        yield f"warning: {rule}; {lost}. Fix: set cluster.signal_delay_s={more} (two steps) or more"
 
 
 def _taken_over(planned: Plan, run_id: str) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 from launcher.errors import InvalidPlan, Problem
 from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
-from launcher.execution.forecast import Forecast, budget_line, budget_of, space_line
+from launcher.execution.forecast import Forecast, budget_line, budget_of, warnings
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses
 from launcher.planning.plan import Plan
@@ -187,18 +187,12 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     def devices(run_id: str) -> int:
         return shape(plan.runs[run_id].config).units
 
-    forecast = None
-    if plan.budget is not None:
+    try:
         forecast = Forecast(
             plan, {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
         )
-        print(budget_line(plan, forecast), flush=True)
-    budget = budget_of(plan, forecast) if forecast is not None else None
-    space = space_line(plan.multirun, sum(plan.runs[run_id].checkpoint or 0 for run_id in run_ids))
-    if space is not None:
-        print(space, flush=True)
-
-    try:
+        for line in filter(None, (budget_line(plan, forecast), *warnings(plan, forecast))):
+            print(line, flush=True)
         for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
             print(warning, flush=True)
         for line in continuation.sentences(plan):
@@ -223,7 +217,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
                 launched,
                 limit,
                 devices,
-                budget,
+                budget_of(plan, forecast),
                 continuation.within(plan),
             )
             if started.detached is None:
@@ -234,7 +228,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
                     print(started.detached(), flush=True)
     finally:
         started.scheduler.close()
-    if forecast is not None and outcome.left_out:
+    if outcome.left_out:
         _say_left_out(plan, forecast, outcome.left_out)
     _record(plan, outcome, began, time.monotonic() - clock, started.workers, command)
     return outcome

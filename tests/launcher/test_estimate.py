@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from launcher.execution import forecast
 from launcher.planning import cost, freeze
 from launcher.planning.cost import FILE, KIND, METHOD, History, makespan
 from launcher.run.folder import find_state, read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run.lifecycle import NEW, RunState
 from tests.launcher.experiments import make
 
 SMALL = ("method=c0_grpo,ptrw", "experiment.name=adhoc", "experiment.baseline=c0_grpo", "seed=0,1", "trainer.steps=10")
@@ -111,12 +113,34 @@ def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoin
     assert storage == {"tiny": OF_TINY, "qwen2_5_7b": 3 * 4 * 7_615_616_512, "pretrained": None}
 
 
-def test_a_plan_and_a_launch_warn_of_a_disk_that_is_too_small(tmp_path):
-    assert forecast.space_line(tmp_path / "new", 1.0) is None and forecast.space_line(tmp_path, None) is None
-    line = forecast.space_line(tmp_path / "new" / "folder", 1e18)
+def warned(planned):
+    """The warnings of a plan none of whose runs has begun."""
+    states = {run_id: NEW for run_id in planned.runs}
+    return list(forecast.warnings(planned, forecast.Forecast(planned, states)))
+
+
+def test_a_disk_that_is_too_small_is_a_warning(tmp_path, monkeypatch, capsys):
+    words = [*SMALL, f"multirun={tmp_path}/new/folder"]
+    planned, size = make(*words), 4 * OF_TINY
+    assert warned(planned) == []
+    asked = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: asked.append(place) or SimpleNamespace(free=size - 1))
+    line = f"warning: the runs need {size / 1e6:.1f} MB of storage, and the disk of {tmp_path}/new/folder has "
+    assert [one.partition("5.4 MB free")[0] for one in warned(planned)] == [line]
+    assert asked == [tmp_path]  # the folders below it are made by the launch
+    assert main(["plan", *words]) == 0
+    assert line in capsys.readouterr().out
+
+
+def test_a_step_longer_than_slurms_warning_is_a_warning(tmp_path):
+    slow = [*SMALL, "cluster=slurm", "model.seconds_per_step=119.6", f"multirun={tmp_path}"]
+    assert warned(make(*slow)) == []
+    (line,) = warned(make(*slow, "cluster.signal_delay_s=100"))
     assert line.startswith(
-        f"warning: the runs need 1000000.0 TB of storage, and the disk of {tmp_path}/new/folder has "
+        "warning: a step takes up to 120 s, and SLURM warns a run cluster.signal_delay_s=100 seconds"
     )
+    assert "Fix: set cluster.signal_delay_s=240 (two steps) or more" in line
+    assert warned(make(*slow, "cluster.signal_delay_s=240")) == []
 
 
 def test_devices_multiply_hours_not_wall_time(tmp_path):
