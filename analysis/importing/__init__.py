@@ -7,6 +7,7 @@ Its modules:
     wandb_files     reads W&B's offline runs
     event_files     reads TensorBoard's event files
     verl_files      reads the files of verl's logger `file`
+    console_files   reads what verl prints for each step
     trainer_files   reads trainer_state.json of Hugging Face's Trainer and of TRL
     csv_files       reads CSV files with a row for each step
     found           a run as another tool left it
@@ -28,7 +29,7 @@ import yaml
 
 from analysis.data.normalized import factor_of
 from analysis.data.selection import check_factors
-from analysis.importing import csv_files, event_files, trainer_files, verl_files, wandb_files
+from analysis.importing import console_files, csv_files, event_files, trainer_files, verl_files, wandb_files
 from analysis.importing.found import BadImport, Found
 from analysis.importing.naming import Named, Naming, name
 from analysis.spec.keys import key_of
@@ -142,15 +143,16 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     events: dict[Path, str] = {}
     logs: dict[Path, str] = {}
     states: dict[Path, str] = {}
+    printed: dict[Path, str] = {}
     tables: dict[Path, str] = {}
     for source in asked.sources:
         if not source.exists():
             raise BadImport(f"SOURCE {source}: this file or folder does not exist")
-        suffixes = (".wandb", ".jsonl", *csv_files.SUFFIXES)
+        suffixes = (".wandb", ".jsonl", *csv_files.SUFFIXES, *console_files.SUFFIXES)
         if not source.is_dir() and source.suffix not in suffixes and source.name != trainer_files.FILE:
             raise BadImport(
-                f"SOURCE {source}: must be a folder, a run-*.wandb file, a .jsonl file of verl, a trainer_state.json "
-                "or a CSV file; fix: give the folder"
+                f"SOURCE {source}: must be a folder, a run-*.wandb file, a .jsonl file of verl, a .log file with what "
+                "verl printed, a trainer_state.json or a CSV file; fix: give the folder"
             )
         if source.is_dir() or source.suffix == ".wandb":
             files |= dict.fromkeys(wandb_files.find(source))
@@ -160,16 +162,22 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
             logs |= {path: named for named, path in verl_files.find(source) if path not in logs}
         if source.is_dir() or source.name == trainer_files.FILE:
             states |= {folder: named for named, folder in trainer_files.find(source) if folder not in states}
-        if source.is_dir() or source.suffix in csv_files.SUFFIXES:
+        is_table = source.suffix in csv_files.SUFFIXES and not console_files.is_printed(source)
+        if source.is_dir() or (source.suffix in console_files.SUFFIXES and not is_table):
+            printed |= {path: named for named, path in console_files.find(source) if path not in printed}
+        if source.is_dir() or is_table:
             tables |= {path: named for named, path in csv_files.find(source, asked.step) if path not in tables}
-    # A run that its tool logged twice is read once: the Trainer writes event files too, and others a CSV file beside.
+    # A run that its tool logged twice is read once: the Trainer writes event files too, others a CSV file beside, and
+    # W&B a file of what was printed.
     events = {folder: named for folder, named in events.items() if not _is_below(folder, states)}
     others = {*states, *events, *(path.parent for path in (*files, *logs))}
     tables = {path: named for path, named in tables.items() if not _is_below(path.parent, others)}
+    printed = {path: named for path, named in printed.items() if not _is_below(path.parent, others)}
     keys = [key for key in (asked.naming.group, asked.naming.seed, *asked.naming.factors) if key is not None]
     yield from wandb_files.read(list(files), asked.step, stage_in)
     yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], stage_in)
     yield from verl_files.read([(named, path) for path, named in sorted(logs.items())], stage_in)
+    yield from console_files.read([(named, path) for path, named in sorted(printed.items())], stage_in)
     yield from trainer_files.read([(named, folder) for folder, named in sorted(states.items())], stage_in)
     yield from csv_files.read([(named, path) for path, named in sorted(tables.items())], asked.step, keys, stage_in)
 

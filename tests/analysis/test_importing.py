@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pprint
 import re
 import shutil
 import subprocess
@@ -443,6 +444,69 @@ def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Pat
         [str(other), " line 3", " not JSON (Expecting value"],
     ]
     assert list((tmp_path / "multirun").iterdir()) == []
+
+
+# ---------------------------------------------------------------- what verl prints
+
+TASK = "\x1b[36m(TaskRunner pid=8213, ip=10.0.0.7)\x1b[0m "
+OTHER = "\x1b[36m(WorkerDict pid=8999)\x1b[0m "
+
+
+def printed(path: Path, name: str, seed: int, values: list[tuple[int, str]], own: str = TASK) -> Path:
+    """What verl prints under Ray: its configuration, lines of other processes, a progress bar, and a line a step."""
+    tree = {"algorithm": {"adv_estimator": name, "kl": None}, "data": {"seed": seed}, "trainer": {"nnodes": 1, "x": {}}}
+    lines = [f"{own}{line}" for line in pprint.pformat(tree, width=40).splitlines()]
+    lines.insert(2, f"{OTHER}{{'input': 'of another process'}}")
+    for step, numbers in values:
+        bar = f"Training Progress:  50%|#####     | {step}/6 [00:01<00:01]\r"
+        lines.append(f"{bar if step else ''}{own}step:{step} - {numbers}")
+        lines.append(f"{OTHER}INFO step: done - not:a step")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_what_verl_printed_under_ray_is_a_run_with_the_configuration_that_it_printed(tmp_path: Path) -> None:
+    """Early versions round to three decimals; later ones print what numpy prints."""
+    early = [(0, "reward:0.125"), (1, "reward:0.250 - perf/mfu/actor:-0.011 - text:abc"), (2, "reward:nan - lr:0.000")]
+    late = [(1, "reward:np.float64(0.1234567890123) - tokens:64"), (2, "reward:1e-05 - tokens:np.int64(7)")]
+    printed(tmp_path / "logs" / "a.log", "grpo", 0, early)
+    whole = printed(tmp_path / "logs" / "b.out", "rloo", 3, late, own="")
+    whole.write_text(whole.read_text() + "step:3 - reward:0.1")  # a crash cut it off
+    (tmp_path / "logs" / "notes.txt").write_text("step:1 was fine\n")
+    into, keys = tmp_path / "multirun" / "theirs", Naming("algorithm.adv_estimator", "data.seed")
+    done = import_runs(asked(tmp_path / "logs", into, keys))
+    assert done.groups == {"grpo": 1, "rloo": 1} and done.gaps == ()
+    grpo, rloo = sorted(found(into)[0].runs, key=lambda run: str(run.group))
+    assert (grpo.seed, rloo.seed) == (0, 3)
+    assert grpo.curves.steps.tolist() == [0, 1, 2] and grpo.curves.not_finite == {"reward": 1}
+    assert grpo.curves.values["reward"].tolist()[:2] == [0.125, 0.25]
+    assert grpo.curves.values["perf/mfu/actor"].tolist()[1] == -0.011 and "text" not in grpo.curves.values
+    assert rloo.curves.steps.tolist() == [1, 2]
+    assert rloo.curves.values["reward"].tolist() == [0.1234567890123, 1e-05]
+    assert rloo.curves.values["tokens"].tolist() == [64, 7]
+
+
+def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path) -> None:
+    again = [(1, "reward:0.1"), (2, "reward:0.2"), (3, "reward:0.3"), (2, "reward:0.5 - val:1"), (2, "late:4")]
+    log = printed(tmp_path / "logs" / "run.txt", "grpo", 0, again)
+    keys = Naming("algorithm.adv_estimator", "data.seed")
+    import_runs(asked(log, tmp_path / "multirun" / "one", keys))
+    (run,) = found(tmp_path / "multirun" / "one")[0].runs
+    assert run.curves.steps.tolist() == [1, 2] and run.curves.values["reward"].tolist() == [0.1, 0.5]
+    assert run.curves.values["late"].tolist()[1] == 4
+    cut = log.with_name("cut.log")
+    cut.write_text(log.read_text().partition("'trainer'")[0] + "\nstep:1 - reward:1\n")
+    with pytest.raises(BadImport, match=r"run logs/cut: --group algorithm\.adv_estimator: its configuration has no"):
+        import_runs(asked(cut, tmp_path / "multirun" / "two", keys))
+    other = tmp_path / "other.log"
+    other.write_text("epoch 1: loss 0.5\n")
+    with pytest.raises(BadImport, match=r"other\.log: no line has the shape step:NUMBER - METRIC:NUMBER"):
+        import_runs(asked(other, tmp_path / "multirun" / "three", keys))
+    # W&B keeps what was printed in its own folder: one run
+    beside = logged(tmp_path / "both" / "ppo.jsonl", {1: 1.0}, config("ppo", 0))
+    printed(beside.parent / "files" / "output.log", "grpo", 0, again)
+    assert import_runs(asked(tmp_path / "both", tmp_path / "multirun" / "four")).groups == {"ppo": 1}
 
 
 # ---------------------------------------------------------------- W&B

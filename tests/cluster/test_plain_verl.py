@@ -133,3 +133,14 @@ def test_three_steps_whose_metrics_are_right_and_can_be_imported(
     assert analysis(["report", str(into)]) == 0
     assert f"rlsweep_grpo {format_number(lines[STEPS][key])} (1 seed)" in capsys.readouterr().out
     assert (into / "report" / "index.html").exists()
+
+    # what it printed is the same run, in the precision in which numpy prints
+    (tmp_path / "printed.log").write_text(said)
+    again = tmp_path / "multirun" / "printed"
+    assert analysis(["import", str(tmp_path / "printed.log"), "--into", str(again), *words]) == 0
+    (same,) = read_sweep(again).runs
+    assert (same.group, same.seed) == (imported.group, imported.seed)
+    assert same.curves.steps.tolist() == imported.curves.steps.tolist()
+    assert same.curves.values.keys() == imported.curves.values.keys()
+    for metric, values in imported.curves.values.items():
+        assert same.curves.values[metric] == pytest.approx(values, rel=1e-6, nan_ok=True), metric
