@@ -70,7 +70,7 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
         own: architectures.Architecture | None = architectures.embedded(model)
     else:
         try:
-            own = architectures.of_folder(model["path"], bool(settings["trust_remote_code"]))
+            own = architectures.of_model(model["path"], bool(settings["trust_remote_code"]))
         except architectures.Unusable:  # the plan says so of the model's folder
             return
     if own is None or isinstance(targets, str):

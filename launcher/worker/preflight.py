@@ -353,8 +353,8 @@ def data_of(config: Mapping[str, Any]) -> list[str]:
 def check_folders(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> Iterator[Objection]:
-    """Which local folders of models cannot be loaded or trained, and whether a target reads other tokens than the
-    policy.
+    """Which local folders of models cannot be loaded, which models cannot be trained, and whether a target reads other
+    tokens than the policy.
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
@@ -367,17 +367,17 @@ def check_folders(
         ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (WEIGHTS, TOKENIZER)),
         ("method.target_path", method.get("target_path"), (WEIGHTS,)),
     ):
+        if path is None:
+            continue
         folder = Path(os.path.expanduser(str(path)))
-        if path is None or not folder.is_dir():
-            continue  # a name on a hub
-        rule = missing(folder, *needed)
+        rule = missing(folder, *needed) if folder.is_dir() else None  # otherwise a name on a hub
         if rule is not None:
             whole = False
             fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
             yield Objection(key, path, rule, fix)
             continue
         try:
-            architectures.of_folder(folder, trust)
+            architectures.of_model(path, trust)
         except architectures.Unusable as error:
             whole = False
             yield Objection(key, path, error.rule, error.fix)
@@ -399,7 +399,7 @@ def _target(method: Mapping[str, Any], trust_remote_code: bool) -> Architecture 
     from trainer_ext import architectures
 
     path = method.get("target_path")
-    return None if path is None else architectures.of_folder(path, trust_remote_code)
+    return None if path is None else architectures.of_model(path, trust_remote_code)
 
 
 def check_size(
@@ -487,7 +487,7 @@ def _architecture(
 
     if section.get("kind") == "embedded":
         return architectures.embedded(section)
-    own = architectures.of_folder(section.get("path"), trust_remote_code)
+    own = architectures.of_model(section.get("path"), trust_remote_code)
     return own or (architectures.Architecture(**declared) if declared else None)
 
 

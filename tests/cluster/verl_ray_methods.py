@@ -48,6 +48,8 @@ def line(found: dict[str, Any]) -> str:
     said = f"tokens equal in {same} of {len(steps)} steps"
     if same:
         said += f", advantages {max(step['advantages'] for step in steps[:same]):.1e}"
+        if weighted := [step["columns"]["advantages"] for step in steps[:same] if "advantages" in step["columns"]]:
+            said += f" (with credit and control {max(weighted):.1e})"
     if same == len(steps):
         said += f", parameters {parameters['max']:.1e}, mean {parameters['mean']:.0e}, "
         said += f"{parameters['beyond']} of {parameters['count']} beyond 1e-5"

@@ -7,10 +7,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, Gemma2Config, MixtralConfig, OPTConfig, PreTrainedConfig
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    Gemma2Config,
+    MixtralConfig,
+    OPTConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+)
 
 from launcher.config.verl_tree import merged
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
@@ -193,3 +202,22 @@ def test_a_model_that_reads_in_both_directions_is_refused(tmp_path):
         f"command line: model.path = {tmp_path}: it is a model of type bert, which is no causal language model. "
         "Fix: choose a language model that reads from left to right, such as those of conf/model"
     )
+
+
+def test_a_name_on_the_hub_is_planned_with_the_configuration_in_this_machines_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    named = ("model=pretrained", "model.path=some/model", "verl.data.train_batch_size=64", "task=gsm8k")
+    (run,) = make(*of_method("c0_grpo", *named)).runs.values()
+    assert run.checkpoint is None  # nothing is known of it
+    folder = tmp_path / "models--some--model"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc")
+    config = Qwen2Config(vocab_size=310, num_hidden_layers=2, hidden_size=64, num_attention_heads=4)
+    config.save_pretrained(folder / "snapshots" / "abc")
+    (run,) = make(*of_method("c0_grpo", *named)).runs.values()
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config)
+    assert run.checkpoint == 3 * 4 * sum(p.numel() for p in module.parameters())
+    BertConfig().save_pretrained(folder / "snapshots" / "abc")
+    (line,) = refused(*of_method("c0_grpo", *named))
+    assert "model.path = some/model: it is a model of type bert, which is no causal language model" in line

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
 from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
 from tests.trainer_ext.twins import FOREIGN, tokenizer_of
 from tests.trainer_ext.twins import config_of as twin_of
-from trainer_ext.architectures import EAGER, SDPA, Counted, Unusable, causal_models, of_folder
+from trainer_ext.architectures import EAGER, SDPA, Counted, Unusable, causal_models, of_model
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.in_process.sampler import load_module
 from trainer_ext.backends.verl_ray import attention
@@ -80,7 +80,7 @@ def test_biases_are_counted(tmp_path: Path) -> None:
         config = kind(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
         config.attention_bias = biases
         counted = causal_models.count(folder := saved(config, tmp_path / config.model_type), trust_remote_code=False)
-        assert of_folder(folder) == counted
+        assert of_model(folder) == counted
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -107,12 +107,12 @@ def test_the_cache_has_the_bytes_that_a_module_keeps(family: str, tmp_path: Path
 
 def test_the_program_says_what_the_function_says(tmp_path: Path) -> None:
     folder = saved(twin("qwen3_moe"), tmp_path)
-    assert of_folder(folder) == causal_models.count(folder, trust_remote_code=False)
-    assert isinstance(of_folder(folder), Counted)
-    assert of_folder(tmp_path / "nowhere") is None
+    assert of_model(folder) == causal_models.count(folder, trust_remote_code=False)
+    assert isinstance(of_model(folder), Counted)
+    assert of_model(tmp_path / "nowhere") is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(Unusable, match="which is no causal language model"):
-        of_folder(tmp_path)
+        of_model(tmp_path)
 
 
 #: Configurations of models that cannot be trained, and what is said of them.
@@ -139,7 +139,7 @@ def test_a_model_that_cannot_be_trained(case: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     by_file = case in ("no type", "quantized")
     with pytest.raises(Unusable) as raised:
-        of_folder(tmp_path) if by_file else causal_models.count(str(tmp_path), trust_remote_code=False)
+        of_model(tmp_path) if by_file else causal_models.count(str(tmp_path), trust_remote_code=False)
     assert said in raised.value.rule and raised.value.fix
 
 
@@ -162,8 +162,8 @@ def test_code_that_comes_with_a_model(tmp_path: Path) -> None:
     config = {**twin("qwen3").to_dict(), "model_type": "own", "auto_map": auto, "architectures": ["OwnForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(Unusable, match="trust_remote_code=true"):
-        of_folder(tmp_path)
-    found = of_folder(tmp_path, trust_remote_code=True)
+        of_model(tmp_path)
+    found = of_model(tmp_path, trust_remote_code=True)
     assert isinstance(found, Counted) and found.attention == SDPA
     known = saved(twin("qwen3"), tmp_path / "known")
     assert found.parameters == causal_models.count(known, trust_remote_code=False).parameters

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaC
 
 from tests.configuration import CONF, SHIPPED
 from trainer_ext import memory
-from trainer_ext.architectures import Architecture, embedded, of_folder
+from trainer_ext.architectures import Architecture, embedded, of_model
 from trainer_ext.backends.in_process import initial_model
 
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
@@ -45,7 +45,7 @@ def test_the_parameters_are_those_of_transformers(model, tmp_path):
         module = AutoModelForCausalLM.from_config(config)
     assert architecture.parameters == sum(p.numel() for p in module.parameters())
     config.save_pretrained(tmp_path)
-    assert of_folder(tmp_path) == architecture
+    assert of_model(tmp_path) == architecture
 
 
 def test_the_sizes_of_known_models():
@@ -59,12 +59,12 @@ def test_the_sizes_of_known_models():
 def test_an_embedded_model_has_the_size_that_is_built(tmp_path):
     section = SHIPPED.compose(["model=tiny"]).tree["model"]
     initial_model.initialise({key: section[key] for key in initial_model.SHAPE}, 0, tmp_path)
-    assert of_folder(tmp_path) == embedded(section)
+    assert of_model(tmp_path) == embedded(section)
     assert embedded(section).parameters == 111_808
 
 
 def test_a_folder_without_a_configuration_has_no_known_size(tmp_path):
-    assert of_folder(tmp_path) is None
+    assert of_model(tmp_path) is None
 
 
 METHOD = {"loss": "policy_gradient", "target": "none", "advantage": "grpo", "sampler": "policy", "alpha": "none"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -177,12 +178,15 @@ def embedded(model: Mapping[str, Any], width: int = 1, depth: int = 1) -> Archit
     )
 
 
-def of_folder(path: Any, trust_remote_code: bool = False) -> Architecture | None:
-    """The sizes of a model in a folder, by its config.json; None: there is no such file.
+def of_model(path: Any, trust_remote_code: bool = False) -> Architecture | None:
+    """The sizes of a model in a folder, or of a name on the hub that has been loaded on this machine before, by its
+    config.json; None: there is no such file.
 
     trust_remote_code: whether code that comes with the model may be run. Unusable: the model cannot be trained.
     """
     file = Path(os.path.expanduser(str(path))) / "config.json"
+    if not file.parent.is_dir():
+        file = _in_hubs_cache(str(path)) or file
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -191,6 +195,20 @@ def of_folder(path: Any, trust_remote_code: bool = False) -> Architecture | None
     if isinstance(found, Unusable):
         raise found
     return found
+
+
+def _in_hubs_cache(name: str) -> Path | None:
+    """The config.json of a name on the hub in the cache of this machine; None: it is not there."""
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None
 
 
 def _parsed(text: str) -> dict[str, Any]:
