@@ -107,7 +107,7 @@ def _configuration(lines: Sequence[str]) -> Mapping[str, Any]:
                 continue
             try:
                 found = ast.literal_eval("\n".join(parts))
-            except (ValueError, SyntaxError):
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
                 continue
             if isinstance(found, dict) and found.keys() >= _SECTIONS:
                 return found
