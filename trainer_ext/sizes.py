@@ -26,7 +26,8 @@ class Misfit(ValueError):
 
     def __init__(self, key: str, value: Any, rule: str, fix: str):
         self.key, self.value, self.rule, self.fix = key, value, rule, fix
-        super().__init__(f"{key if value is None else f'{key} = {value}'}: {rule}. Fix: {fix}")
+        said = str(value).lower() if isinstance(value, bool) else value  # as YAML has it
+        super().__init__(f"{key if value is None else f'{key} = {said}'}: {rule}. Fix: {fix}")
 
 
 def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
@@ -109,7 +110,7 @@ def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Misfit]:
         yield Misfit("trainer.ranks", ranks, f"{rule}devices={on_each})", f"set trainer.ranks=null, which is {count}")
     if parallel.offload and not on_each:
         rule = "with model.resources.devices=0, all of the run is in the CPU's memory already"
-        yield Misfit("model.parallel.offload", "true", rule, "set model.parallel.offload=false")
+        yield Misfit("model.parallel.offload", True, rule, "set model.parallel.offload=false")
     if ranks % parallel.sequence:
         rule = f"trainer.ranks={ranks} do not divide into groups of so many, which share each sequence"
         yield Misfit("model.parallel.sequence", parallel.sequence, rule, f"make it a divisor of {ranks}")
