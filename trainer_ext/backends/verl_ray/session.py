@@ -100,7 +100,11 @@ class Session:
         self._positions: dict[str, torch.Tensor] = {}
 
     def step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
-        """Metrics, samples, tokens, peak memory in bytes, answers."""
+        """Metrics, samples, tokens, peak memory in bytes, answers. Raises what Trainer.explained does."""
+        with self.trainer.explained():
+            return self._step(step)
+
+    def _step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
         trainer = self.trainer
         trainer.global_steps, trainer.timing_raw = step, {}
         trainer.prompts = self._prompts.of_step(step, self._batch)
@@ -181,10 +185,11 @@ class Session:
     def load(self, folder: str) -> tuple[dict[str, Any], int, int]:
         """Restore a checkpoint; returns what `save` was given, samples and tokens."""
         trainer, state = self.trainer, json.loads((Path(folder) / "state.json").read_text())
-        trainer.checkpoint_manager.sleep_replicas()
-        for name, ranks in self._trained_models().items():
-            ranks.load_shards(str(Path(folder) / name))
-        trainer.checkpoint_manager.update_weights(state["training"]["step"])
+        with trainer.explained():
+            trainer.checkpoint_manager.sleep_replicas()
+            for name, ranks in self._trained_models().items():
+                ranks.load_shards(str(Path(folder) / name))
+            trainer.checkpoint_manager.update_weights(state["training"]["step"])
         self._samples, self._tokens = state["training"]["samples"], state["training"]["tokens"]
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])

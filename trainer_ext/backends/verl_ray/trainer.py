@@ -173,12 +173,11 @@ class Trainer(PPOTrainerSync):
         self._announce(requests)
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in prompts]
         tq.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=tags)
-        with self._explained():
-            self.agent_loop_manager.generate_sequences(batch)
-            found, _ = self.replay_buffer.sample(
-                global_steps=self.global_steps, partition_id="val", batch_size=len(prompts)
-            )
-            self._in_order(found, requests)
+        self.agent_loop_manager.generate_sequences(batch)
+        found, _ = self.replay_buffer.sample(
+            global_steps=self.global_steps, partition_id="val", batch_size=len(prompts)
+        )
+        self._in_order(found, requests)
         data = tq.kv_batch_get(keys=found.keys, partition_id="val", select_fields=["responses", "extra_fields"])
         texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in data["responses"].unbind()]
         scores = _scores(data)
@@ -187,24 +186,24 @@ class Trainer(PPOTrainerSync):
 
     # ------------------------------------------------------------ stages of a step
 
-    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
-        """verl's stages. RuntimeError names the first response that failed; Lost and Stalled what died or hangs.
-
-        FloatingPointError: the model's outputs are not numbers any more.
-        """
-        with self._explained():
-            return super().step(metrics, timing_raw)
-
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Replace what verl says of missing responses or a lost connection by the cause."""
+    def explained(self) -> Iterator[None]:
+        """Replace what verl and Ray say of missing responses or a dead process by the cause.
+
+        RuntimeError names the first response that failed; Lost and Stalled what died or hangs. FloatingPointError: the
+        model's outputs are not numbers any more.
+        """
         try:
             yield
         except Exception as error:
             self._check()
             _answer("a process that trains", self.actor_rollout_wg.workers)  # it need not: others may hold it up
             servers = self.llm_server_manager.server_handles
-            failures = [one for some in ray.get([server.failures.remote() for server in servers]) for one in some]
+            try:
+                failures = [one for some in ray.get([server.failures.remote() for server in servers]) for one in some]
+            except ray.exceptions.RayActorError:  # a server whose engine is dead ends when it is asked
+                self._check()
+                raise
             if any(not_numbers for _, not_numbers in failures):
                 raise FloatingPointError("logits") from error
             if failures:

@@ -68,6 +68,12 @@ class Server(servers.Failures, vLLMHttpServer):
             await asyncio.sleep(_LOOK_S)
         os._exit(1)
 
+    async def failures(self) -> list[tuple[str, bool]]:
+        """As its parent's. Whoever asks why something failed sees a dead server, if the engine is dead."""
+        if self.engine.errored:
+            os._exit(1)
+        return await super().failures()
+
     async def announce(self, requests: int) -> None:
         """New requests come: forget what was seen of those before. vLLM makes its batches itself."""
         self._failures, self._purpose = [], None
@@ -79,13 +85,8 @@ class Server(servers.Failures, vLLMHttpServer):
         own = {key: value for key, value in sampling_params.items() if key not in ("row", "purpose", "greedy")}
         if sampling_params["greedy"]:
             own["temperature"] = 0.0
-        try:
-            await self._draw_for(sampling_params["purpose"])
-            output = await super().generate(prompt_ids, own, request_id, **more)
-        except Exception:
-            if self.engine.errored:
-                os._exit(1)
-            raise
+        await self._draw_for(sampling_params["purpose"])
+        output = await super().generate(prompt_ids, own, request_id, **more)
         if not all(map(math.isfinite, output.log_probs or ())):
             raise FloatingPointError("logits")
         return output
