@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup setup-gpu test test-runs test-language-model test-vllm test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray test-gpu cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup setup-gpu test test-runs test-language-model test-vllm test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray test-gpu test-gpu-vllm cluster-up cluster-down torture lint benchmark clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -88,9 +88,13 @@ test-slurm:
 test-ray:
 	$(PYTEST) --require ray,slurm -m ray tests/cluster
 
-# The tests of trainer=verl_ray on two GPUs, which test-ray skips where there are none (docs/gpu.md).
+# On the GPUs of this machine; what needs two of them is skipped where there is one (docs/gpu.md).
 test-gpu: setup
-	$(PYTEST) --require ray,gpu -m gpu tests/cluster/test_verl_ray.py
+	$(PYTEST) --require ray,gpu -m gpu tests/cluster/test_gpu.py tests/cluster/test_verl_ray.py
+
+# vLLM on a GPU as the server of trainer=verl_ray.
+test-gpu-vllm: setup setup-gpu
+	$(PYTEST) --require vllm_gpu --capture=no tests/cluster/test_verl_vllm.py
 
 # A throw-away SLURM on this machine: `source tests/cluster/lab/lab.env` makes it the one that sbatch speaks to.
 cluster-up:

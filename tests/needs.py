@@ -9,6 +9,7 @@ run. A gate can therefore not pass because a program is absent.
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 from collections import Counter
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.schedulers.local import pool
 from tests import tested
 from tests.cluster.rays import missing_ray
 from tests.cluster.slurm import missing_slurm
@@ -27,6 +29,9 @@ from trainer_ext import sandbox
 ROOT = Path(__file__).parents[1]
 #: The environment of `make test-vllm`.
 VLLM = ROOT / ".venv-vllm"
+#: That of `make setup-gpu`.
+VLLM_GPU = ROOT / ".venv-gpu"
+_VISIBLE, _GPUS = "CUDA_VISIBLE_DEVICES", "RLSWEEP_TEST_GPUS"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -37,6 +42,22 @@ class Need:
     description: str
     missing: Callable[[], str | None] = lambda: None  # why this machine does not meet the need, and what would
     command: str | None = None  # what runs these tests, if a plain run leaves them out
+
+
+def gpus() -> list[str]:
+    """The GPUs of this machine. The processes of the tests see none, so that what they compute is the same everywhere;
+    programs get them by `with_gpus`."""
+    return pool.visible_devices({_VISIBLE: os.environ[_GPUS]})
+
+
+def with_gpus() -> dict[str, str]:
+    """The environment of a program that may use them."""
+    return {_VISIBLE: os.environ[_GPUS]}
+
+
+if _GPUS not in os.environ:  # workers of xdist inherit it
+    os.environ[_GPUS] = ",".join(pool.visible_devices())
+    os.environ[_VISIBLE] = pool.NO_DEVICES
 
 
 def chromium() -> str | None:
@@ -72,9 +93,14 @@ def missing_vllm() -> str | None:
     return missing_ray()  # its engines, too, run in a namespace without a network
 
 
-def missing_gpus() -> str | None:
-    found = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return None if found > 1 else f"two NVIDIA GPUs are needed, and {found or 'none'} was found (make test-gpu)"
+def missing_vllm_gpu() -> str | None:
+    if not (VLLM_GPU / "installed").exists():
+        return f"the environment {VLLM_GPU.name} is missing (make setup-gpu)"
+    return missing_gpu() or missing_ray()
+
+
+def missing_gpu() -> str | None:
+    return None if gpus() else "no NVIDIA GPU was found (make test-gpu)"
 
 
 def missing_root() -> str | None:
@@ -115,10 +141,11 @@ NEEDS = {
         "trains a language model of 135 million parameters", missing_language_model, "make test-language-model"
     ),
     "vllm": Need("starts vLLM in an environment of its own", missing_vllm, "make test-vllm"),
+    "vllm_gpu": Need("starts vLLM on a GPU", missing_vllm_gpu),
     "puzzles": Need("asks the package reasoning-gym", missing_puzzles, "make test-puzzles"),
     "network": Need("asks a package registry", command="make test-network"),
     "slurm": Need("starts a real SLURM", missing_slurm, "make test-cluster"),
-    "gpu": Need("computes on two GPUs", missing_gpus),
+    "gpu": Need("computes on a GPU, or on two where it can", missing_gpu),
     "ray": Need("starts a real Ray", missing_ray, "make test-cluster"),
 }
 

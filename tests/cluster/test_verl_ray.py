@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.cluster import verl_ray_driver
 from tests.cluster.rays import ROOT, Rays
+from tests.needs import gpus, with_gpus
 from tests.trainer_ext.conftest import FEW_PROMPTS, SHORT, science
 from tests.trainer_ext.twins import problems, write_problems, write_twin
 from tests.waiting import until
@@ -63,17 +64,18 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def on(device: str, ranks: int) -> list[str]:
-    """Settings for so many ranks; on GPUs in the precision of the run in one process with which they are compared."""
+    """Settings for so many ranks; on GPUs for as many as there are, since each rank has one, in the precision of the run
+    in one process with which they are compared."""
     if device == "cpu":
         return [f"trainer.ranks={ranks}"]
-    return [f"model.resources.devices={ranks}", "trainer.dtype=float32"]
+    return [f"model.resources.devices={min(ranks, len(gpus()))}", "trainer.dtype=float32"]
 
 
 @pytest.fixture(scope="module")
 def space() -> Iterator[Rays]:
     """A namespace in which nothing runs yet; each run starts a Ray of its own."""
     started = Rays()
-    started.environment = process.environment(started.environment)
+    started.environment = process.environment(started.environment) | with_gpus()
     yield started
     started.stop()
 
@@ -223,10 +225,10 @@ def test_methods_with_other_models_and_rows_train_the_same(
 
 
 def test_adapters_alone_are_trained_and_the_servers_and_an_export_get_merged_weights(
-    space: Rays, cache: Path, tmp_path: Path
+    space: Rays, cache: Path, device: str, tmp_path: Path
 ) -> None:
     """Before the first update they have no effect. The reference is the model without them."""
-    own = ["method=c0_grpo", "trainer.ranks=2", "verl.actor_rollout_ref.model.lora_rank=4", f"{ACTOR}.optim.lr=0.01"]
+    own = ["method=c0_grpo", "verl.actor_rollout_ref.model.lora_rank=4", f"{ACTOR}.optim.lr=0.01", *on(device, 2)]
     program = [sys.executable, "-m", "tests.cluster.verl_ray_again", str(tmp_path), str(cache), "3"]
     over(space.run(*program, "trainer=verl_ray", *own, *SHORT, *FEW_PROMPTS))
     found = json.loads((tmp_path / "compared.json").read_text())
@@ -252,6 +254,8 @@ def state(folder: Path) -> dict[str, Any]:
 def test_another_number_of_ranks_resumes_a_run_and_differs_by_rounding(
     space: Rays, cache: Path, device: str, tmp_path: Path, whole: Whole
 ) -> None:
+    if device == "gpu" and len(gpus()) < RANKS:
+        pytest.skip("another number of ranks needs a GPU for each")
     shutil.copytree(whole.folder / "step_000003", tmp_path / "step_000003")
     lines = train(space, cache, tmp_path, *whole.overrides, *EACH, *on(device, 1))
     end = tmp_path / f"step_{STEPS:06d}"

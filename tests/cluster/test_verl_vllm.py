@@ -17,13 +17,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.cluster.rays import Rays
-from tests.needs import VLLM
+from tests.needs import VLLM, VLLM_GPU, with_gpus
 from tests.trainer_ext.conftest import FEW_PROMPTS
+from trainer_ext import devices
 from trainer_ext.backends.in_process.prompts import tokens_of
 from trainer_ext.backends.verl_ray import process, shards
 from trainer_ext.sampling import alpha
 
-pytestmark = [pytest.mark.vllm, pytest.mark.usefixtures("no_progress_bars"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.usefixtures("no_progress_bars"), pytest.mark.timeout(1800)]
 STEPS = 2
 EVALUATED = ("trainer.eval_every=1", "trainer.eval_prompts=4", "trainer.eval_samples=2")
 #: Heads of 32 numbers, the smallest that vLLM has for CPUs.
@@ -73,19 +74,39 @@ class Done:
         return float((log_probs.double().gather(1, tokens[:, None])[:, 0] - reported.double()).abs().max())
 
 
-@pytest.fixture(scope="module", params=RUNS)
+#: In float32, so that log-probabilities can be compared; the part of a device leaves room for the other run's server.
+ON_GPU = (
+    "model.resources.devices=1",
+    "trainer.dtype=float32",
+    "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.2",
+)
+WHERE = {"cpu": pytest.mark.vllm, "gpu": pytest.mark.vllm_gpu}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((name, where), marks=mark, id=f"{name}-{where}") for name in RUNS for where, mark in WHERE.items()
+    ],
+)
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Done:
     """Two steps, the last of them again from a checkpoint; then the engine is killed."""
-    folder, cache = tmp_path_factory.mktemp(request.param) / "run", tmp_path_factory.mktemp("cache")
+    method, where = request.param
+    folder, cache = tmp_path_factory.mktemp(method) / "run", tmp_path_factory.mktemp("cache")
     space = Rays()
     try:
-        own = process.environment(space.environment) | {"CUDA_VISIBLE_DEVICES": "", "VLLM_HOST_IP": "127.0.0.1"}
-        command = [str(VLLM / "bin/python"), "-m", "tests.cluster.verl_vllm_steps", str(folder), str(cache), str(STEPS)]
-        said, _ = space.run(*command, *RUNS[request.param], *SETTINGS, **own).communicate(timeout=1500)
+        own = process.environment(space.environment) | (
+            devices.environment(devices.CPU) if where == "cpu" else devices.environment(devices.CUDA) | with_gpus()
+        )
+        python = (VLLM if where == "cpu" else VLLM_GPU) / "bin/python"
+        command = [str(python), "-m", "tests.cluster.verl_vllm_steps", str(folder), str(cache), str(STEPS)]
+        command += [*(one for one in RUNS[method] if where == "cpu" or not one.startswith("trainer.ranks")), *SETTINGS]
+        command += ON_GPU if where == "gpu" else ()
+        said, _ = space.run(*command, **own, VLLM_HOST_IP="127.0.0.1").communicate(timeout=1500)
         assert (folder / "answers.json").exists(), said
     finally:
         space.stop()
-    return Done(request.param, folder, cache, json.loads((folder / "answers.json").read_text()))
+    return Done(method, folder, cache, json.loads((folder / "answers.json").read_text()))
 
 
 @pytest.mark.parametrize("step", [1, 2])

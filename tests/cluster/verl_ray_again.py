@@ -19,7 +19,7 @@ from typing import Any
 
 def weights_of_server(server: Any) -> dict[str, Any]:
     """The parameters of the policy that a server draws from."""
-    return dict(server._modules["policy"].state_dict())
+    return {name: x.cpu() for name, x in server._modules["policy"].state_dict().items()}
 
 
 def main() -> None:

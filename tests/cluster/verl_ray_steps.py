@@ -24,11 +24,11 @@ def padded(rows: list[Tensor]) -> Tensor:
 
 
 def seen(scored: Any, updates: Any, metrics: Mapping[str, float], tokens: list[Tensor]) -> Seen:
-    columns = {key: value for key, value in (updates.policy or {}).items() if key != "old_log_probs"}
+    columns = {key: value.cpu() for key, value in (updates.policy or {}).items() if key != "old_log_probs"}
     return {
-        "mask": scored.mask,
-        "rewards": scored.rewards,
-        "advantages": updates.advantages,
+        "mask": scored.mask.cpu(),
+        "rewards": scored.rewards.cpu(),
+        "advantages": updates.advantages.cpu(),
         "columns": columns,
         "tokens": padded(tokens),
         "metrics": dict(metrics),
@@ -102,10 +102,12 @@ def without_ray(overrides: Sequence[str], cache: Path, steps: int) -> tuple[list
             margins.clear()
             metrics = trainer.step(step)
             batch = drawn[-1].samples.batch
-            tokens = [row[keep] for row, keep in zip(batch.responses, batch.mask, strict=True)]
-            found.append({**seen(*caught[-1], metrics, tokens), "margins": torch.stack(margins, dim=1)})
+            tokens = [row[keep].cpu() for row, keep in zip(batch.responses, batch.mask, strict=True)]
+            found.append({**seen(*caught[-1], metrics, tokens), "margins": torch.stack(margins, dim=1).cpu()})
     trained = {"actor": trainer.actor, **({"critic": trainer.critic} if trainer.critic else {})}
-    return found, {f"{model}/{key}": x.clone() for model, one in trained.items() for key, x in one.weights().items()}
+    return found, {
+        f"{model}/{key}": x.to("cpu", copy=True) for model, one in trained.items() for key, x in one.weights().items()
+    }
 
 
 def weights_of(checkpoint: Path) -> Weights:

@@ -199,10 +199,10 @@ def test_the_environment_names_the_devices(environment, found):
         (None, 2, ["0", "1", "2", "3", "4"], ["0,1", "2,3"]),
         (3, 1, ["0", "1"], ["0", "1", "0"]),
         (1, 1, ["0", "1"], ["0"]),
-        (2, 0, ["0", "1"], [None, None]),
+        (2, 0, ["0", "1"], ["", ""]),
         (2, 4, ["0", "1"], [None, None]),
         (None, 1, [], [None] * pool.cores()),
-        (None, 0, ["0"], [None] * pool.cores()),
+        (None, 0, ["0"], [""] * pool.cores()),
     ],
 )
 def test_a_slot_is_a_set_of_devices_or_a_core(wanted, devices, visible, found):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from launcher.run import claim
@@ -37,6 +38,20 @@ def test_each_slot_has_its_own_device(sweeps):
     assert launcher.returncode == 0 and "to run on 2 workers" in output, output
     records = [json.loads(path.read_text()) for path in sweeps.multirun.glob("runs/*/provenance.json")]
     assert {record["devices"]["visible"] for record in records} == {"4", "7"}
+
+
+@pytest.mark.processes
+def test_runs_that_ask_for_no_device_see_none(sweeps):
+    """Forks of a server that has not started CUDA, which none of its forks could use then."""
+    launcher = sweeps.start_held(*SMALL, "seed=0,1", CUDA_VISIBLE_DEVICES="4,7")
+    folder = until(sweeps.logging)[0]
+    of_server = psutil.Process(claim.read_claim(folder).pid).environ()
+    assert of_server["CUDA_VISIBLE_DEVICES"] == "" and of_server["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    sweeps.release()
+    output, _ = launcher.communicate(timeout=DEADLINE)
+    assert launcher.returncode == 0, output
+    records = [json.loads(path.read_text()) for path in sweeps.multirun.glob("runs/*/provenance.json")]
+    assert [record["devices"]["visible"] for record in records] == ["", ""]
 
 
 @pytest.mark.processes

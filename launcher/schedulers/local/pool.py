@@ -29,7 +29,11 @@ from launcher.schedulers.local.limits import Job, Limits, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.worker import warm, worker
 
+#: The value of CUDA_VISIBLE_DEVICES that hides all devices.
+NO_DEVICES = ""
 _DEVICES = "CUDA_VISIBLE_DEVICES"
+#: With it, torch counts devices without starting CUDA. A fork of a process that has started CUDA cannot use it.
+_COUNT_ALONE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _GUARD_EVERY_S = 1.0
 
 
@@ -50,10 +54,12 @@ def slots(count: int | None, devices: int, visible: Sequence[str]) -> list[str |
     """CUDA_VISIBLE_DEVICES of each slot; None leaves it as it is.
 
     count: how many slots, or None for as many as fit. devices: how many a run needs. If that is 0, or more than are
-    visible, there is one slot for each core.
+    visible, there is one slot for each core. Runs that need none see none, and compute on CPUs.
     """
-    sets = [",".join(visible[at : at + devices]) for at in range(0, len(visible) - devices + 1, devices or 1)]
-    if devices == 0 or not sets:
+    if devices == 0:
+        return [NO_DEVICES] * (count or cores())
+    sets = [",".join(visible[at : at + devices]) for at in range(0, len(visible) - devices + 1, devices)]
+    if not sets:
         return [None] * (count or cores())
     return [sets[slot % len(sets)] for slot in range(count or len(sets))]
 
@@ -70,6 +76,21 @@ def without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    """These variables, for processes that are started in the block."""
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @dataclass
@@ -128,10 +149,12 @@ class Pool:
         os.environ["PYTHONPATH"] = python_path(root)
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["launcher.worker.warm"])
+        hidden = {_DEVICES: NO_DEVICES} if set(self._slots) == {NO_DEVICES} else {}  # verl decides at its import
         # This returns at once. The server imports while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
 
-        ensure_running()
+        with _environment({**_COUNT_ALONE, **hidden}):
+            ensure_running()
 
     def capacity(self) -> int:
         """The number of free slots; 0 while the machine has no memory for another run."""

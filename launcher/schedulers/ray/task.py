@@ -18,9 +18,9 @@ from launcher.run import claim, launch_record
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local.limits import limits
-from launcher.schedulers.local.pool import Pool
+from launcher.schedulers.local.pool import NO_DEVICES, Pool
 from launcher.worker.process import handling
-from launcher.worker.worker import Reason
+from launcher.worker.worker import Reason, computes_on_cpus
 
 _CHECK_S = 0.5
 
@@ -52,7 +52,7 @@ def run(folder: str, launch_id: str, work: Work, group: str | None = None) -> in
 
     with handling((signal.SIGINT,), on_interrupt):  # Ray sends it to cancel a task that has started
         # Ray chooses the devices of each task. The server of warm workers stays.
-        devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+        devices = NO_DEVICES if computes_on_cpus(Path(folder)) else os.environ.get("CUDA_VISIBLE_DEVICES")
         nodes = ONE if group is None else _nodes(group)
         launch, bounds = _launch(work.record), limits(work.cluster)
         pool = Pool([devices], Path(work.root), work.train, launch, bounds, orphaned, nodes)
