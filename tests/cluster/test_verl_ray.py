@@ -64,8 +64,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def on(device: str, ranks: int) -> list[str]:
-    """Settings for so many ranks; on GPUs for as many as there are, since each rank has one, in the precision of the run
-    in one process with which they are compared."""
+    """Settings for so many ranks; on GPUs, for as many as there are, since each rank has one, and in the precision of
+    the run in one process with which they are compared."""
     if device == "cpu":
         return [f"trainer.ranks={ranks}"]
     return [f"model.resources.devices={min(ranks, len(gpus()))}", "trainer.dtype=float32"]

@@ -1,0 +1,97 @@
+"""Log-probabilities and entropies of verl's engines under Ray: verl's numbers, whatever the size of a block."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+import torch
+from verl.utils import torch_functional
+
+from trainer_ext.backends.verl_ray import scoring
+
+WORDS, TOKENS = 50, 37
+
+
+def verls() -> ModuleType:
+    """verl's functions; those of torch_functional itself may be ours, since another test may have called use()."""
+    spec = importlib.util.find_spec("verl.utils.torch_functional")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+VERLS = verls()
+
+
+@pytest.fixture(autouse=True, params=[1, 8 * WORDS, 2**24])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A token, some tokens of which the last are fewer, or all of them at a time."""
+    monkeypatch.setattr(scoring, "BLOCK", request.param)
+    yield
+
+
+def drawn(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return (5 * torch.randn(TOKENS, WORDS)).to(dtype).requires_grad_(), torch.randint(0, WORDS, (TOKENS,))
+
+
+def test_log_probabilities_and_their_gradient_are_those_of_verl() -> None:
+    found = []
+    for of in (scoring.log_probs, VERLS.logprobs_from_logits):
+        logits, labels = drawn()
+        values = of(logits, labels)
+        (values * torch.linspace(-1, 2, TOKENS)).sum().backward()
+        found.append((values.detach(), logits.grad))
+    torch.testing.assert_close(*(values for values, _ in found), atol=1e-6, rtol=0)
+    torch.testing.assert_close(*(gradient for _, gradient in found), atol=1e-6, rtol=0)
+
+
+def test_logits_in_half_precision_give_log_probabilities_in_single_precision() -> None:
+    """The gradient has the precision of the logits."""
+    logits, labels = drawn(torch.bfloat16)
+    exact = logits.detach().double().requires_grad_()
+    expected = exact.log_softmax(dim=-1).gather(1, labels[:, None])[:, 0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # as verl's engines
+        values = scoring.log_probs(logits, labels)
+        entropies = scoring.entropy(logits)
+    assert values.dtype == entropies.dtype == torch.float32 and logits.dtype == torch.bfloat16
+    torch.testing.assert_close(values.double(), expected, atol=1e-5, rtol=0)
+    own = torch.distributions.Categorical(logits=exact).entropy()
+    torch.testing.assert_close(entropies.double(), own, atol=1e-5, rtol=0)
+    values.sum().backward()
+    expected.sum().backward()
+    assert logits.grad is not None and logits.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(logits.grad.double(), exact.grad, atol=4e-3, rtol=0)
+
+
+def test_entropies_and_their_gradient_are_those_of_verl() -> None:
+    """Of rows of tokens, too; methods with an entropy bonus train with the gradient."""
+    found = []
+    for of in (scoring.entropy, VERLS.entropy_from_logits):
+        logits, _ = drawn()
+        values = of(logits[:36].view(4, 9, WORDS))
+        values.square().sum().backward()
+        found.append((values.detach(), logits.grad))
+    torch.testing.assert_close(*(values for values, _ in found), atol=1e-5, rtol=0)
+    torch.testing.assert_close(*(gradient for _, gradient in found), atol=1e-4, rtol=0)
+
+
+def test_nothing_of_the_size_of_the_logits_is_kept_for_the_gradient() -> None:
+    kept: list[torch.Tensor] = []
+    logits, labels = drawn()
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        scoring.log_probs(logits, labels)
+    assert [one.data_ptr() for one in kept if one.numel() >= logits.numel()] == [logits.data_ptr()]
+
+
+def test_verls_engines_use_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("logprobs_from_logits_v2", "entropy_from_logits"):
+        monkeypatch.setattr(torch_functional, name, getattr(VERLS, name))
+    scoring.use()
+    logits, labels = drawn()
+    assert "_LogProbs" in str(torch_functional.logprobs_from_logits(logits, labels).grad_fn.next_functions)
+    assert torch_functional.entropy_from_logits is scoring.entropy
