@@ -6,6 +6,7 @@ Small tensors are left out, so a sum is a lower bound that is close where models
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,12 @@ from trainer_ext.architectures import FLOAT, Architecture, embedded
 PROCESS = 600_000_000
 #: Copies of the logits that one micro-batch has at once: logits, log-softmax, gradient, and one that is computed.
 LOGITS = 4
+#: Logits that are in float32 at a time while log-probabilities and entropies are computed; one token may have more.
+BLOCK = 2**24
 #: Of (rows, vocabulary) while a token is drawn: for each model logits and log-probabilities, and of the draw the rest.
 DRAWN_EACH, DRAWN = 2, 4
+#: Of the tokens that a model has read.
+KEYS_AND_VALUES = "cache of keys and values"
 #: What actor/grad_variance costs.
 VARIANCE = "variance of the gradient"
 
@@ -72,7 +77,8 @@ def need(
         throughout["reward model"] = FLOAT * reward_model
     rows = data["train_batch_size"] * rollout["n"]
     rows = min(rows, max(rollout["max_num_seqs"], rollout["n"]))
-    sampling = drawing(read_while_drawing(method, model, target), rows, length_of(verl))
+    prompts = math.ceil(rows / rollout["n"])  # each is read once for its group
+    sampling = drawing(read_while_drawing(method, model, target), verl, rows, prompts)
     tokens, read_for = micro_batch(verl, actor["ppo_mini_batch_size"] * rollout["n"])
     logits = {"logits of a micro-batch": LOGITS * read_for * model.vocabulary * FLOAT}
     phases = {"sampling": sampling, "scoring": logits}
@@ -113,12 +119,21 @@ def read_while_drawing(method: Mapping[str, Any], model: Architecture, target: A
     return read
 
 
-def drawing(read: Sequence[Architecture], rows: int, length: int, number: int = FLOAT) -> dict[str, int]:
-    """Bytes while so many responses of `length` tokens are drawn from models. number: bytes of keys and values each."""
-    return {
-        "cache of keys and values": rows * sum(one.cache(length, number) for one in read),
+def drawing(
+    read: Sequence[Architecture], verl: Mapping[str, Any], rows: int, prompts: int, number: int = FLOAT
+) -> dict[str, int]:
+    """Bytes while so many responses are drawn from models: while the models read so many prompts at once, or at the
+    end, whichever is more. number: bytes of keys, values and activations each."""
+    length = int(verl["data"]["max_prompt_length"])
+    reading = {
+        KEYS_AND_VALUES: prompts * sum(one.cache(length, number) for one in read),
+        "activations of the prompts": max(_of_layer(one, prompts * length, number) for one in read),
+    }
+    writing = {
+        KEYS_AND_VALUES: rows * sum(one.cache(length_of(verl), number) for one in read),
         "probabilities of the next token": rows * read[0].vocabulary * FLOAT * (DRAWN_EACH * len(read) + DRAWN),
     }
+    return max(reading, writing, key=lambda items: sum(items.values()))
 
 
 def micro_batch(verl: Mapping[str, Any], rows: int) -> tuple[int, int]:
@@ -133,8 +148,13 @@ def micro_batch(verl: Mapping[str, Any], rows: int) -> tuple[int, int]:
 def activations(model: Architecture, tokens: int, again: bool, number: int = FLOAT) -> int:
     """Bytes kept from a forward pass for its backward pass. again: those inside of layers are computed again; number:
     bytes of each value."""
-    inner = tokens * number * (8 * model.hidden_size + 3 * model.intermediate_size)
+    inner = _of_layer(model, tokens, number)
     return inner + tokens * number * model.layers * model.hidden_size if again else model.layers * inner
+
+
+def _of_layer(model: Architecture, tokens: int, number: int) -> int:
+    """Bytes of the activations inside of one layer."""
+    return tokens * number * (8 * model.hidden_size + 3 * model.intermediate_size)
 
 
 def target_of(

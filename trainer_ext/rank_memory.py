@@ -13,16 +13,18 @@ from typing import Any
 
 from trainer_ext import memory
 from trainer_ext.architectures import FLOAT, Architecture
-from trainer_ext.memory import LOGITS, VARIANCE, Need
+from trainer_ext.memory import VARIANCE, Need
 
 NUMBER = {"float32": 4, "bfloat16": 2}  # bytes
-#: A guess until it is measured: what a device holds beside tensors, of two processes' CUDA and of NCCL.
+#: What a device holds beside tensors. On an H200, CUDA took 2 GB for a rank and its server. The rest is a guess, for
+#: NCCL, and for what PyTorch's allocator has reserved and cannot use.
 FIXED = 5_000_000_000
-#: A guess until it is measured: bytes of a logit in an update, by the number format. In bfloat16 these are the logit,
-#: its gradient and a copy in float32; in float32 the copies of memory.LOGITS.
-LOGIT = {"float32": LOGITS * FLOAT, "bfloat16": 8}
-#: Of them in scoring, which has no gradient.
-SCORED = 0.75
+#: Copies of the logits of a micro-batch that a rank has at once, in the number format: in an update those of the padded
+#: rows, those of the tokens, and the gradient; in scoring the first two, and another where a temperature divides them.
+#: tests/trainer_ext/test_rank_memory.py measures them.
+LOGITS, SCORED = 3, 2
+#: Copies in float32 of memory.BLOCK logits.
+COPIES_OF_BLOCK = 3
 #: Bytes of weights that are on their way from a rank to its server at a time (backends/verl_ray/handover.py).
 ON_THE_WAY = 2**26
 #: What a vLLM server holds in its part of a device, at the least.
@@ -107,7 +109,8 @@ def need(
             main |= served
     else:
         throughout |= served
-        sampling |= memory.drawing(read, rows_drawn(verl, layout), memory.length_of(verl), number)
+        rows = rows_drawn(verl, layout)  # equal prompts are read once, but these may be of as many as there are
+        sampling |= memory.drawing(read, verl, rows, min(rows, int(verl["data"]["train_batch_size"])), number)
     sampling["weights on their way to the server"] = ON_THE_WAY + FLOAT * model.vocabulary * model.hidden_size
 
     # A micro-batch
@@ -115,20 +118,22 @@ def need(
     tokens = memory.micro_batch(verl, rows)[0]
     if not verl["actor_rollout_ref"]["actor"]["use_dynamic_bsz"]:
         tokens = math.ceil(tokens / layout.sequence)  # of a micro-batch of so many tokens each rank has as many anyway
-    logits = tokens * model.vocabulary * LOGIT[layout.dtype]
+    logits = tokens * model.vocabulary
+    block = COPIES_OF_BLOCK * FLOAT * min(logits, max(memory.BLOCK, model.vocabulary))
     asked = [model, target] if method["sampler"] == "rejection" else [model]
     scoring["layers gathered"] = max(_gathered(one, number) for one in asked)
-    scoring["logits of a micro-batch"] = int(SCORED * logits)
+    scored = SCORED + (verl["actor_rollout_ref"]["rollout"]["temperature"] != 1)
+    scoring["logits of a micro-batch"] = scored * number * logits + block
     phases = {"sampling": sampling, "scoring": scoring}
     if trains:
         update["layers gathered"] = _gathered(model, number)
         update["gradients of one layer"] = (number + FLOAT) * (adapters or _largest(model))
-        update["logits of a micro-batch"] = logits
+        update["logits of a micro-batch"] = LOGITS * number * logits + block
         update["activations"] = memory.activations(model, tokens, layout.devices, number)  # on devices, computed again
         phases["update"] = update
     if not layout.devices:
         return RankNeed(None, Need({**throughout, **main}, phases))
-    throughout["CUDA and NCCL (a guess)"] = FIXED
+    throughout["CUDA and NCCL (in part a guess)"] = FIXED
     return RankNeed(Need(throughout, phases), Need(main, {"update": {}}))
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tests.configuration import configuration
+from tests.trainer_ext.engines import batch_of, engine_of
 from tests.trainer_ext.twins import config_of, tokenizer_of
 from trainer_ext import backends
 from trainer_ext.backends.in_process import platform
@@ -43,47 +44,6 @@ def run_of(model: Path, family: str) -> dict[str, Any]:
     own += [f"{lora}.target_modules=[{','.join(LINEAR[family])}]"] if family != "gpt2" else []  # all of GPT-2's
     own += ["model=pretrained", f"model.path={model}", f"{ADAM}.lr={RATE}", f"{ADAM}.clip_grad=1000", f"seed={SEED}"]
     return configuration("trainer=verl_ray", "method=c0_grpo", *own)
-
-
-def engine_of(config: Mapping[str, Any]) -> Any:
-    """As verl's worker makes it, in the process group of this process."""
-    from trainer_ext.backends.in_process import trainer  # noqa: F401  (the methods)
-    from trainer_ext.backends.verl_ray import adapters, plugin  # noqa: F401  (registers with verl)
-    from trainer_ext.backends.verl_ray.tree import whole_tree
-    from trainer_ext.methods.update import Method
-
-    path = str(config["model"]["path"])
-    tree = whole_tree(config, Method.read(config["method"], 3), path, None, Path(path), 1).actor_rollout_ref
-    from verl.utils.config import omega_conf_to_dataclass
-    from verl.workers.engine import EngineRegistry
-
-    model, actor = omega_conf_to_dataclass(tree.model), omega_conf_to_dataclass(tree.actor)
-    engine = EngineRegistry.new(
-        model_type=model.model_type,
-        backend=actor.strategy,
-        model_config=model,
-        engine_config=actor.engine,
-        optimizer_config=actor.optim,
-        checkpoint_config=actor.checkpoint,
-    )
-    assert type(engine) is adapters.AdaptedEngine
-    engine.initialize()
-    return engine
-
-
-def batch_of(rows: list[list[int]]) -> Any:
-    from verl.utils import tensordict_utils as tu
-
-    def nested(values: list[list[int]]) -> Tensor:
-        return torch.nested.as_nested_tensor([torch.tensor(one) for one in values], layout=torch.jagged)
-
-    columns = {
-        "input_ids": nested(rows),
-        "position_ids": nested([list(range(len(row))) for row in rows]),
-        "loss_mask": nested([[1] * len(row) for row in rows]),
-    }
-    settings = {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 1, "use_remove_padding": False}
-    return tu.get_tensordict(columns, {**settings, "temperature": 1.0})
 
 
 def likelihood(model_output: Mapping[str, Tensor], data: Any, dp_group: Any) -> tuple[Tensor, dict[str, Any]]:
@@ -133,6 +93,7 @@ def test_it_trains_as_peft_does_and_its_reference_is_the_model_itself(tmp_path: 
     model = base(tmp_path, family)
     platform.start_process_group()
     engine = engine_of(run_of(model, family))
+    assert type(engine).__name__ == "AdaptedEngine"
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     at_first = log_probs(plain).detach()
     assert torch.allclose(scored(engine), at_first, atol=1e-6)  # adapters begin without effect

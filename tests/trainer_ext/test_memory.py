@@ -72,7 +72,7 @@ VERL = {
     "data": {"train_batch_size": 8, "max_prompt_length": 6, "max_response_length": 4},
     "actor_rollout_ref": {
         "model": {"enable_gradient_checkpointing": True, "lora_rank": 0, "target_modules": "all-linear"},
-        "rollout": {"n": 2, "max_num_seqs": 4},
+        "rollout": {"n": 2, "max_num_seqs": 4, "temperature": 1.0},
         "actor": {"ppo_mini_batch_size": 4, "ppo_micro_batch_size_per_gpu": 2, "use_dynamic_bsz": False},
     },
 }
@@ -90,6 +90,15 @@ def test_the_sum_by_hand():
     # 2 responses of 4 tokens over 100 words
     assert needed.phases["update"]["logits of a micro-batch"] == memory.LOGITS * 2 * 4 * 100 * 4
     assert needed.phases["update"]["variance of the gradient"] == 3 * weights
+
+
+def test_long_prompts_need_more_than_their_responses():
+    verl = {**VERL, "data": {**VERL["data"], "max_prompt_length": 60, "max_response_length": 1}}
+    sampling = memory.need(METHOD, verl, SMALL, SMALL, device=True).phases["sampling"]
+    prompts = 2 * 60  # 4 responses to 2 prompts
+    assert sampling["cache of keys and values"] == prompts * 2 * 2 * 2 * 4 * 4
+    assert sampling["activations of the prompts"] == prompts * 4 * (8 * 8 + 3 * 16)
+    assert "probabilities of the next token" not in sampling
 
 
 def test_micro_batches_of_so_many_tokens():

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.pytorch_utils import Conv1D
 
+from tests.configuration import configuration
+from tests.trainer_ext.engines import batch_of, engine_of
 from tests.trainer_ext.test_memory import METHOD, PRETRAINED, SMALL, VERL, config_of, declared
-from trainer_ext import rank_memory
+from trainer_ext import memory, rank_memory
+from trainer_ext.architectures import of_model
+from trainer_ext.backends.in_process import platform
 from trainer_ext.memory import VARIANCE, Architecture
 from trainer_ext.rank_memory import Layout, RankNeed
 
@@ -74,16 +82,17 @@ def test_the_sum_by_hand():
     shard, layer, ends = 2 * SMALL.parameters, SMALL.parameters_of_layer, SMALL.parameters_of_ends
     assert device.throughout == {
         "shard of the weights": shard, "shard of the moments of AdamW": 2 * shard,
-        "weights of the server": 2 * SMALL.parameters, "CUDA and NCCL (a guess)": 5_000_000_000,
+        "weights of the server": 2 * SMALL.parameters, "CUDA and NCCL (in part a guess)": 5_000_000_000,
     }  # fmt: skip
-    # a mini-batch of 4 prompts with 2 responses each is 4 a rank: 2 of 10 tokens in a micro-batch, over 100 words
+    # a mini-batch of 4 prompts with 2 responses each is 4 a rank: 2 of 10 tokens in a micro-batch, over 100 words;
+    # logits have 2 bytes, and 3 copies of a block, here of all of them, 4
     assert device.phases["update"] == {
         "shard of the gradients": shard, VARIANCE: 3 * shard, "layers gathered": 2 * (2 * layer + ends),
-        "gradients of one layer": 6 * ends, "logits of a micro-batch": 20 * 100 * 8,
+        "gradients of one layer": 6 * ends, "logits of a micro-batch": 20 * 100 * (3 * 2 + 3 * 4),
         "activations": 20 * 2 * (8 * 8 + 3 * 16) + 20 * 2 * 2 * 8,
     }  # fmt: skip
     assert device.phases["scoring"] == {
-        "layers gathered": 2 * (2 * layer + ends), "logits of a micro-batch": 20 * 100 * 6,
+        "layers gathered": 2 * (2 * layer + ends), "logits of a micro-batch": 20 * 100 * (2 * 2 + 3 * 4),
     }  # fmt: skip
     # keys and values of 4 responses of 10 tokens at a time: 2 layers x 2 heads x 4 numbers of 2 bytes
     assert device.phases["sampling"]["cache of keys and values"] == 4 * 10 * 2 * 2 * 2 * 4 * 2
@@ -111,7 +120,7 @@ def test_everything_is_in_main_memory_without_devices():
 def test_offload_moves_the_state_to_main_memory():
     plain, moved = need(), need(replace(ON_DEVICES, offload=True))
     assert plain.device is not None and moved.device is not None
-    assert moved.device.throughout.keys() == {"weights of the server", "CUDA and NCCL (a guess)"}
+    assert moved.device.throughout.keys() == {"weights of the server", "CUDA and NCCL (in part a guess)"}
     assert not {"shard of the gradients", VARIANCE} & moved.device.phases["update"].keys()
     assert moved.main.total - plain.main.total == 2 * SMALL.parameters * (1 + 2 + 1 + 3)
 
@@ -119,7 +128,7 @@ def test_offload_moves_the_state_to_main_memory():
 def test_ranks_share_sequences_servers_and_rows():
     def tokens(found: RankNeed) -> int:
         assert found.device is not None
-        return found.device.phases["update"]["logits of a micro-batch"] // 800
+        return found.device.phases["update"]["logits of a micro-batch"] // 1800
 
     assert tokens(need()) == 20
     assert tokens(need(replace(ON_DEVICES, sequence=2))) == 10
@@ -148,3 +157,68 @@ def test_what_a_method_adds():
     without = need(replace(ON_DEVICES, variance=False)).device
     assert without is not None
     assert without.phases["update"].keys() == plain.device.phases["update"].keys() - {VARIANCE}
+
+
+ROWS, LENGTH, WORDS = 4, 64, 20_000
+
+
+def held(of: Callable[[], object]) -> int:
+    """The most bytes of tensors that a call has held at a time, beside those from before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        of()
+    now = most = 0
+    for event in found.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    return most
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_micro_batch_holds_what_the_arithmetic_says(
+    temperature: float, dtype: str, tmp_path: Path, monkeypatch
+) -> None:
+    """A rank's engine on a CPU, with more words than anything else, as its steps call it: with entropies, and with
+    collision probabilities in scoring."""
+    platform.use()
+    platform.start_process_group()
+    from trainer_ext.backends.in_process import logits
+
+    for module in (memory, logits):  # as small beside the logits as on a GPU
+        monkeypatch.setattr(module, "BLOCK", 2**17)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, tie_word_embeddings=True, **sizes)).save_pretrained(tmp_path)
+    engine = engine_of(configuration("trainer=verl_ray", "method=c0_grpo", f"trainer.dtype={dtype}"), tmp_path)
+
+    def batch(**asked: bool) -> Any:
+        rows = [[5] * LENGTH] * ROWS
+        return batch_of(rows, micro_batch_size_per_gpu=ROWS, temperature=temperature, **asked)
+
+    def loss(model_output: Any, data: Any, dp_group: Any) -> tuple[torch.Tensor, dict[str, Any]]:
+        return sum(row.sum() for name in ("log_probs", "entropy") for row in model_output[name].unbind()), {}
+
+    def update() -> None:
+        with engine.train_mode():
+            engine.train_batch(batch(calculate_entropy=True), loss)
+
+    def score() -> None:
+        with engine.eval_mode():
+            engine.infer_batch(batch(calculate_entropy=True, calculate_sum_pi_squared=True))
+
+    update()  # the moments of AdamW stay
+    architecture = of_model(tmp_path)
+    assert architecture is not None
+    micro = {"ppo_mini_batch_size": ROWS, "ppo_micro_batch_size_per_gpu": ROWS, "use_dynamic_bsz": False}
+    rollout = {"n": 1, "max_num_seqs": ROWS, "temperature": temperature}
+    verl = {
+        "data": {"train_batch_size": ROWS, "max_prompt_length": LENGTH // 2, "max_response_length": LENGTH // 2},
+        "actor_rollout_ref": {**VERL["actor_rollout_ref"], "actor": micro, "rollout": rollout},
+    }
+    layout = replace(ON_CPU, ranks=1, dtype=dtype, variance=False)
+    phases = rank_memory.need(METHOD, verl, architecture, architecture, layout).main.phases
+    for phase, call in (("update", update), ("scoring", score)):
+        expected = sum(phases[phase].values())
+        assert phases[phase]["logits of a micro-batch"] > 0.8 * expected  # so that they are what is measured
+        assert 0.9 * expected < held(call) <= expected

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 
 from tests.trainer_ext.conftest import configuration
+from trainer_ext.backends.in_process.batch import Request, pad
+from trainer_ext.backends.in_process.sampler import sample
 from trainer_ext.backends.in_process.trainer import InProcess
+from trainer_ext.sampling import draws
 
 
 def test_what_sampling_says_of_a_token_equals_a_forward_pass(cache):
@@ -23,3 +26,29 @@ def test_what_sampling_says_of_a_token_equals_a_forward_pass(cache):
         torch.testing.assert_close(
             getattr(samples, name).double(), tensor * batch.mask, rtol=0, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def test_equal_prompts_are_read_once_and_each_response_follows_its_own(cache):
+    """Three prompts, of which two differ in the length alone, as six rows in any order, and with two responses each."""
+    trainer = InProcess(configuration("task.warm_start.steps=20"), cache)
+    module, pad_id, eos_id = trainer._reference, 0, 1
+    texts = [[5, 6, 7], [0, 6, 7], [6, 7]]  # the third is padded with what the second has
+
+    def request(rows: list[list[int]], n: int) -> Request:
+        return Request(*pad(rows, pad_id, left=True), n, 6, 1.0, eos_id, pad_id)
+
+    read: list[int] = []
+    module.register_forward_pre_hook(lambda *called: read.append(len(called[2]["input_ids"])), with_kwargs=True)
+    keys = draws.keys(0, "sample", 1, range(6))
+    together = sample([module], request(texts, 2), keys)
+    assert read[0] == 3
+    order = [4, 0, 3, 1, 5, 2]
+    read.clear()
+    mixed = sample([module], request([texts[row // 2] for row in order], 1), [keys[row] for row in order])
+    assert read[0] == 3
+    assert torch.equal(mixed.batch.responses, together.batch.responses[order])
+    assert torch.equal(mixed.batch.prompt_mask, together.batch.prompt_mask[order])
+    torch.testing.assert_close(mixed.log_probs, together.log_probs[order], rtol=0, atol=1e-6)
+    for row, text in enumerate(texts):  # alone
+        alone = sample([module], request([text], 2), keys[2 * row : 2 * row + 2])
+        torch.testing.assert_close(alone.log_probs, together.log_probs[2 * row : 2 * row + 2], rtol=0, atol=1e-5)

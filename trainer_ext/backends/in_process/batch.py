@@ -81,6 +81,13 @@ class Request:
     eos_id: int
     pad_id: int
 
+    def distinct(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The distinct prompts, their masks, each (D, P), and which of them each response answers, (prompts * n,)."""
+        width = self.prompts.shape[1]
+        both = torch.cat([self.prompts, self.prompt_mask.to(self.prompts)], dim=1)
+        both, row = both.unique(dim=0, return_inverse=True)
+        return both[:, :width], both[:, width:].bool(), row.repeat_interleave(self.n)
+
     def parts(self, most: int) -> list[Request]:
         """The same in parts of whole prompts, each of at most `most` responses, or of one prompt."""
         size = max(1, most // self.n)

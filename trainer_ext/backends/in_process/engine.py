@@ -26,13 +26,13 @@ from verl.utils import hf_tokenizer  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
 from verl.utils.model import get_hf_auto_model_class  # noqa: E402
-from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logits  # noqa: E402
 from verl.workers.config import TrainingWorkerConfig  # noqa: E402
 from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # noqa: E402
 from verl.workers.engine_workers import TrainingWorker  # noqa: E402
 
 from trainer_ext.architectures import causal_models  # noqa: E402
+from trainer_ext.backends.in_process.logits import entropy, log_probs  # noqa: E402
 from trainer_ext.methods.losses import Loss  # noqa: E402
 
 # Asking verl for a model's class loads the configuration of every kind of model: once here, not in every fork.
@@ -78,9 +78,9 @@ class PaddedEngine(_OnPaddedBatches):
         temperature = tu.get_non_tensor_data(micro_batch, "temperature", 1.0)
         if temperature != 1.0:
             logits = logits / temperature
-        outputs = {"log_probs": logprobs_from_logits(logits, micro_batch["responses"], inplace_backward=False)}
+        outputs = {"log_probs": log_probs(logits, micro_batch["responses"])}
         if tu.get_non_tensor_data(micro_batch, "calculate_entropy", False):
-            outputs["entropy"] = entropy_from_logits(logits)
+            outputs["entropy"] = entropy(logits)
         return outputs
 
 

@@ -34,25 +34,26 @@ class Samples:
 
 
 class Stream:
-    """A model reading the responses to a batch of prompts token by token; each prompt is run once for its group."""
+    """A model reading the responses to a batch of prompts token by token; equal prompts are read once."""
 
     def __init__(self, module: Any, request: Request):
         self._module = module
-        positions = (request.prompt_mask.long().cumsum(dim=1) - 1).clamp_min(0)
+        prompts, mask, row = request.distinct()
+        positions = (mask.long().cumsum(dim=1) - 1).clamp_min(0)
         output = module(
-            input_ids=request.prompts,
-            attention_mask=request.prompt_mask.long(),
+            input_ids=prompts,
+            attention_mask=mask.long(),
             position_ids=positions,
             past_key_values=DynamicCache(config=module.config),
             use_cache=True,
             logits_to_keep=1,
         )
         self._cache = output.past_key_values
-        self._cache.batch_repeat_interleave(request.n)
+        self._cache.batch_select_indices(row)
         #: (rows, V), of the next token
-        self.logits = output.logits[:, -1].repeat_interleave(request.n, dim=0)
-        self._position = positions[:, -1:].repeat_interleave(request.n, dim=0)
-        mask = request.prompt_mask.repeat_interleave(request.n, dim=0)
+        self.logits = output.logits[:, -1][row]
+        self._position = positions[:, -1:][row]
+        mask = mask[row]
         self._attention = torch.cat([mask, mask.new_ones(len(mask), request.length)], dim=1).long()
         self._width = request.prompts.shape[1]
 

@@ -27,14 +27,15 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead  #
 from verl.workers.rollout import base as rollout_base  # noqa: E402
 from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
 
+from trainer_ext.backends.in_process import logits  # noqa: E402
 from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
-from trainer_ext.backends.verl_ray import adapters, attention, scoring, servers  # noqa: E402, F401  (they register)
+from trainer_ext.backends.verl_ray import adapters, attention, servers  # noqa: E402, F401  (they register)
 from trainer_ext.backends.verl_ray.tree import AGENT_LOOP  # noqa: E402
 from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
 
 #: The kind of a critic's engine: verl's own needs flash attention, and is registered for GPUs.
 VALUE_MODEL = "rlsweep_value_model"
-scoring.use()
+logits.use()
 faulthandler.register(signal.SIGUSR1, all_threads=True)  # for trainer.hang_s
 
 

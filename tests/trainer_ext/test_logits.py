@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of verl's engines under Ray: verl's numbers, whatever the size of a block."""
+"""Log-probabilities and entropies of the engines: verl's numbers, whatever the size of a block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from verl.utils import torch_functional
 
-from trainer_ext.backends.verl_ray import scoring
+from trainer_ext.backends.in_process import logits as ours
 
 WORDS, TOKENS = 50, 37
 
@@ -30,7 +30,7 @@ VERLS = verls()
 @pytest.fixture(autouse=True, params=[1, 8 * WORDS, 2**24])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A token, some tokens of which the last are fewer, or all of them at a time."""
-    monkeypatch.setattr(scoring, "BLOCK", request.param)
+    monkeypatch.setattr(ours, "BLOCK", request.param)
     yield
 
 
@@ -41,7 +41,7 @@ def drawn(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tenso
 
 def test_log_probabilities_and_their_gradient_are_those_of_verl() -> None:
     found = []
-    for of in (scoring.log_probs, VERLS.logprobs_from_logits):
+    for of in (ours.log_probs, VERLS.logprobs_from_logits):
         logits, labels = drawn()
         values = of(logits, labels)
         (values * torch.linspace(-1, 2, TOKENS)).sum().backward()
@@ -56,8 +56,8 @@ def test_logits_in_half_precision_give_log_probabilities_in_single_precision() -
     exact = logits.detach().double().requires_grad_()
     expected = exact.log_softmax(dim=-1).gather(1, labels[:, None])[:, 0]
     with torch.autocast("cpu", dtype=torch.bfloat16):  # as verl's engines
-        values = scoring.log_probs(logits, labels)
-        entropies = scoring.entropy(logits)
+        values = ours.log_probs(logits, labels)
+        entropies = ours.entropy(logits)
     assert values.dtype == entropies.dtype == torch.float32 and logits.dtype == torch.bfloat16
     torch.testing.assert_close(values.double(), expected, atol=1e-5, rtol=0)
     own = torch.distributions.Categorical(logits=exact).entropy()
@@ -68,12 +68,15 @@ def test_logits_in_half_precision_give_log_probabilities_in_single_precision() -
     torch.testing.assert_close(logits.grad.double(), exact.grad, atol=4e-3, rtol=0)
 
 
-def test_entropies_and_their_gradient_are_those_of_verl() -> None:
+@pytest.mark.parametrize(
+    ("name", "of"), [("entropy", "entropy_from_logits"), ("collision", "calculate_sum_pi_squared_from_logits")]
+)
+def test_entropies_and_collisions_and_their_gradients_are_those_of_verl(name: str, of: str) -> None:
     """Of rows of tokens, too; methods with an entropy bonus train with the gradient."""
     found = []
-    for of in (scoring.entropy, VERLS.entropy_from_logits):
+    for function in (getattr(ours, name), getattr(VERLS, of)):
         logits, _ = drawn()
-        values = of(logits[:36].view(4, 9, WORDS))
+        values = function(logits[:36].view(4, 9, WORDS))
         values.square().sum().backward()
         found.append((values.detach(), logits.grad))
     torch.testing.assert_close(*(values for values, _ in found), atol=1e-5, rtol=0)
@@ -84,14 +87,15 @@ def test_nothing_of_the_size_of_the_logits_is_kept_for_the_gradient() -> None:
     kept: list[torch.Tensor] = []
     logits, labels = drawn()
     with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
-        scoring.log_probs(logits, labels)
+        ours.log_probs(logits, labels)
     assert [one.data_ptr() for one in kept if one.numel() >= logits.numel()] == [logits.data_ptr()]
 
 
 def test_verls_engines_use_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("logprobs_from_logits_v2", "entropy_from_logits"):
+    names = ("logprobs_from_logits_v2", "entropy_from_logits", "calculate_sum_pi_squared_from_logits")
+    for name in names:
         monkeypatch.setattr(torch_functional, name, getattr(VERLS, name))
-    scoring.use()
+    ours.use()
+    assert [getattr(torch_functional, name) for name in names] == [ours.log_probs, ours.entropy, ours.collision]
     logits, labels = drawn()
     assert "_LogProbs" in str(torch_functional.logprobs_from_logits(logits, labels).grad_fn.next_functions)
-    assert torch_functional.entropy_from_logits is scoring.entropy

@@ -1,20 +1,23 @@
-"""Log-probabilities and entropies from logits, a block of tokens at a time and in float32.
+"""Log-probabilities, entropies and collision probabilities from logits, a block of tokens at a time and in float32.
 
-verl's own go through the tokens one by one where flash attention is not installed, with several kernels for each. In
-bfloat16 they also hold copies of all logits in float32.
+Where flash attention is not installed, verl's log-probabilities go through the tokens one by one, with several kernels
+for each. Its other functions hold copies of all logits, also in bfloat16 some in float32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from verl.utils import torch_functional
 
-#: Logits of a block, whose copies in float32 exist at a time; a single token may have more.
-BLOCK = 2**24
+from trainer_ext.memory import BLOCK
+
 _entropy = torch_functional.entropy_from_logits
+_collision = torch_functional.calculate_sum_pi_squared_from_logits
 
 
 def _rows(logits: Tensor) -> int:
@@ -50,13 +53,34 @@ def log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     return flat.view(labels.shape)
 
 
-def entropy(logits: Tensor) -> Tensor:
-    """As verl's entropy_from_logits: of the distributions whose logits (..., V) are; (...,), float32."""
+def _in_blocks(of: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """A function of the distributions with these logits (..., V); (...,), float32.
+
+    For a gradient, the values inside of the function are computed again.
+    """
+
+    def of_block(part: Tensor) -> Tensor:
+        return of(part.float())
+
     flat = logits.reshape(-1, logits.shape[-1])
-    return torch.cat([_entropy(part.float()) for part in flat.split(_rows(flat))]).view(logits.shape[:-1])
+    parts = (
+        checkpoint(of_block, one, use_reentrant=False, preserve_rng_state=False) for one in flat.split(_rows(flat))
+    )
+    return torch.cat(list(parts)).view(logits.shape[:-1])
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """As verl's entropy_from_logits, in nats: of the distributions with these logits (..., V); (...,), float32."""
+    return _in_blocks(_entropy, logits)
+
+
+def collision(logits: Tensor) -> Tensor:
+    """As verl's calculate_sum_pi_squared_from_logits: sum_v pi_v^2 under these logits (..., V); (...,), float32."""
+    return _in_blocks(_collision, logits)
 
 
 def use() -> None:
-    """Make verl's engines in this process use these."""
+    """Make verl's own engines in this process use these."""
     torch_functional.logprobs_from_logits_v2 = log_probs
     torch_functional.entropy_from_logits = entropy
+    torch_functional.calculate_sum_pi_squared_from_logits = collision
