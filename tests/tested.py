@@ -43,7 +43,7 @@ RUN = {
 }
 #: What no test can run where these ran, with what stands in for it.
 NOT_RUN = (
-    ("GPUs", "CPUs; `make test-gpu` runs the tests of `trainer=verl_ray` on two GPUs"),
+    ("GPUs", "CPUs; `make test-gpu` is for GPUs, and [GPUs](docs/gpu.md#what-has-been-run) has what was run on one"),
     ("SGLang, Megatron", "nothing"),
     ("vLLM on a GPU", "vLLM on a CPU, alone and as the server of `trainer=verl_ray`: `make test-vllm`"),
     ("the pretrained models of `conf/model`", "random twins of their architectures with two layers"),
