@@ -130,6 +130,7 @@ def test_a_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Pa
 
 
 def test_a_run_of_two_nodes_takes_both(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.environment["CUDA_VISIBLE_DEVICES"] = "0"  # a node may declare no more GPUs than it sees; the steps use none
     ray.head("--num-cpus", "1", "--num-gpus", "1")
     ray.node("--num-cpus", "1", "--num-gpus", "1")
     asked = ("trainer=several", "model.resources.nodes=2", "model.resources.devices=1")
