@@ -201,19 +201,29 @@ def test_what_slurm_would_refuse_is_refused_before_anything_is_written(
     slurm: Lab, tmp_path: Path, override: str, told: str
 ) -> None:
     words = re.findall(r"(?:[^\s{']|\{[^}]*\}|'[^']*')+", override)
-    command = [
-        sys.executable,
-        "launch.py",
-        "-m",
-        "method=c0_grpo",
-        "experiment.name=adhoc",
-        "cluster=slurm",
-        f"multirun={tmp_path / 'm'}",
-        *words,
-    ]
-    done = subprocess.run(command, cwd=ROOT, env=slurm.environment, text=True, capture_output=True, timeout=120)
-    assert done.returncode == 2 and told in done.stderr and "Fix:" in done.stderr, done.stdout + done.stderr
-    assert not list((tmp_path / "m").glob("*")) and not slurm.ask("squeue", "-h")
+    said = refused(slurm.environment, tmp_path / "m", *words)
+    assert told in said and "Fix:" in said, said
+    assert not slurm.ask("squeue", "-h")
+
+
+def refused(environment: Mapping[str, str], multirun: Path, *overrides: str) -> str:
+    """What a launch says that is refused before it writes anything."""
+    own = ("method=c0_grpo", "experiment.name=adhoc", "cluster=slurm", f"multirun={multirun}")
+    command = [sys.executable, "launch.py", "-m", *own, *overrides]
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 2 and not list(multirun.glob("*")), done.stdout + done.stderr
+    return done.stderr
+
+
+def test_a_controller_that_does_not_answer_is_named_and_not_the_runs_resources(slurm: Lab, tmp_path: Path) -> None:
+    settings = (slurm.state / "etc" / "slurm.conf").read_text()
+    nobody = re.sub(r"^SlurmctldPort=.*$", "SlurmctldPort=9", settings, flags=re.MULTILINE)
+    (tmp_path / "slurm.conf").write_text(nobody)
+    environment = {**slurm.environment, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    # Two shapes of resources: it is said once.
+    said = refused(environment, tmp_path / "m", "model.resources.cpus=1,2", "model.resources.time='00:10:00'")
+    assert said.count("does not answer; sbatch says: ") == 1 and "model.resources" not in said, said
+    assert "SLURM's controller, slurmctld, does not answer" in said and "$SLURM_CONF" in said, said
 
 
 def test_options_of_sbatch_reach_it(slurm: Lab, tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
 from launcher.run import launch_record
 from launcher.schedulers.slurm.task import Report, Task
-from launcher.text import one_line
 
 PREFIX = "rlsweep-"
 #: What submitit raises if sbatch refuses.
@@ -86,14 +85,14 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
 
 
 def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
-    """Why sbatch would refuse a request, or None if it would accept it. Submits nothing."""
+    """What sbatch says when it would refuse a request, or None if it would accept it. Submits nothing."""
     executor = _executor(folder)
     executor.update_parameters(**given, job_name=f"{PREFIX}test")
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(executor._make_submission_file_text("true", "test"))
         file.flush()
         done = subprocess.run(["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else one_line(done.stderr)
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
 
 
 def _executor(folder: Path) -> SlurmExecutor:

@@ -17,6 +17,7 @@ from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.schedulers.slurm import arrays, code_snapshot, queue
 from launcher.schedulers.slurm.arrays import OURS, REFUSED, Arrays
 from launcher.schedulers.slurm.scheduler import Slurm
+from launcher.text import one_line
 
 _FILE = "conf/cluster/slurm.yaml"
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
@@ -25,7 +26,7 @@ _REPORT = Shape(nodes=1, devices=0, cpus=1, memory_gb=8, time_s=3600)
 
 def check(plan: Plan, run_ids: Sequence[str]) -> None:
     """Ask sbatch whether it would accept the resources of every run. Raises InvalidPlan."""
-    problems = list(_problems(plan, run_ids))
+    problems = list(dict.fromkeys(_problems(plan, run_ids)))
     if problems:
         raise InvalidPlan(problems)
 
@@ -65,9 +66,14 @@ def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator
         yield Problem(_FILE, "cluster.signal_delay_s", str(settings["signal_delay_s"]), rule, fix)
     with tempfile.TemporaryDirectory() as folder:
         refusal = arrays.refusal(arrays.parameters(settings, shape, Path(folder)), Path(folder))
-    if refusal is not None:
+    if refusal is not None and not queue.limits():
+        last = one_line(refusal.splitlines()[-1])
+        rule = f"SLURM's controller, slurmctld, does not answer; sbatch says: {last}"
+        fix = "try again when `scontrol ping` says UP, correct $SLURM_CONF, or choose another cluster"
+        yield Problem(_FILE, "cluster.name", "slurm", rule, fix)
+    elif refusal is not None:
         fix = "change model.resources.*, or cluster.partition and the other options"
-        yield Problem(files, "model.resources", str(shape), f"sbatch would refuse it: {refusal}", fix)
+        yield Problem(files, "model.resources", str(shape), f"sbatch would refuse it: {one_line(refusal)}", fix)
 
 
 def start(order: Order) -> StartedScheduler:
