@@ -81,7 +81,7 @@ def _interval(block: Block, drawn: bool) -> str:
         return "with the interval of the test that decides, "
     if block.measure.summary == "best":
         return "without an interval, because a maximum favours noise, "
-    return "no interval, because so few seeds bound nothing, "
+    return "without an interval, because the seeds are too few for one, "
 
 
 def _differences(block: Block, study: Study, reference: str | None) -> Sketch | None:
