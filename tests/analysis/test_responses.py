@@ -200,6 +200,7 @@ def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> Non
     assert [one["data-group"] for one in articles] == ["C1"] * 6
     assert "<script>alert(1)</script>" in reader.texts
     section = page[page.index('id="responses"') : page.index('id="metrics"')]
+    assert "the run keeps the first one, so the rewards here are a part of those in the tables" in section
     assert not any(char in section for char in "\x00\x1b\x07\u202e\u202c\u200b\ufeff")
 
     with open(report / "tables" / "responses.csv", newline="") as file:
