@@ -7,6 +7,7 @@ reported as missing, with the reason.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -76,6 +77,20 @@ class Sweep:
         """The group that the others are compared with."""
         name = self.plan.get("baseline")
         return None if name is None else str(name)
+
+    @property
+    def place(self) -> str:
+        """The folder as a command names it: where the experiment's own command puts it, so that a copy of the folder
+        has the same report."""
+        command = self.plan.get("command") or ""
+        try:
+            words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+        except ValueError:  # no closing quotation mark
+            words = []
+        if "--into" in words[:-1]:  # of an import
+            return shlex.quote(words[words.index("--into") + 1])
+        parents = [word.removeprefix("multirun=").strip("'\"") for word in words if word.startswith("multirun=")]
+        return shlex.quote(f"{(parents or ['multirun'])[-1]}/{self.folder.name}")
 
     @property
     def fork(self) -> Fork | None:

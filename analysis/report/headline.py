@@ -257,7 +257,7 @@ def _incomparable(study: Study) -> str:
     baseline, metric = block.comparisons[0].baseline, block.measure.metric
     if not any(estimate.recorded for estimate in block.estimates):
         if metric == WIN_RATE:
-            command = f"python -m analysis judge multirun/{sweep.folder.name} judge.base_url=URL judge.model=NAME"
+            command = f"python -m analysis judge {sweep.place} judge.base_url=URL judge.model=NAME"
             return f"No judge has compared the responses yet: {command}, or --by reward"
         names = sorted({name for run in sweep.runs for name in run.curves.values})
         close = difflib.get_close_matches(metric, names, n=1)

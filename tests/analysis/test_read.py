@@ -14,7 +14,7 @@ import pytest
 
 from analysis.data import cache
 from analysis.data.metric_log import Curves, parse
-from analysis.data.sweep import BadPlan, read_sweep
+from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.tables.comparison import remark
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
@@ -261,3 +261,19 @@ def test_a_label_cannot_turn_round_the_words_beside_it(make_sweep: MakeSweep) ->
     (folder / "plan.json").write_text(json.dumps(plan))
     sweep = read_sweep(folder)
     assert [sweep.label(group) for group in ("C0", "C1")] == ["base[31m line", "C1"]
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("python launch.py -m experiment=quickstart", "multirun/quickstart"),
+        ("python launch.py -m experiment=quickstart multirun=/data/mine seed=0", "/data/mine/quickstart"),
+        ("python launch.py -m 'multirun='\"'\"'/data/a b'\"'\"''", "'/data/a b/quickstart'"),
+        ("python -m analysis import wandb/ --into elsewhere/quickstart --group x", "elsewhere/quickstart"),
+        (["launch.py", "multirun=runs"], "runs/quickstart"),
+        ("an ' unfinished multirun=word", "multirun/quickstart"),
+        (None, "multirun/quickstart"),
+    ],
+)
+def test_the_place_of_an_experiment_is_where_its_own_command_puts_it(command: Any, place: str) -> None:
+    assert Sweep(Path("/a/copy/quickstart"), {"command": command}, ()).place == place
