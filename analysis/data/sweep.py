@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,10 @@ class Sweep:
             words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
         except ValueError:  # no closing quotation mark
             words = []
-        if "--into" in words[:-1]:  # of an import
-            return shlex.quote(words[words.index("--into") + 1])
+        into = [after for word, after in pairwise(words) if word == "--into"]
+        into += [word.removeprefix("--into=") for word in words if word.startswith("--into=")]
+        if into:  # of an import
+            return shlex.quote(into[-1])
         parents = [word.removeprefix("multirun=").strip("'\"") for word in words if word.startswith("multirun=")]
         return shlex.quote(f"{(parents or ['multirun'])[-1]}/{self.folder.name}")
 

@@ -270,6 +270,7 @@ def test_a_label_cannot_turn_round_the_words_beside_it(make_sweep: MakeSweep) ->
         ("python launch.py -m experiment=quickstart multirun=/data/mine seed=0", "/data/mine/quickstart"),
         ("python launch.py -m 'multirun='\"'\"'/data/a b'\"'\"''", "'/data/a b/quickstart'"),
         ("python -m analysis import wandb/ --into elsewhere/quickstart --group x", "elsewhere/quickstart"),
+        ("python -m analysis import wandb/ --into=elsewhere/quickstart", "elsewhere/quickstart"),
         (["launch.py", "multirun=runs"], "runs/quickstart"),
         ("an ' unfinished multirun=word", "multirun/quickstart"),
         (None, "multirun/quickstart"),
