@@ -14,6 +14,8 @@ EXIT_INTERRUPTED = 130  # 128 and the number of SIGINT, as in a shell
 
 #: With more threads small models are slower, and sums depend on their number.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+#: The value of CUDA_VISIBLE_DEVICES that hides all devices.
+NO_DEVICES = ""
 
 
 def python_path(root: Path) -> str:

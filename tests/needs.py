@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.project import NO_DEVICES
 from launcher.schedulers.local import pool
 from tests import tested
 from tests.cluster.rays import missing_ray
@@ -57,7 +58,7 @@ def with_gpus() -> dict[str, str]:
 
 if _GPUS not in os.environ:  # workers of xdist inherit it
     os.environ[_GPUS] = ",".join(pool.visible_devices())
-    os.environ[_VISIBLE] = pool.NO_DEVICES
+    os.environ[_VISIBLE] = NO_DEVICES
 
 
 def chromium() -> str | None:

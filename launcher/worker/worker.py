@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from launcher import files, tracking
 from launcher.config import data_files, identity
 from launcher.nodes import ONE, Nodes
-from launcher.project import ROOT
+from launcher.project import NO_DEVICES, ROOT
 from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions
 from launcher.run.folder import (
     attempt_folder,
@@ -336,7 +336,7 @@ def _watch(attempt: Attempt, orphaned: Callable[[], Reason]) -> None:
 
 
 def computes_on_cpus(folder: Path) -> bool:
-    """Whether a run asks for no devices, so that it must not see those of this machine."""
+    """Whether a run was planned without devices, so that it must not see those of this machine."""
     from trainer_ext import devices
 
     try:
@@ -367,6 +367,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
     launch = launch_record.read(given.launch) if given.launch else None
-    if computes_on_cpus(given.run):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if launch is None and computes_on_cpus(given.run):  # otherwise what the launch has asked for decides
+        os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
     leave(execute(given.run, given.train, launch, given.job, nodes=Nodes(given.nodes)))

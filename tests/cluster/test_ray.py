@@ -141,6 +141,20 @@ def test_a_run_of_two_nodes_takes_both(ray: Rays, tmp_path: Path, expected: Any)
     assert first["finished"] <= second["started"]
 
 
+def test_a_run_sees_the_devices_that_the_latest_launch_asks_for(ray: Rays, tmp_path: Path, expected: Any) -> None:
+    ray.environment |= {"CUDA_VISIBLE_DEVICES": "0", **PACE}  # the node's; the steps use none
+    ray.head("--num-cpus", "2", "--num-gpus", "1")
+    launcher = ray.launcher(tmp_path, *SWEEP)
+    begun = past_a_checkpoint(tmp_path)
+    assert [json.loads((path / "provenance.json").read_text())["devices"]["visible"] for path in begun] == ["", ""]
+    os.kill(launcher.pid, signal.SIGINT)
+    over(launcher)
+    code, said = over(ray.launcher(tmp_path, *SWEEP, "model.resources.devices=1"))
+    assert code == 0, said
+    assert_whole(tmp_path, expected)
+    assert [json.loads((path / "provenance.json").read_text())["devices"]["visible"] for path in begun] == ["0", "0"]
+
+
 def test_a_ray_started_for_the_launch_ends_with_it(ray: Rays, tmp_path: Path, expected: Any) -> None:
     drive = [sys.executable, "-m", "tests.launcher.drive", str(tmp_path), "cluster=ray", *SWEEP]
     code, said = over(ray.run(*drive, TMPDIR=str(ray.folder)))

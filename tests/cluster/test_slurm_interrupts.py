@@ -7,10 +7,11 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.run.folder import latest_checkpoint, run_folder
+from launcher.run.folder import latest_checkpoint, read_provenance, run_folder
 from tests.cluster.slurm import Lab, begun, states, steps_of, whole
 from tests.waiting import until
 
@@ -42,6 +43,26 @@ def test_an_interrupted_launcher_leaves_no_jobs(slurm: Lab, gate: Path, tmp_path
     until(lambda: no_jobs(slurm, tmp_path / "m"))
     slurm.finish(tmp_path / "m", *WANTED)
     whole(tmp_path / "m", 4, 30)
+
+
+def test_a_run_sees_the_devices_that_the_latest_launch_asks_for(slurm: Lab, gate: Path, tmp_path: Path) -> None:
+    wanted = ("seed=0", "trainer.steps=30")
+    launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate), CUDA_VISIBLE_DEVICES="7")
+    begun(tmp_path / "m", 1)
+    (run_id,) = states(tmp_path / "m")
+    assert visible(run_folder(tmp_path / "m", run_id)) == ""
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
+    until(lambda: no_jobs(slurm, tmp_path / "m"))
+    said = slurm.finish(tmp_path / "m", *wanted, "model.resources.devices=1")
+    assert "1 done" in said, said
+    whole(tmp_path / "m", 1, 30)
+    assert visible(run_folder(tmp_path / "m", run_id)).isdigit()
+
+
+def visible(folder: Path) -> Any:
+    """CUDA_VISIBLE_DEVICES of the run's last attempt."""
+    return (read_provenance(folder) or {})["devices"]["visible"]
 
 
 def test_adopted_jobs_end_as_ones_own(slurm: Lab, gate: Path, tmp_path: Path) -> None:

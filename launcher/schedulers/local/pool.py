@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 from launcher.nodes import ONE, Nodes
-from launcher.project import ONE_THREAD, python_path
+from launcher.project import NO_DEVICES, ONE_THREAD, python_path
 from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
 from launcher.run.records import Claim
@@ -29,8 +29,6 @@ from launcher.schedulers.local.limits import Job, Limits, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.worker import warm, worker
 
-#: The value of CUDA_VISIBLE_DEVICES that hides all devices.
-NO_DEVICES = ""
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 #: With it, torch counts devices without starting CUDA. A fork of a process that has started CUDA cannot use it.
 _COUNT_ALONE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -136,7 +134,7 @@ class Pool:
         self._nodes = nodes
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
-        os.environ.update(ONE_THREAD)
+        os.environ.update({**ONE_THREAD, **_COUNT_ALONE})  # also for a server that Python starts in place of a dead one
         modules = (
             "launcher.worker.worker",
             "launcher.config.verl_tree",
@@ -153,7 +151,7 @@ class Pool:
         # This returns at once. The server imports while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
 
-        with _environment({**_COUNT_ALONE, **hidden}):
+        with _environment(hidden):
             ensure_running()
 
     def capacity(self) -> int:

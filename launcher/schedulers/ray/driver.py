@@ -107,7 +107,7 @@ class Driver:
             options |= {"num_cpus": part["CPU"], "num_gpus": part.get("GPU", 0)}
             if "memory" in part:
                 options["memory"] = part["memory"]
-        ref = self._task.options(**options).remote(folder, launch_id, self._work, *joined)
+        ref = self._task.options(**options).remote(folder, launch_id, self._work, requested.devices, *joined)
         self._refs[folder] = ref
         ref.future().add_done_callback(lambda future: self._ended(folder, future, group))
 

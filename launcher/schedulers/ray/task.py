@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.nodes import ONE, Nodes, SharedRay
+from launcher.project import NO_DEVICES
 from launcher.run import claim, launch_record
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local.limits import limits
-from launcher.schedulers.local.pool import NO_DEVICES, Pool
+from launcher.schedulers.local.pool import Pool
 from launcher.worker.process import handling
-from launcher.worker.worker import Reason, computes_on_cpus
+from launcher.worker.worker import Reason
 
 _CHECK_S = 0.5
 
@@ -39,10 +40,11 @@ class Work:
     task: str
 
 
-def run(folder: str, launch_id: str, work: Work, group: str | None = None) -> int | None:
+def run(folder: str, launch_id: str, work: Work, asked_devices: int, group: str | None = None) -> int | None:
     """Do one attempt at a run; the exit code of its process. Cancelling the task asks the run to stop.
 
-    group: the placement group of this task, in hexadecimal digits, if the run's processes are to be in it.
+    asked_devices: how many the launch asks for on each node; with 0, the run sees none. group: the placement group of
+    this task, in hexadecimal digits, if the run's processes are to be in it.
     """
     asked = False
 
@@ -52,7 +54,7 @@ def run(folder: str, launch_id: str, work: Work, group: str | None = None) -> in
 
     with handling((signal.SIGINT,), on_interrupt):  # Ray sends it to cancel a task that has started
         # Ray chooses the devices of each task. The server of warm workers stays.
-        devices = NO_DEVICES if computes_on_cpus(Path(folder)) else os.environ.get("CUDA_VISIBLE_DEVICES")
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES") if asked_devices else NO_DEVICES
         nodes = ONE if group is None else _nodes(group)
         launch, bounds = _launch(work.record), limits(work.cluster)
         pool = Pool([devices], Path(work.root), work.train, launch, bounds, orphaned, nodes)

@@ -214,7 +214,8 @@ class Slurm:
         return True
 
     def _task(self, shape: Shape) -> dict[str, Any]:
-        return {"train": self._train, "limit_s": shape.time_s, "signal_delay_s": self._settings["signal_delay_s"]}
+        delay = self._settings["signal_delay_s"]
+        return {"train": self._train, "limit_s": shape.time_s, "signal_delay_s": delay, "devices": shape.devices}
 
     def _refused(self, part: list[Path], why: str) -> bool:
         """Wait, or try smaller arrays, if that may help. SchedulerError: sbatch will never accept these."""

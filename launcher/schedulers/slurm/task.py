@@ -33,13 +33,17 @@ _EARLY_S = 60.0
 
 @dataclass
 class Task:
-    """A run to execute. `record` is the launch's file; `limit_s` is the job's time limit. Times are in seconds."""
+    """A run to execute. `record` is the launch's file; `limit_s` is the job's time limit. Times are in seconds.
+
+    devices: how many the job has asked for on each node, None in a job of a launcher that did not say so.
+    """
 
     folder: str
     record: str
     train: str
     limit_s: float
     signal_delay_s: float
+    devices: int | None = None
     _began: float = field(default=0.0, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _warning: tuple[FailureKind, str] | None = field(default=None, init=False)
@@ -75,7 +79,7 @@ class Task:
         if self._closed or self._warning is not None:
             return WorkerExit.PREEMPTED
         nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
-        self._process = process.start(self._run, Path(self.record), self._token, self.train, nodes)
+        self._process = process.start(self._run, Path(self.record), self._token, self.train, nodes, self.devices)
         code = self._process.wait()
         if code != WorkerExit.BUSY:
             kind, message = lifecycle.of_exit(code, oom_killed=False)
