@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from launcher.run import evaluations
 from launcher.run.folder import histograms_path, latest_checkpoint, read_config, responses_path
@@ -75,48 +73,4 @@ def test_a_run_that_was_continued_is_the_run_that_was_not_bit_for_bit(tmp_path):
     once = next(name for name in expected if read_config(short / "runs" / name)["method"]["control"] == "dual")
     command = [sys.executable, "-m", "launcher", "reproduce", once, "--run", "--multirun", str(short)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})
-    assert done.returncode == 0 and "8 steps are equal" in done.stdout, done.stdout + done.stderr
-
-
-def test_forks_continue_one_prefix_with_their_own_settings(tmp_path):
-    """A controller, a critic and another learning rate begin late; the control is the direct run."""
-    conf, multirun = tmp_path / "conf", tmp_path / "multirun"
-    shutil.copytree(ROOT / "conf", conf)
-    rate = "verl.actor_rollout_ref.actor.optim.lr"
-    groups = {
-        "GRPO": {"method": "c0_grpo"},
-        "PPO": {"method": "c0_ppo"},
-        "C1": {"method": "bnto_minimal"},
-        "rate": {"method": "c0_grpo", "overrides": {rate: 1e-5}},
-    }
-    experiment = {"name": "late", "baseline": "GRPO", "groups": groups, "fork": {"at": 4, "from": "GRPO"}}
-    (conf / "experiment/late.yaml").write_text(f"# @package _global_\n{yaml.safe_dump({'experiment': experiment})}")
-    own = ["task.warm_start.steps=20", "trainer.eval_every=2", "trainer.eval_prompts=4", *FEW_PROMPTS]
-    words = [*own, "trainer.steps=8", "trainer.checkpoint_every=3"]
-
-    def launched(*asked: str) -> str:
-        command = [sys.executable, "launch.py", "--config-path", str(conf), "-m", *asked, *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    launched("experiment=late", f"multirun={multirun}")
-    launched("method=c0_grpo", f"multirun={tmp_path / 'direct'}")
-    plan = json.loads((multirun / "late/plan.json").read_text())
-    assert json.loads((multirun / "late/report/report.json").read_text())["fork"] == {"at": 4, "source": "GRPO"}
-    ids, found = {entry["group"]: entry["id"] for entry in plan["runs"]}, science(multirun)
-    assert len(found) == 5
-    ((direct, expected),) = science(tmp_path / "direct").items()
-    assert direct == ids["GRPO"] and found[direct] == expected
-    assert content(multirun / "runs" / direct) == content(tmp_path / "direct" / "runs" / direct)
-    for group in ("PPO", "C1", "rate"):
-        lines = found[ids[group]]
-        assert lines[:4] == expected[:4] and [line["step"] for line in lines] == list(range(1, 9))
-        assert lines[4] != expected[4] and lines[4]["samples/total"] == expected[4]["samples/total"]
-        # What the fifth step draws is drawn by the weights of the fourth.
-        assert lines[4]["analysis/reward_sum_mean"] == expected[4]["analysis/reward_sum_mean"]
-    assert [line["actor/lr"] for line in found[ids["rate"]]] == [3e-4] * 4 + [1e-5] * 4
-    assert "critic/lr" in found[ids["PPO"]][4] and "dual_game/lambda" in found[ids["C1"]][4]
-    command = [sys.executable, "-m", "launcher", "reproduce", ids["C1"], "--run", "--multirun", str(multirun)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "8 steps are equal" in done.stdout, done.stdout + done.stderr

@@ -1,7 +1,7 @@
 """What a run that continues another one shares with it.
 
 A longer run continues a shorter one if nothing in it depends on the total number of steps, `trainer.steps`: whoever
-reads this key in a new place adds it here. A fork continues a run with another method.
+reads this key in a new place adds it here.
 
 Pure, and nothing here loads torch: the plan asks before a run exists.
 """
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 _OPTIM = "verl.actor_rollout_ref.actor.optim"
-_OF_OPTIMIZER = tuple(f"{_OPTIM}.{key}" for key in ("optimizer", "optimizer_impl", "override_optimizer_config"))
 _LARGEST_SHARE = 0.125  # of trainer.hist_every
 
 
@@ -74,31 +73,6 @@ def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator
         rule = f"{before} is not a multiple of it: the last step of the run of {before} steps has an evaluation of its"
         yield Obstacle("trainer.eval_every", every, f"{rule} own", "continue a run that ends with a regular evaluation")
     yield from log_obstacles(trainer, shorter)
-
-
-def fork_obstacles(config: Mapping[str, Any], prefix: Mapping[str, Any]) -> Iterator[Obstacle]:
-    """Why a run cannot be a fork of another one; config, prefix: their configurations, with verl's trees merged."""
-    if config["trainer"]["backend"] != "in_process":
-        rule = "a fork begins from the checkpoint of another run, which this backend does not read"
-        yield Obstacle("trainer.backend", config["trainer"]["backend"], rule, "choose trainer=in_process")
-    fix = "a fork changes the method, its settings, and values of trainer and verl; give this group the same value"
-    for key in ("seed", "model", "task", "data", "trainer.backend", "trainer.split", *_OF_OPTIMIZER):
-        own, its = _lookup(config, key), _lookup(prefix, key)
-        if own != its:
-            yield Obstacle(key, None, "must be that of the run which is continued", fix)
-
-
-def _lookup(config: Mapping[str, Any], key: str) -> Any:
-    value: Any = config
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    if key == "model":  # how it is called and what it asks of a cluster does not matter
-        return {
-            name: one
-            for name, one in value.items()
-            if name not in ("name", "resources", "parallel", "seconds_per_step")
-        }
-    return {name: one for name, one in value.items() if name != "reward_timeout_s"} if key == "task" else value
 
 
 def log_obstacles(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:

@@ -65,29 +65,20 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began, shared_began = time.monotonic(), artifacts.seconds()
     with closing(backends.create(config, run.cache, run.nodes)) as trainer:
-        fork_at = config["fork"]["at"] if "fork" in config else None
-        return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began, fork_at)
+        return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began)
 
 
 def _train(
-    settings: Mapping[str, Any],
-    run: Run,
-    trainer: backends.Backend,
-    began: float,
-    shared: float,
-    fork_at: int | None,
+    settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float, shared: float
 ) -> dict[str, Any]:
-    """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts.
-
-    fork_at: the step whose checkpoint is that of another run, which this one continues.
-    """
+    """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
     health, best = Health(), None
     done, train_seconds, wall_before, shared_before = 0, 0.0, 0.0, 0.0
     flops: float | None = 0.0
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
-        state = trainer.fork(folder) if done == fork_at else trainer.load(folder)
+        state = trainer.load(folder)
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         shared_before = state["shared_seconds"]
         flops = state.get("flops")  # an older version did not count them: then they are not known

@@ -58,14 +58,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Fork:
-    """Where the runs of an experiment leave those of a group: after step `at` of the run of `source` with the seed."""
-
-    at: int
-    source: str
-
-
-@dataclass(frozen=True)
 class Sweep:
     """An experiment: its plan as frozen, and its runs in the plan's order."""
 
@@ -94,12 +86,6 @@ class Sweep:
             return shlex.quote(into[-1])
         parents = [word.removeprefix("multirun=").strip("'\"") for word in words if word.startswith("multirun=")]
         return shlex.quote(f"{(parents or ['multirun'])[-1]}/{self.folder.name}")
-
-    @property
-    def fork(self) -> Fork | None:
-        """Where all runs leave the runs of one group; None: they begin at their first steps."""
-        declared = self.plan.get("fork")
-        return Fork(int(declared["at"]), str(declared["source"])) if declared else None
 
     @property
     def groups(self) -> tuple[str, ...]:

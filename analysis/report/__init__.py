@@ -128,7 +128,6 @@ def to_json(report: Report) -> bytes:
         "experiment": plan.get("experiment"),
         "command": plan.get("command"),
         "answer": plain(report.answer),
-        "fork": plain(compared.sweep.fork),
         "settings": plain(compared.settings),
         "comparisons": [comparison(block) for block in compared.blocks],
         "levels": [plain(one) for one in levels(compared)],

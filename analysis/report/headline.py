@@ -151,15 +151,12 @@ def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
 
 
 def _fork(sweep: Sweep) -> tuple[str, ...]:
-    """One line if all runs continue runs of one group: what the claims are conditional on."""
-    if sweep.fork is None:
+    """One line if an older version planned the runs as continuations of one group's runs."""
+    fork = sweep.plan.get("fork")
+    if not fork:
         return ()
-    begin = f"the first {counted(sweep.fork.at, 'step')} of {sweep.label(sweep.fork.source)} with the same seed"
-    seeds = counted(len({run.seed for run in sweep.runs}), "seed")
-    return (
-        f"Every run continues {begin}. The claims are conditional on these first steps, of {seeds}: they are about a "
-        "change of method at that step, and not about methods that train from the first step.",
-    )
+    begin = f"the first {counted(fork['at'], 'step')} of {sweep.label(fork['source'])} with the same seed"
+    return (f"Every run continues {begin}. The claims are conditional on these first steps.",)
 
 
 def _detail(detail: object) -> str:

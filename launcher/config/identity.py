@@ -37,8 +37,7 @@ IGNORED = frozenset(
 IGNORED_IF_EMPTY = frozenset({"trainer.eval_scores"})
 # The sections of a composed configuration that can change a result.
 SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
-# Where a fork leaves the run that it continues: {at: step, run: the identity of that run}. Other runs have no such
-# section: a run that continues a shorter one of the same configuration has the result of a run from the first step.
+# Only in runs of older versions that continue a run of another configuration: {at: step, run: that run's identity}.
 FORK = "fork"
 # The content hashes of a run's data files, by path. A run without data files does not have this section.
 DATA = "data"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from launcher.execution.budget import Budget
 from launcher.execution.progress import Display
 from launcher.files import size_of
 from launcher.run import claim, compute, launch_record, lifecycle, stop_request, transitions
-from launcher.run.folder import find_state, latest_checkpoint, read_state, run_folder, stacks_path, write_state
+from launcher.run.folder import latest_checkpoint, read_state, run_folder, stacks_path, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
@@ -77,8 +77,7 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
 class Reconciler:
     """One launch of a list of runs. `describe` gives a run's title by its id, `devices` what its state says of them.
 
-    `circuit_breaker`: after so many failures in a row with one message, no further run is submitted. `prefixes`: by
-    run, the run that it continues, which must be done first.
+    `circuit_breaker`: after so many failures in a row with one message, no further run is submitted.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class Reconciler:
         circuit_breaker: int | None = None,
         devices: Callable[[str], int] = lambda _: 0,
         budget: Budget | None = None,
-        prefixes: Mapping[str, str] | None = None,
     ) -> None:
         self._multirun = multirun
         self._scheduler = scheduler
@@ -101,8 +99,6 @@ class Reconciler:
         self._circuit_breaker = circuit_breaker
         self._devices = devices
         self._budget = budget
-        self._prefixes = prefixes or {}
-        self._unfinished_prefixes: set[str] = set()
         self._witness = claim.Witness()
         self._queue: deque[str] = deque()
         self._running: set[str] = set()
@@ -118,7 +114,6 @@ class Reconciler:
     def run(self, ids: Sequence[str], interruption: Interruption) -> Outcome:
         """Run them all. After an interruption nothing is submitted, and running runs are asked to stop."""
         self._queue.extend(ids)
-        self._unfinished_prefixes = {*self._prefixes.values()} & {*ids}
         self._interruption = interruption
         began = time.monotonic()
         cancelled = 0
@@ -135,10 +130,9 @@ class Reconciler:
                 self._waiting = {run_id: ended for run_id, ended in ours.items() if ended is not None}
             self._watch_budget()
             while self._queue and not self._stopping() and self._has_room():
-                run_id = self._next()
-                if run_id is None or not self._can_afford(run_id):
+                if not self._can_afford(self._queue[0]):
                     break
-                self._queue.remove(run_id)
+                run_id = self._queue.popleft()
                 with self._guarded(run_id):
                     self._dispatch(run_id)
             for ended in self._scheduler.poll(_POLL_S):
@@ -150,11 +144,6 @@ class Reconciler:
         self.outcome.wall = time.monotonic() - began
         self.outcome.interrupted = interruption.count > 0
         return self.outcome
-
-    def _next(self) -> str | None:
-        """The first run of the queue that does not wait for the run that it continues; None: all wait."""
-        free = (run_id for run_id in self._queue if self._prefixes.get(run_id) not in self._unfinished_prefixes)
-        return next(free, None)
 
     def submit_all(self, ids: Sequence[str]) -> Outcome:
         """Give them all to the scheduler, and wait for none."""
@@ -207,7 +196,6 @@ class Reconciler:
             if folder.exists():
                 raise
             self._display.released(run_id)
-            self._unfinished_prefixes.discard(run_id)
             self._display.say(f"{folder} was deleted; the same command creates it again")
         except OSError as error:
             if not lifecycle.is_disk_full(error):
@@ -242,10 +230,6 @@ class Reconciler:
     def _dispatch(self, run_id: str) -> None:
         """Submit a run, unless another launcher has it or it has ended since the plan was made."""
         folder = self._folder(run_id)
-        prefix = self._prefixes.get(run_id)
-        if prefix is not None and latest_checkpoint(folder) is None and not self._is_done(prefix):
-            why = f"it was not started, because run {prefix}, which it continues, is not done"
-            return self._end(run_id, read_state(folder).replace(message=why))
         with claim.locked(folder, claim.PATIENCE_S):
             state = read_state(folder)
             owner = self._witness.owner(folder)
@@ -269,10 +253,6 @@ class Reconciler:
             newest = latest_checkpoint(folder)
             begin = newest[0] if newest else state.prefix_step
             self._display.started(run_id, f"{title}, from step {begin}" if begin else title)
-
-    def _is_done(self, run_id: str) -> bool:
-        state = find_state(self._folder(run_id))
-        return state is not None and state.state == RunState.DONE
 
     def _wait_for(self, run_id: str, owner: Claim | None, ended: Ended | None = None) -> None:
         self._waiting[run_id] = ended
@@ -351,7 +331,6 @@ class Reconciler:
         return transitions.ended(state, kind, message, self._launch.retry, transitions.progressed(folder, state))
 
     def _end(self, run_id: str, state: State) -> None:
-        self._unfinished_prefixes.discard(run_id)
         self.outcome.states[run_id] = state
         self._display.ended(run_id, state.state, state.message)
 

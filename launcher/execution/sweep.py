@@ -157,7 +157,6 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     from launcher.worker import provenance
 
     began, clock = time.time(), time.monotonic()
-    continuation.check(plan, run_ids)
     cluster = registry.find(plan) if plugin is None else None
     if cluster is not None:
         cluster.check(plan, run_ids)
@@ -218,7 +217,6 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
                 limit,
                 devices,
                 budget_of(plan, forecast),
-                continuation.within(plan),
             )
             if started.detached is None:
                 outcome = reconciler.run(run_ids, interruption)

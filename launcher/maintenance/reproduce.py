@@ -164,25 +164,17 @@ def rerun(folder: Path, root: Path, scratch: Path) -> Rerun:
 
 
 def _repeated(folder: Path, root: Path, scratch: Path) -> Path:
-    """Repeat the run in the folder `scratch`, after the run that it is a fork of; its new folder."""
+    """Repeat the run in the folder `scratch`; its new folder."""
     again = run_folder(scratch, folder.name)
     config = read_config(folder)
-    begin: tuple[str, int] | None = None
-    if fork := config.get(identity.FORK):
-        begin = identity.run_id(fork["run"]), fork["at"]
-        prefix = run_folder(multirun_of(folder), begin[0])
-        if not prefix.is_dir():
-            raise Usage(
-                f"run {folder.name}: it is a fork of run {prefix.name}, whose folder {prefix} is gone. Fix: repeat the "
-                "command of its experiment, which runs that run again"
-            )
-        _repeated(prefix, root, scratch)
+    if config.get(identity.FORK):
+        raise Usage(f"run {folder.name}: it is a fork, which only versions up to 0.1 run. Fix: use one of these")
     again.mkdir(parents=True)
     copied = base_path(scratch, config["base"])
     copied.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(base_path(multirun_of(folder), config["base"]), copied)
     shutil.copyfile(folder / "config.yaml", again / "config.yaml")
-    write_state(again, transitions.created(folder.name, *(begin or ())))
+    write_state(again, transitions.created(folder.name))
     threads = (read_provenance(folder) or {}).get("threads") or ONE_THREAD
     subprocess.run(
         [sys.executable, "-m", "launcher.worker", str(again)], cwd=root, env={**os.environ, **threads}, check=False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +18,11 @@ from typing import Any
 import yaml
 
 from launcher.config import identity, verl_tree
-from launcher.errors import Diagnostics
 from launcher.files import BadRunFolder
 from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix, Restart
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
-from launcher.run.folder import checkpoints, find_state, latest_checkpoint, run_folder
+from launcher.run.folder import checkpoints, find_state, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.text import counted
 from launcher.worker import preflight
@@ -37,24 +36,22 @@ def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
     new = [run for run in plan.runs.values() if _is_new(plan, run.id)]
     search = _Search(plan, _lengths(plan)) if new else None
-    prefixes, restarts = dict(plan.prefixes), dict(plan.restarts)
+    prefixes: dict[str, Prefix] = {}
+    restarts: dict[str, Restart] = {}
     for run in new:
         found = search.prefix_of(run) if search is not None else None
         if isinstance(found, Prefix):
             prefixes[run.id] = found
-        elif found is not None and run.id not in prefixes:
+        elif found is not None:
             restarts[run.id] = found
     return replace(plan, prefixes=prefixes, restarts=restarts)
 
 
 def sentences(plan: Plan) -> Iterator[str]:
     """Which new runs continue other runs, and why others start again although a run of fewer steps is done."""
-    new = (prefix for run_id, prefix in plan.prefixes.items() if _is_new(plan, run_id))
-    steps = Counter((prefix.step, prefix.fork) for prefix in new)
-    for (step, fork), runs in sorted(steps.items()):
-        one = runs == 1
-        verb = ("is a fork" if one else "are forks") if fork else ("continues a run" if one else "continue runs")
-        yield f"{counted(runs, 'run')} {verb} from step {step} on"
+    steps = Counter(prefix.step for run_id, prefix in plan.prefixes.items() if _is_new(plan, run_id))
+    for step, runs in sorted(steps.items()):
+        yield f"{counted(runs, 'run')} {'continues a run' if runs == 1 else 'continue runs'} from step {step} on"
     alike: dict[tuple[Any, ...], list[Restart]] = {}
     for why in plan.restarts.values():
         # Each of them would continue another run.
@@ -65,40 +62,6 @@ def sentences(plan: Plan) -> Iterator[str]:
         because = why.rule if why.key is None else f"{why.key} = {brief(why.value)}: {why.rule}"
         begin = f"{counted(len(found), 'run')} {verb} again, although {counted(length, 'step')} are done"
         yield f"{begin}, because {because}. Fix: {why.fix}"
-
-
-def within(plan: Plan) -> dict[str, str]:
-    """By run, the run of the same plan that it continues, and which must therefore be done first."""
-    return {run_id: prefix.run for run_id, prefix in plan.prefixes.items() if prefix.run in plan.runs}
-
-
-def check(plan: Plan, run_ids: Collection[str]) -> None:
-    """Raise InvalidPlan if one of these runs cannot begin where the plan says that it continues another one."""
-    problems = Diagnostics()
-    wanted, continued = set(run_ids), within(plan)
-    waiting = [run_id for run_id in run_ids if continued.get(run_id) in wanted]
-    if waiting and plan.cluster.get("detach"):
-        runs = counted(len(waiting), "run")
-        rule = f"{runs} can begin when the runs that they continue are done, and no launcher waits for these"
-        problems.add("conf/cluster", "cluster.detach", "true", rule, "write cluster.detach=false")
-    for run_id in run_ids:
-        if run_id in continued and latest_checkpoint(run_folder(plan.multirun, run_id)) is None:
-            _check_prefix(plan, plan.runs[run_id], plan.prefixes[run_id], problems)
-    problems.raise_any()
-
-
-def _check_prefix(plan: Plan, run: PlannedRun, prefix: Prefix, problems: Diagnostics) -> None:
-    """Add a problem if the run that this one continues does not have what it needs."""
-    folder = run_folder(plan.multirun, prefix.run)
-    again = f"`python -m launcher rerun {prefix.run}` archives it and runs it anew"
-    state = find_state(folder)
-    if state is not None and state.state == RunState.DONE and prefix.step not in dict(checkpoints(folder)):
-        rule = f"run {run.id} continues it at step {prefix.step}, but this checkpoint was deleted"
-        problems.add(str(folder), "checkpoints", None, rule, again)
-        return
-    trainer = _trainer(folder) or plan.runs[prefix.run].config["trainer"]
-    for one in preflight.check_logs(run.config, trainer):
-        problems.add(str(folder), one.key, brief(one.value), f"run {run.id}, which continues it: {one.rule}", again)
 
 
 def _is_new(plan: Plan, run_id: str) -> bool:

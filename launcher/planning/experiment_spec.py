@@ -148,13 +148,6 @@ class Group(Section):
         return {key: choice for key, choice in self.overrides.items() if "/" in key}
 
 
-class Fork(Section):
-    """Where all runs of an experiment leave the runs of one group: after step `at` of the run with their seed."""
-
-    at: Annotated[int, Field(ge=1, description="a step, 1 or more")]
-    source: Annotated[str, Field(alias="from", description="the name of a group")]
-
-
 class ExperimentSpec(Section):
     """An experiment as its file and the command line declare it.
 
@@ -175,7 +168,6 @@ class ExperimentSpec(Section):
         (), description="a list of mappings of factors, group or seed to the levels left out"
     )
     seeds: _Seeds | None = None
-    fork: Fork | None = Field(None, description="a mapping of at (a step) and from (a group), or null")
     scales: _Entries[_Scale] = Field(
         {}, description="a mapping of scales to dotted keys and their values, such as {tiny: {trainer.steps: 200}}"
     )
@@ -214,15 +206,6 @@ class ExperimentSpec(Section):
             fix = closest(baseline, groups, otherwise="name a group, or null for none")
             raise refusal(f"must be one of the groups: {', '.join(groups)}", fix)
         return baseline
-
-    @field_validator("fork")
-    @classmethod
-    def _forks_a_group(cls, fork: Fork | None, info: ValidationInfo) -> Fork | None:
-        groups = list(info.data.get("groups", ()))
-        if fork is not None and groups and fork.source not in groups:
-            fix = closest(fork.source, groups, "from: ", otherwise="name a group")
-            raise refusal(f"`from` must be one of the groups: {', '.join(groups)}; it is {fork.source}", fix)
-        return fork
 
     @property
     def rule(self) -> Sequential | None:

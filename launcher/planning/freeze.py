@@ -65,7 +65,7 @@ def _frozen(run: PlannedRun) -> str:
         "id": run.id,
         "identity": {"version": identity.VERSION, "hash": run.hash},
         "base": run.base,
-        **{key: run.config[key] for key in (*SECTIONS, identity.DATA, identity.FORK) if key in run.config},
+        **{key: run.config[key] for key in (*SECTIONS, identity.DATA) if key in run.config},
     }
     return files.dump_yaml(frozen)
 

@@ -30,11 +30,10 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The run whose first `step` steps another run takes over: its id. `fork`: with another method from there on."""
+    """The id of the run whose first `step` steps another run takes over."""
 
     run: str
     step: int
-    fork: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,18 +74,8 @@ class FactorLevels(TypedDict):
     levels: list[Any]
 
 
-class PlannedFork(TypedDict):
-    """Where the runs of an experiment leave those of the group `source`: after step `at`."""
-
-    at: int
-    source: str
-
-
 class Experiment(BaseModel, frozen=True):
-    """One experiment's plan: what multirun/<name>/plan.json holds. Old plans may lack the fields with a default.
-
-    fork, prefixes: where its runs leave others, and these; a file has them only if there is a fork.
-    """
+    """One experiment's plan: what multirun/<name>/plan.json holds. Old plans may lack the fields with a default."""
 
     format: Literal[1] = 1
     name: str = Field(alias="experiment")
@@ -98,14 +87,12 @@ class Experiment(BaseModel, frozen=True):
     factors: dict[str, FactorLevels] = {}
     analysis: dict[str, Any]
     entries: tuple[Entry, ...] = Field(alias="runs")
-    fork: PlannedFork | None = None
-    prefixes: tuple[Entry, ...] = ()
 
     @property
     def members(self) -> dict[str, Entry]:
-        """Its runs, and the runs that these continue, each with its first entry, by id."""
+        """Its runs, each with its first entry, by id."""
         first: dict[str, Entry] = {}
-        for entry in (*self.entries, *self.prefixes):
+        for entry in self.entries:
             first.setdefault(entry.id, entry)
         return first
 
@@ -115,7 +102,7 @@ class Experiment(BaseModel, frozen=True):
 
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""
-        return self.model_dump(by_alias=True, exclude=set() if self.fork else {"fork", "prefixes"})
+        return self.model_dump(by_alias=True)
 
 
 def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[int]]:

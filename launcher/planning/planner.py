@@ -26,7 +26,7 @@ from launcher.planning import budget as budgets
 from launcher.planning.clusters import CLUSTERS
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
-from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, Prefix, seeds_of
+from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
@@ -64,7 +64,6 @@ class _Planner:
         self._context = PlanningContext(composer, arguments)
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
-        self._prefixes: dict[str, Prefix] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
         lasting = [word for word in arguments if not is_code_choice(word)]
         self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in lasting)])
@@ -101,7 +100,6 @@ class _Planner:
             multirun=self._root / multirun,
             budget=budget,
             code_choice=self._arguments.code_choice,
-            prefixes=self._prefixes,
         )
         return continuation.continued(planned)
 
@@ -192,7 +190,6 @@ class _Planner:
             seeds_now = added_seeds.current(spec.rule, spec.groups, frozen, self._added.get(spec.name, {}))
         specs = run_specs(self._context, name, spec, {group: {*own} for group, own in seeds_now.items()})
         self._runs.update(specs.runs)
-        self._prefixes.update(specs.prefixes)
         if not self._problems:
             experiment_spec.check_groups(spec, specs.entries, where, self._arguments, self._problems)
         groups: dict[str, PlannedGroup] = {
@@ -215,8 +212,6 @@ class _Planner:
             factors=factors,
             analysis=self._analysis(tree, composed, name, self._known(seeds, spec, specs), spec),
             runs=specs.entries,
-            fork={"at": spec.fork.at, "source": spec.fork.source} if spec.fork else None,
-            prefixes=specs.prefix_entries,
         )
 
     def _adhoc_name(self, prefix: str, method: str) -> str:

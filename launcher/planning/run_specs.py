@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
@@ -17,7 +17,7 @@ from launcher.planning import overrides as command_line
 from launcher.planning.design import Cell, Choices
 from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
-from launcher.planning.plan import Entry, PlannedRun, Prefix
+from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
 from launcher.worker import preflight
@@ -30,16 +30,12 @@ _Sources = Mapping[str, tuple[str, str]]
 class RunSpecs:
     """The entries of an experiment, their runs by id, the levels of each factor by key, and the metrics that some run
     of each group writes.
-
-    Of a fork: the entries of the runs that are continued, and what each run continues, by id. `runs` has all of them.
     """
 
     entries: tuple[Entry, ...]
     runs: Mapping[str, PlannedRun]
     levels: Mapping[str, list[Any]]
     metrics: Mapping[str, Collection[str]]
-    prefix_entries: tuple[Entry, ...] = ()
-    prefixes: Mapping[str, Prefix] = field(default_factory=dict)
 
 
 def run_specs(
@@ -88,98 +84,13 @@ class _Builder:
         entries: list[Entry] = []
         runs: dict[str, PlannedRun] = {}
         matched: set[int] = set()
-        cells = design.cells(list(self._groups), self._factors.factors, self._reads)
-        continued = self._continued(cells)
-        runs.update((prefix.id, prefix) for prefix in continued.values())
-        prefixes: dict[str, Prefix] = {}
-        for cell in cells:
+        for cell in design.cells(list(self._groups), self._factors.factors, self._reads):
             levels = {labels[key]: level for key, level in cell.factors}
-            for seed, own in self._runs_of(cell, self._seeds_of(cell, matched)):
-                run = own if self._spec.fork is None else self._forked(cell, own, continued.get(seed), prefixes)
+            for seed, run in self._runs_of(cell, self._seeds_of(cell, matched)):
                 runs.setdefault(run.id, run)
                 entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
         self._refuse_idle_exclusions(matched, bool(entries))
-        fork = self._spec.fork
-        prefix_entries = [
-            Entry.model_construct(id=prefix.id, group=fork.source, seed=seed, factors={"steps": fork.at})
-            for seed, prefix in continued.items()
-            if fork is not None
-        ]
-        return RunSpecs(tuple(entries), runs, self._factors.levels, self._written, tuple(prefix_entries), prefixes)
-
-    # ------------------------------------------------------------ forks
-
-    def _continued(self, cells: Sequence[Cell]) -> dict[int, PlannedRun]:
-        """The runs that a fork continues, by seed: the first steps of those of one group."""
-        fork = self._spec.fork
-        if fork is None:
-            return {}
-        sources = [cell for cell in cells if cell.group == fork.source]
-        if len(sources) != 1:
-            if fork.source in self._groups:
-                rule = f"must be a group with one run for each seed; it has {len(sources)} cells of factors"
-                keys = ", ".join(self._factors.levels)
-                fix = f"hold its factors fixed in experiment.groups.{fork.source}.overrides: {keys}"
-                self._refuse_fork("from", fork.source, rule, fix)
-            return {}
-        found: dict[int, PlannedRun] = {}
-        for seed, whole in self._runs_of(sources[0], self._seeds_of(sources[0], set())):
-            steps = whole.config["trainer"]["steps"]
-            if fork.at >= steps:
-                self._refuse_fork("at", fork.at, f"must be below trainer.steps={steps}", "give an earlier step")
-                return {}
-            trainer = preflight.prefix_trainer(whole.config["trainer"], fork.at)
-            tree = verl_tree.merged(self._context.used_bases[whole.base].tree, whole.config["verl"])
-            for one in preflight.check_continuation(whole.config, tree, trainer):
-                what = f"the first {fork.at} of {steps} steps of {fork.source} are not a run of {fork.at} steps"
-                why = f"{what}, because of {one.key} = {brief(one.value)}: {one.rule}"
-                self._refuse_fork("at", fork.at, why, one.fix)
-                return {}
-            config = {**whole.config, "trainer": trainer}
-            digest = identity.identity(whole.base, config)
-            found[seed] = PlannedRun(identity.run_id(digest), digest, whole.base, config, whole.checkpoint)
-        return found
-
-    def _forked(
-        self, cell: Cell, run: PlannedRun, continued: PlannedRun | None, prefixes: dict[str, Prefix]
-    ) -> PlannedRun:
-        """The run as the continuation of another one, which is added to `prefixes`.
-
-        A run with the configuration of the one that it continues has the result, and the identity, of a direct run.
-        """
-        fork = self._spec.fork
-        if fork is None or continued is None:
-            if fork is not None and fork.source in self._groups and not self._problems:
-                seed = run.config["seed"]
-                rule = f"group {fork.source} has no run of seed {seed}, which group {cell.group} would continue"
-                self._refuse_fork("from", fork.source, rule, "remove the exclusion of this seed")
-            return run
-        steps = run.config["trainer"]["steps"]
-        if fork.at >= steps:
-            rule = f"must be below trainer.steps={steps} of group {cell.group}"
-            self._refuse_fork("at", fork.at, rule, "give an earlier step")
-        same = identity.identity(run.base, identity.with_steps(run.config, fork.at)) == continued.hash
-        if not same:
-            run = self._with_fork(cell, run, continued, fork.at)
-        prefixes[run.id] = Prefix(continued.id, fork.at, fork=not same)
-        return run
-
-    def _with_fork(self, cell: Cell, run: PlannedRun, continued: PlannedRun, at: int) -> PlannedRun:
-        whole = [
-            {**one.config, "verl": verl_tree.merged(self._context.used_bases[one.base].tree, one.config["verl"])}
-            for one in (run, continued)
-        ]
-        for one in preflight.check_fork(*whole):
-            rule = f"group {cell.group} cannot continue the runs of another group: {one.rule}"
-            value = None if one.value is None else brief(one.value)
-            self._problems.add(self._where, one.key, value, rule, one.fix)
-        config = {**run.config, identity.FORK: {"at": at, "run": continued.hash}}
-        digest = identity.identity(run.base, config)
-        return PlannedRun(identity.run_id(digest), digest, run.base, config, run.checkpoint)
-
-    def _refuse_fork(self, key: str, value: Any, rule: str, fix: str) -> None:
-        where = self._arguments.origin(f"experiment.fork.{key}", self._where)
-        self._problems.add(where, f"experiment.fork.{key}", brief(value), rule, fix)
+        return RunSpecs(tuple(entries), runs, self._factors.levels, self._written)
 
     # ------------------------------------------------------------ groups
 

@@ -67,7 +67,7 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
 
 
 def entries(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Each run's first entry of a plan (group, factors, seed), by id; the runs that forks continue are the last."""
+    """Each run's first entry of a plan (group, factors, seed), by id; then those that old forks continue."""
     return _first(_all_entries(plan))
 
 

@@ -138,17 +138,15 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     rows = index.refresh(ids, [metric] if metric else [])
     states = {run_id: _state(multirun, run_id, rows.get(run_id)) for run_id in ids}
     steps = {run_id: _steps(multirun, run_id, states[run_id], plan["steps"]) for run_id in ids}
-    steps |= {entry["id"]: entry["factors"]["steps"] for entry in plan.get("prefixes", ())}
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
-    prefixes = {entry["id"]: None for entry in plan.get("prefixes", ())}
-    for members in (*groups.values(), prefixes):
+    for members in groups.values():
         group_pace = _mean(rows[run_id].step_seconds for run_id in members if run_id in rows) or pace
         for run_id in members:
             if states[run_id] in UNFINISHED:
                 left[run_id] = _left(rows.get(run_id), steps[run_id], group_pace)
     running = {
-        run_id: RunningRun(rows[run_id].step, steps[run_id], left[run_id])
+        run_id: RunningRun(rows[run_id].step, steps[run_id], left.get(run_id))
         for run_id in ids
         if states[run_id] == RunState.RUNNING
     }

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.config.identity import FORK
 from launcher.run import claim, evaluations
 from launcher.run.folder import (
     checkpoint_name,
@@ -38,10 +37,6 @@ from launcher.run.records import State
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
-class PrefixGone(RuntimeError):
-    """A fork cannot begin: the checkpoint that it continues from does not exist."""
-
-
 def attempts(folder: Path, state: State) -> int:
     """How many attempts the run has behind it, with those of the run that it is about to continue."""
     source = _state_of(_source(folder, state)) if _is_pending(folder, state) else None
@@ -51,8 +46,8 @@ def attempts(folder: Path, state: State) -> int:
 def adopt(folder: Path, state: State) -> State:
     """Take over the first steps of the run that `state.prefix` names, unless that was done; the run's state then.
 
-    If these steps are gone, a run begins from its first step: the result is the same. Only a fork keeps its prefix
-    then, and cannot begin (`check`). The caller holds the folder's lock and its claim.
+    If these steps are gone, a run begins from its first step: the result is the same. The caller holds the folder's
+    lock and its claim.
     """
     if not _is_pending(folder, state):
         return state
@@ -63,16 +58,7 @@ def adopt(folder: Path, state: State) -> State:
             _take_logs(source, folder, step)
             _take_checkpoint(checkpoint, folder, step)
             return state.replace(code=before.code)
-    return state if read_config(folder).get(FORK) else state.replace(prefix=None, prefix_step=None)
-
-
-def check(folder: Path, config: Mapping[str, Any], state: State) -> None:
-    """Raise PrefixGone for a fork without a checkpoint."""
-    if config.get(FORK) and latest_checkpoint(folder) is None:
-        raise PrefixGone(
-            f"the checkpoint of step {config[FORK]['at']} of run {state.prefix}, which this fork continues, does not "
-            f"exist. Fix: run the prefix anew, with `python -m launcher rerun {state.prefix}`, then retry this run"
-        )
+    return state.replace(prefix=None, prefix_step=None)
 
 
 def _is_pending(folder: Path, state: State) -> bool:

@@ -243,29 +243,6 @@ def check_continuation(
     return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
 
 
-def check_logs(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> list[Objection]:
-    """What a run cannot take over of the logs of another one. shorter: the other's section `trainer`."""
-    from trainer_ext import continuing
-
-    found = continuing.log_obstacles(config["trainer"], shorter)
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
-
-
-def check_fork(config: Mapping[str, Any], prefix: Mapping[str, Any]) -> list[Objection]:
-    """Why a run cannot be a fork of another one; config, prefix: their configurations, with verl's trees merged."""
-    from trainer_ext import continuing
-
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in continuing.fork_obstacles(config, prefix)]
-
-
-def prefix_trainer(trainer: Mapping[str, Any], at: int) -> dict[str, Any]:
-    """The section `trainer` of the first `at` steps of a run: its histograms are of the same steps as the run's."""
-    from trainer_ext import continuing
-
-    interval = continuing.histogram_interval(trainer["hist_every"], trainer["steps"])
-    return {**trainer, "steps": at, "hist_every": continuing.share_for(interval, at)}
-
-
 def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
     """The metrics of the section's further scores of responses."""
     from trainer_ext import scores

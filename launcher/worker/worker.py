@@ -218,7 +218,6 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         config = read_config(folder)
         identity.verify(config, folder.name)
         data_files.check(config)
-        prefix.check(folder, config, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         function: Train = function_of(train)  # if its import fails, the run's own attempt does

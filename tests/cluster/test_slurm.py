@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +17,9 @@ from launcher.run import claim
 from launcher.run.folder import metrics_path, read_config, run_folder
 from launcher.run.records import State
 from launcher.schedulers.slurm import code_snapshot
-from tests.cluster.slurm import ON_SLURM, ROOT, Lab, begun, run_on, states, whole
+from tests.cluster.slurm import ROOT, Lab, begun, run_on, states, whole
 from tests.launcher.made import read_log
 from tests.launcher.test_continuation import walk
-from tests.launcher.test_forks import declare
 from tests.launcher.test_hydra_launcher import RUNS, learned
 from tests.waiting import until
 
@@ -62,8 +60,8 @@ def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path
     assert {run_id: longer[run_id] for run_id in direct} == direct
 
 
-def test_runs_continue_others_and_forks_wait_for_theirs(slurm: Lab, tmp_path: Path, gate: Path) -> None:
-    """A longer run that is killed after it began goes on; forks begin when the run that they continue is done."""
+def test_runs_continue_others(slurm: Lab, tmp_path: Path, gate: Path) -> None:
+    """A longer run that is killed after it began goes on."""
     multirun = tmp_path / "m"
     assert "2 done" in slurm.finish(multirun, "seed=0,1", "trainer.steps=4")
     short = set(states(multirun))
@@ -83,13 +81,6 @@ def test_runs_continue_others_and_forks_wait_for_theirs(slurm: Lab, tmp_path: Pa
         seed = read_config(run_folder(multirun, run_id))["seed"]
         lines = read_log(metrics_path(run_folder(multirun, run_id))).records
         assert [(line["step"], line["value"]) for line in lines] == walk(seed, 8)
-    conf = declare(Path(shutil.copytree(ROOT / "conf", tmp_path / "conf")), seeds=[0])
-    forks = tmp_path / "forks"
-    command = [sys.executable, "-m", "tests.launcher.drive", str(forks), *ON_SLURM, "experiment=late"]
-    environment = {**slurm.environment, "DRIVE_CONF": str(conf), "STEPS_LEDGER": str(tmp_path / "ledger")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len((tmp_path / "ledger").read_text().splitlines()) == 6 + 8 * 6
 
 
 @pytest.mark.timeout(900)

@@ -473,7 +473,6 @@ def test_the_experiments_of_the_page_on_configuration_plan_as_it_says(conf):
         ("add-a-method", "# @package method\n", "method/trust_region/mine", ["method/trust_region=mine"]),
         ("add-a-method", "defaults:", "method/mine", ["method=c0_grpo,mine", "experiment.baseline=c0_grpo"]),
         ("configuration", "# @package analysis", "hypothesis/mine", ["experiment=bnto_main", "+hypothesis=mine"]),
-        ("longer", "# @package _global_", "experiment/late_sigma", ["experiment=late_sigma"]),
     ],
 )
 def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf, new_tasks):

@@ -146,24 +146,6 @@ def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method,
         assert state["budget"] and state["lam"] and state["waited"] + state["plateaus"], "or nothing was tested"
 
 
-@pytest.mark.parametrize("method", ["dpo", "sft", "q_speculative", "rejection", "bnto_kl_gated"])
-def test_a_fork_goes_on_from_the_checkpoint_of_another_method(backend, method, new_run):
-    common = [f"trainer={backend}", *SHORT, *FEW_PROMPTS, "trainer.checkpoint_every=1"]
-    prefix, fork, again = new_run("prefix"), new_run("fork"), new_run("again")
-    train(configuration(*common, "method=c0_kl", "trainer.steps=2"), prefix)
-    config = configuration(*common, f"method={method}", *quick_settings(method), "trainer.steps=4")
-    forked = {**config, "fork": {"at": 2, "run": "of the prefix"}}
-    for run, step, source in ((fork, 2, prefix), (again, 3, fork)):
-        run.folder.mkdir()
-        shutil.copytree(step_folder(source, step), step_folder(run, step))
-        train(forked, run)
-    assert [line["step"] for line in fork.lines] == [3, 4]
-    assert fork.lines[0]["samples/total"] == prefix.lines[-1]["samples/total"] + prefix.lines[0]["samples/total"]
-    # A fork that is interrupted goes on from its own checkpoint.
-    assert science(again.lines) == science(fork.lines[1:])
-    assert saved(step_folder(again, 4)) == saved(step_folder(fork, 4))
-
-
 def test_a_run_that_is_asked_to_stop_saves_where_it_stands(backend, new_run):
     config = configuration(f"trainer={backend}", *SHORT, "trainer.steps=3")
     whole, first = new_run("whole"), new_run("parts", stop_after=1)

@@ -98,13 +98,6 @@ class Backend(Protocol):
     def load(self, folder: Path) -> dict[str, Any]:
         """Go on from a checkpoint as if the training had not stopped; returns its `state`."""
 
-    def fork(self, folder: Path) -> dict[str, Any]:
-        """Go on from the checkpoint of a run with another method; returns its `state`.
-
-        Weights, moments of the optimizer and the counts go on, with this run's learning rate. So do a critic and a
-        controller of the same kind; others begin as in a new run. ValueError: the backend cannot.
-        """
-
     def close(self) -> None:
         """End every process that the backend started."""
 

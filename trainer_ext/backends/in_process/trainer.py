@@ -198,15 +198,6 @@ class InProcess:
             self._method.controller.load_state_dict(state["controller"])
         return dict(state["run"])
 
-    def fork(self, folder: Path) -> dict[str, Any]:
-        """Begin where a run with another method is; what that run does not have begins as in a new run."""
-        state, controller = self._restore(folder), self._method.controller
-        if self.critic is not None and (folder / "critic").is_dir():
-            checkpoint.load(folder / "critic", self.critic)
-        if controller and state["controller"] and state["controller"].keys() == controller.state_dict().keys():
-            controller.load_state_dict(state["controller"])
-        return dict(state["run"])
-
     def _restore(self, folder: Path) -> dict[str, Any]:
         state = checkpoint.load(folder, self.actor)
         self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]

@@ -108,10 +108,6 @@ class VerlRay:
         state, self.samples, self.tokens = self._ask("load", "the checkpoint", str(folder))
         return dict(state)
 
-    def fork(self, folder: Path) -> dict[str, Any]:
-        """ValueError: the plan refuses forks of this backend."""
-        raise ValueError(f"{folder}: trainer.backend=verl_ray cannot continue the run of another method")
-
     def close(self) -> None:
         """End Ray and its driver."""
         self._end()
