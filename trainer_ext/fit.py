@@ -1,13 +1,12 @@
-"""Whether a run of trainer=verl_ray fits into the memory that it asks for, and which changes would make it fit.
+"""Whether a run of trainer=verl_ray fits into the memory that it asks for, and which keys lower what it needs.
 
-Each suggestion is computed: with it, the run fits, and none of its sizes is refused. Nothing here loads torch.
+Nothing here loads torch.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +18,7 @@ from trainer_ext.rank_memory import Layout, RankNeed
 
 _GB = 1e9
 _DOING = {"sampling": "sampling", "scoring": "scoring a micro-batch", "update": "updating the policy"}
-_MICRO = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
-_ROWS, _MEMORY = "model.parallel.rows", "model.resources.memory_gb"
-_COUNT, _VARIANCE = "model.resources.nodes", "trainer.grad_variance"
-_ROLLOUT, _TENSOR = "trainer.rollout", "model.parallel.tensor"
-_ADAPTERS, _RANK = "verl.actor_rollout_ref.model.lora_rank", 16
-#: On what a suggestion depends that is not known here.
-_PROVIDED = {
-    _COUNT: "needs cluster=slurm or cluster=ray",
-    _VARIANCE: "if nothing reports actor/grad_variance",
-    _MEMORY: "if nodes have that much",
-    _ROLLOUT: "if vLLM is installed and can draw what the method needs",
-    _ADAPTERS: "trains adapters instead of all weights",
-}
-_ON_NODE, _NODES = 8, (2, 4, 8, 16)  # devices that are suggested on a node, and nodes
-_SHOWN, _TOGETHER = 3, 3  # suggestions that a refusal names, and changes that one of them combines
+_MEMORY = "model.resources.memory_gb"
 _PARTS = 6  # of a sum
 
 
@@ -96,22 +81,6 @@ class _Run:
                 if count > limit * _GB:
                     yield _MEMORY, phase, rank.main, count
 
-    def fits(self) -> bool:
-        """Whether the run fits, and none of its sizes is refused."""
-        section = self.config["model"]
-        if any(self.excess()) or any(sizes.misfits({**self.config, "verl": self.verl})):
-            return False
-        return sizes.heads(section, self.model.heads, self.model.key_value_heads) is None
-
-    def changed(self, changes: Mapping[str, Any]) -> _Run:
-        """The run with other values of some keys; its ranks follow its devices."""
-        config: Any = {**self.config, "verl": self.verl}
-        for key, value in changes.items():
-            config = _with(config, key.split("."), value)
-        if any(key.startswith("model.resources.") and key != _MEMORY for key in changes):
-            config = devices.settled(_with(config, ["trainer", "ranks"], None))
-        return _Run(config, config["verl"], self.model, self.target, self.reward_model)
-
 
 def misfit(
     config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture, reward_model: int
@@ -151,87 +120,30 @@ def _sum(run: _Run, key: str, phase: str, rank: Need, count: int) -> str:
 
 
 def _fix(run: _Run, key: str, most: int) -> str:
-    """What would make a run fit: the fewest changes that do, each as mild as possible; other servers if need be."""
-    levers = list(_levers(run, most if key == _MEMORY else None))
-    found = _suggestions(run, levers) or _suggestions(run, [*_other_servers(run), *levers])
-    if found:
-        return f"set {', or '.join(found)}"
+    """The keys that lower what a run needs, with their values, and the resources that would hold it."""
+    layout, actor = run.layout, run.verl["actor_rollout_ref"]
+    rows, (nodes, on_each) = rank_memory.rows_drawn(run.verl, layout), devices.asked(run.config["model"])
+    lower = [f"model.parallel.rows={rows}"] if layout.server == "hf" and rows > 1 else []
+    micro = min(int(actor["actor"]["ppo_micro_batch_size_per_gpu"] or 0), rank_memory.rows_of_rank(run.verl, layout))
+    if not actor["actor"]["use_dynamic_bsz"] and micro > 1:
+        lower.append(f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro}")
+    share, settings = [], []
+    if layout.devices:
+        share = [f"model.resources.devices={on_each}", f"model.resources.nodes={nodes}"]
+        share.append(f"model.parallel.sequence={layout.sequence}")
+        if layout.server == "vllm":
+            share.append(f"model.parallel.tensor={layout.tensor}")
+        if not layout.offload:
+            settings.append("model.parallel.offload=true")
+        if layout.variance:
+            settings.append("trainer.grad_variance=false")
+        if not actor["model"]["lora_rank"]:
+            settings.append("verl.actor_rollout_ref.model.lora_rank=16 (trains adapters instead of all weights)")
+        if layout.server == "hf":
+            settings.append("trainer.rollout=vllm (its servers share a model)")
     least = math.ceil(most / _GB)
-    return f"choose a smaller model, or {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
-
-
-def _suggestions(run: _Run, levers: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
-    for together in range(1, min(_TOGETHER, len(levers)) + 1):
-        found = []
-        for chosen in itertools.combinations(levers, together):
-            for settings in itertools.product(*chosen):
-                changes = {name: value for setting in settings for name, value in setting.items()}
-                if run.changed(changes).fits():
-                    found.append(_words(changes))
-                    break
-            if len(found) == _SHOWN:
-                break
-        if found:
-            return found
-    return []
-
-
-def _levers(run: _Run, main: int | None) -> Iterator[Sequence[dict[str, Any]]]:
-    """Keys that change the memory of a run, each with its values from the mildest on. main: bytes that a node needs, if
-    it has not so many."""
-    layout, actor = run.layout, run.verl["actor_rollout_ref"]["actor"]
-    if main is not None:
-        yield [{_MEMORY: math.ceil(main / _GB)}]
-    if layout.server == "hf":
-        yield [{_ROWS: rows} for rows in _halves(rank_memory.rows_drawn(run.verl, layout))]
-    if not actor["use_dynamic_bsz"]:
-        rows = rank_memory.rows_of_rank(run.verl, layout)
-        micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), rows)
-        yield [{_MICRO: one} for one in range(micro - 1, 0, -1) if not rows % one]
-    if not layout.devices:
-        return
-    yield [{"model.parallel.sequence": 2**power * layout.sequence} for power in (1, 2, 3)]
-    if layout.server == "vllm":
-        yield [{_TENSOR: one} for one in _more_tensor(layout)]
-    if not layout.offload:
-        yield [{"model.parallel.offload": True}]
-    nodes, on_each = devices.asked(run.config["model"])
-    more = [{"model.resources.devices": one} for one in (2, 4, _ON_NODE) if one > on_each and nodes == 1]
-    full = {} if on_each >= _ON_NODE else {"model.resources.devices": _ON_NODE}
-    yield more + [{**full, _COUNT: one} for one in _NODES if one > nodes]
-    if layout.variance:
-        yield [{_VARIANCE: False}]
-    if not run.verl["actor_rollout_ref"]["model"]["lora_rank"]:
-        yield [{_ADAPTERS: _RANK}]
-
-
-def _other_servers(run: _Run) -> Iterator[Sequence[dict[str, Any]]]:
-    """Servers that share a model between devices, where each has the whole."""
-    if run.layout.devices and run.layout.server == "hf":
-        yield [{_ROLLOUT: "vllm", _TENSOR: one} for one in _more_tensor(run.layout)]
-
-
-def _more_tensor(layout: Layout) -> list[int]:
-    return [one for one in (layout.tensor * 2**power for power in (1, 2, 3)) if not layout.ranks % one]
-
-
-def _halves(count: int) -> Iterator[int]:
-    while count > 1:
-        count //= 2
-        yield count
-
-
-def _words(changes: Mapping[str, Any]) -> str:
-    listed = [
-        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
-        + (f" ({_PROVIDED[key]})" if key in _PROVIDED else "")
-        for key, value in changes.items()
+    ways = [
+        f"{verb} {', '.join(keys)}" for verb, keys in (("lower", lower), ("raise", share), ("set", settings)) if keys
     ]
-    return " with ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else listed[0]
-
-
-def _with(tree: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """A tree with one other value; what does not lie on its path is shared."""
-    if len(path) == 1:
-        return {**tree, path[0]: value}
-    return {**tree, path[0]: _with(tree[path[0]], path[1:], value)}
+    held = f"use {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
+    return "; or ".join([*ways, f"{held}, or choose a smaller model"])
