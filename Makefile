@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 # What one process has compiled the next need not: the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup setup-gpu test test-runs test-language-model test-vllm test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray test-gpu test-gpu-vllm cluster-up cluster-down torture lint benchmark clean
+.PHONY: quickstart setup setup-gpu test test-runs test-language-model test-vllm test-programs test-network test-puzzles puzzles test-kernels test-cluster test-slurm test-ray test-gpu test-gpu-vllm cluster-up cluster-down torture lint benchmark benchmark-smallest clean
 
 quickstart: setup
 	$(BIN)/python launch.py -m experiment=quickstart
@@ -112,20 +112,15 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-benchmark: setup
-	$(BIN)/python -m benchmarks.methods
-	$(BIN)/python -m benchmarks.alpha
-	$(BIN)/python -m benchmarks.speculative
-	$(BIN)/python -m benchmarks.step
-	$(BIN)/python -m benchmarks.pool
-	$(BIN)/python -m benchmarks.sandbox
-	$(BIN)/python -m benchmarks.ray
-	$(BIN)/python -m benchmarks.verl_ray
-	$(BIN)/python -m benchmarks.slurm
-	$(BIN)/python -m benchmarks.status
-	$(BIN)/python -m benchmarks.plan
-	$(BIN)/python -m benchmarks.validity
-	$(BIN)/python -m benchmarks.analysis
+# All are run, and the first of them that missed a limit or failed is the status. benchmark-smallest runs every line of
+# each in minutes and holds the answers, but not the limits of time and memory.
+BENCHMARKS := methods alpha speculative step pool sandbox ray verl_ray slurm status plan validity analysis
+benchmark benchmark-smallest: setup
+	@failed=0; for name in $(BENCHMARKS); do \
+	  echo "== benchmarks.$$name"; $(BIN)/python -m benchmarks.$$name || { failed=1; echo "== benchmarks.$$name failed"; }; \
+	done; exit $$failed
+
+benchmark-smallest: export BENCHMARK_SIZE := smallest
 
 clean:
 	rm -rf .venv .venv-gpu .venv-vllm build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

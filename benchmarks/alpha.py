@@ -21,10 +21,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.size import exit_code, size
 from trainer_ext.sampling.alpha import solve
 from trainer_ext.sampling.geometric import effective_sample_size
 
-VOCABULARY, SIZES, ROUNDS = 50257, (1, 64, 512, 4096), 9
+VOCABULARY, SIZES, ROUNDS = 50257, size((1, 64, 512, 4096), (1, 64)), size(9, 1)
 HALVINGS, PART = 20, 64  # bisection is timed on at most so many rows, and scaled
 FASTER, COLD, WARM, MEMORY, JUDGED = 5, 4, 3, 3, 512
 #: What a policy's alpha moves from token to token.
@@ -180,7 +181,7 @@ def main() -> None:
     choices()
     for line in failed:
         print(f"NOT MET: {line}", file=sys.stderr)
-    raise SystemExit(1 if failed else 0)
+    raise SystemExit(exit_code(bool(failed)))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import pandas.util._decorators
 
 from analysis.data.sweep import read_sweep
 from analysis.stats import resample
+from benchmarks.size import exit_code, size
 from launcher import files
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.lifecycle import RunState
@@ -189,7 +190,7 @@ def reading(runs: int) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     parser = argparse.ArgumentParser(description="Speed of the analysis.")
-    parser.add_argument("--runs", type=int, default=1000, help="runs to read")
+    parser.add_argument("--runs", type=int, default=size(1000, 24), help="runs to read")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.read:
@@ -197,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     kept = [bootstrap(), reading(given.runs)]
     print("all kept" if all(kept) else "MISSED")
-    return int(not all(kept))
+    return exit_code(not all(kept))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.size import exit_code, size
 from benchmarks.step import timed
 from tests.configuration import configuration
 from tests.trainer_ext import equations
@@ -28,11 +29,11 @@ from trainer_ext import metrics
 from trainer_ext.backends.in_process import trainer as in_process
 from trainer_ext.methods import control, credit, ratio, trust_region
 
-ROWS, LENGTH, WORDS = 256, 1024, 32
+ROWS, LENGTH, WORDS = size(256, 16), size(1024, 128), 32
 LOOP_ROWS, REPEATS = 4, 25  # the loop over a tensor's elements is timed on a few rows, and scaled
 LONG = 16384
 SPEEDUP, SHARE, ERROR = 100, 0.01, 1e-5
-WARM, STEPS = 5, 20
+WARM, STEPS = size((5, 20), (1, 2))
 
 Row = list[float]
 
@@ -240,7 +241,7 @@ def main() -> None:
     failed = functions() + long_response() + training_step()
     for line in failed:
         print(f"NOT MET: {line}", file=sys.stderr)
-    raise SystemExit(1 if failed else 0)
+    raise SystemExit(exit_code(bool(failed)))
 
 
 if __name__ == "__main__":

@@ -30,15 +30,17 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from benchmarks.size import exit_code, size
 from launcher.config import identity, verl_tree
 from launcher.planning import freeze, planner, schema
 from launcher.run.folder import base_path, multirun_of, read_config, runs_folder
 
 ROOT = Path(__file__).parents[1]
-COUNTS, PEER, SAMPLE = (1000, 10000), 100, 50
+COUNTS, PEER, SAMPLE = size((1000, 10000), (200,)), size(100, 5), size(50, 5)
 FASTER, SECONDS, MEGABYTES = 60, 10.0, 500.0
 GRID = (
     "method=bnto_minimal,bnto_plateau",
+    "experiment.baseline=bnto_minimal",
     "task=expression,sorting",
     "method.gamma=0.8,0.9,1.0,1.1,1.2",
     "method.rho=0.2,0.3,0.4,0.5,0.6",
@@ -138,7 +140,7 @@ def compare(peers: list[dict[str, Any]], multirun: Path) -> None:
 
 
 def peers(multirun: Path) -> float:
-    """The peer's seconds a run, its configurations compared with the 1000 frozen runs in `multirun`."""
+    """The peer's seconds a run, its configurations compared with the frozen runs of the smallest plan in `multirun`."""
     peer = Peer()
     jobs = random.Random(0).sample(peer.jobs(COUNTS[0]), PEER)
     peer.compose(jobs[0])  # its imports are not counted
@@ -168,7 +170,7 @@ def main() -> None:
         failed.append(f"{COUNTS[-1]} runs: {last['plan']:.1f} s and {last['megabytes']:.0f} MB")
     for line in failed:
         print(f"NOT MET: {line}", file=sys.stderr)
-    raise SystemExit(1 if failed else 0)
+    raise SystemExit(exit_code(bool(failed)))
 
 
 if __name__ == "__main__":

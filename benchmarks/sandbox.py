@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from benchmarks.size import exit_code, size
 from trainer_ext import sandbox
 
-PROGRAMS = 200
+PROGRAMS = size(200, 10)
 LIMITS = sandbox.Limits("namespaces", seconds=10, memory_mb=512, processes=8, file_mb=16)
 TESTS = ["assert count('banana', 'a') == 3", "assert count('', 'a') == 0", "assert count('abc', 'd') == 0"]
 SOURCE = "from collections import Counter\n\ndef count(text, letter):\n    return Counter(text)[letter]  # {}\n"
@@ -50,7 +51,7 @@ def main() -> int:
     print(f"{PROGRAMS} programs, {sandbox.parallel()} at a time, the best of 3")
     print(f"sandbox          {ours:6.1f} programs a second")
     print(f"bare subprocess  {theirs:6.1f} programs a second, without isolation")
-    return int(ours < theirs)
+    return exit_code(ours < theirs)
 
 
 if __name__ == "__main__":

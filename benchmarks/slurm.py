@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks.size import exit_code, size
 from launcher.execution import sweep
 from launcher.planning import freeze, planner
 from tests.cluster import leftovers
@@ -150,7 +151,7 @@ def queue() -> Iterator[None]:
 def main() -> int:
     """Measure, print, compare with the limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=size(1000, 20))
     runs: int = parser.parse_args().runs
     if why := missing_slurm():
         print(f"not measured: {why}")
@@ -166,7 +167,7 @@ def main() -> int:
     )
     print(f"the whole command                 {seconds:6.2f} s, planned, checked and frozen")
     print(f"Hydra and hydra-submitit-launcher {theirs:6.2f} s; {theirs / seconds:.1f} times as long")
-    return int(found.computing >= LIMIT_S)
+    return exit_code(found.computing >= LIMIT_S)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.size import size
+
 ROOT = Path(__file__).parents[1]
 TRL = ["torch==2.13.0", "trl==1.16.0", "transformers==5.10.4"]
 PROMPTS, SAMPLES, TOKENS = 8, 8, 12  # 64 responses of up to 12 tokens, one update
-WARM, STEPS, ROUNDS = 5, 30, 3
+WARM, STEPS, ROUNDS = size((5, 30, 3), (1, 2, 1))
 
 
 def trl_python() -> Path:

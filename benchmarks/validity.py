@@ -51,6 +51,7 @@ from analysis.stats import (
 )
 from analysis.stats.contrast import Contrast
 from analysis.stats.sequential import Look
+from benchmarks.size import exit_code, size
 
 Array = NDArray[np.float64]
 ALPHA, COVERED = 0.05, 0.93
@@ -1104,7 +1105,7 @@ def rates(experiments: int) -> Iterator[Rate]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     parser = argparse.ArgumentParser(description="False positives and coverage of the analysis.")
-    parser.add_argument("--experiments", type=int, default=2000, help="experiments of a condition")
+    parser.add_argument("--experiments", type=int, default=size(2000, 16), help="experiments of a condition")
     given = parser.parse_args(arguments)
     broken = 0
     for rate in rates(given.experiments):
@@ -1115,7 +1116,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         broken += not rate.kept
     print(f"{broken} missed" if broken else "all kept")
-    return int(broken > 0)
+    return exit_code(broken > 0)
 
 
 if __name__ == "__main__":

@@ -32,15 +32,16 @@ from typing import Any
 import psutil
 
 from benchmarks import turns
+from benchmarks.size import exit_code, size
 from launcher.nodes import ONE
 from tests.cluster.rays import Rays, missing_ray
 
 PROMPTS, RESPONSES, TOKENS = 8, 16, 24  # 128 responses of up to 24 tokens, one update
-WARM, STEPS, WATCHED = 4, 40, 6
+WARM, STEPS, WATCHED = size((4, 40, 6), (1, 2, 1))
 LOOK_S = 0.2
 START_S = 600
 LIMIT = 1.03  # of a step of plain verl, and of its memory
-ROWS, LENGTH = 1024, 4096
+ROWS, LENGTH = size((1024, 4096), (64, 256))
 DRIVER_LIMIT = 40.0  # passes; 1.5 s, which a user should see at most, were 55 on this project's machine
 
 
@@ -345,7 +346,7 @@ def main() -> int:
     if missing:
         print(f"steps were not measured: {missing}")
     within = [driver(), missing is not None or steps()]
-    return int(not all(within))
+    return exit_code(not all(within))
 
 
 if __name__ == "__main__":
