@@ -32,7 +32,7 @@ backend-path = ["."]
 [project]
 name = "small"
 version = "1.0"
-requires-python = ">=3.11,<3.14"
+requires-python = ">=3.11,<3.13"
 """
 PINS = {"torch": "2.0", "alpha": "1.0", "beta": "1.5", "gamma": "3.1"}
 
@@ -205,7 +205,7 @@ def test_a_python_that_is_not_supported_is_told_which_are(
     with pytest.raises(SystemExit):
         script.check_python()
     said = capsys.readouterr().err
-    assert "Python 3.11 to 3.13 is needed" in said and "make setup PYTHON=python3.1" in said
+    assert "Python 3.11 to 3.12 is needed" in said and "make setup PYTHON=python3.1" in said
     assert f"is {implementation} {'.'.join(map(str, version))}" in said
 
 
@@ -216,7 +216,7 @@ def interpreters(supported: bool) -> list[str]:
     for minor in range(6, 20):
         for place in places:
             python = os.path.join(place, f"python3.{minor}")
-            if ("shims" in place) or (minor in (11, 12, 13)) != supported or not os.access(python, os.X_OK):
+            if ("shims" in place) or (minor in (11, 12)) != supported or not os.access(python, os.X_OK):
                 continue
             found.append(python)
             break
@@ -229,7 +229,7 @@ def test_the_machines_other_pythons_get_that_message() -> None:
         pytest.skip("this machine has no unsupported Python 3.6 or newer")
     for python in (others[0], others[-1]):
         done = subprocess.run([python, str(SCRIPT)], capture_output=True, text=True)
-        assert done.returncode == 1 and "Python 3.11 to 3.13 is needed" in done.stderr
+        assert done.returncode == 1 and "Python 3.11 to 3.12 is needed" in done.stderr
 
 
 def test_the_code_compiles_for_every_supported_python() -> None:

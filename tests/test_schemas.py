@@ -10,6 +10,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from analysis.spec import registry
+from analysis.spec.registry import summary
 from tests.schemas import FOLDER, documents, text
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -58,3 +60,12 @@ def test_a_file_may_say_a_part_of_what_it_inherits():
         "experiment": {"experiment": {"groups": {"C2": None}}, "analysis": {"hypotheses": {"H": {"margin": 1}}}},
     }.items():
         assert Draft202012Validator(schemas[f"{name}.json"]).is_valid(content)
+
+
+def test_a_new_summary_changes_no_schema():
+    before = documents()
+    summary("swing", "range of values")(lambda curve: 0.0)
+    try:
+        assert documents() == before
+    finally:
+        registry._summaries.pop("swing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from tests.launcher.experiments import make
 from tests.trainer_ext.conftest import MemoryRun
 from tests.trainer_ext.twins import write_problems, write_twin
 from trainer_ext import tasks
+from trainer_ext.tasks import tables
 from trainer_ext.train import train
 
 SHARES = {"validation": 0.0, "test": 0.0}
@@ -185,3 +187,21 @@ def test_dpo_learns_from_the_pairs_of_the_data(tmp_path):
     run = MemoryRun(tmp_path / "run", tmp_path / "cache")
     train(configuration("method=dpo", "task=hh_rlhf", "model=pretrained", *overrides), run)
     assert len(run.lines) == 2 and all(line["actor/grad_norm"] > 0 for line in run.lines)
+
+
+def test_a_data_set_with_a_script_is_read_from_its_files_or_refused(tmp_path, monkeypatch):
+    """datasets refuses the script of a folder as it refuses one of the hub; the files are in the hub's cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for name in ("with_files", "alone"):
+        (tmp_path / "some" / name).mkdir(parents=True)
+        (tmp_path / "some" / name / f"{name}.py").write_text("import datasets\n")
+    cached = tmp_path / "hub/datasets--some--with_files"
+    (cached / "snapshots/abc").mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text("abc")
+    (cached / "snapshots/abc/train.jsonl").write_text(json.dumps({"question": "q"}) + "\n")
+    assert [line for _, line in tables.lines("some/with_files", "train")] == [{"question": "q"}]
+    with pytest.raises(tasks.BadData, match=r"has a script, .*hf download some/alone .*task\.train_path"):
+        list(tables.lines("some/alone", "train"))

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sentencepiece
 import torch
 from scipy.stats import binomtest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -404,6 +405,26 @@ def test_deberta_v3_trains_and_the_same_seed_gives_the_same_model(tmp_path):
     assert training.evaluation(tmp_path / "one", pairs[64:])["loss"] == pytest.approx(
         next(one["validation_loss"] for one in found[0]["history"] if one["step"] == found[0]["chosen_step"]), abs=1e-5
     )
+
+
+@pytest.mark.train
+def test_deberta_v3_trains_from_a_folder_that_has_spm_model_alone(tmp_path):
+    more = [f"word{number}" for number in range(40)]
+    base, corpus = write_classifier(tmp_path / "base", "deberta", words=more), tmp_path / "corpus.txt"
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (base / name).unlink()
+    lines = preferences(300)
+    corpus.write_text("".join(f"{one['prompt']} {one['chosen']}\n{one['rejected']}\n" for one in lines))
+    special = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "user_defined_symbols": []}
+    pieces = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"}
+    size = json.loads((base / "config.json").read_text())["vocab_size"] - 1  # [MASK] is added
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(corpus), model_prefix=str(base / "spm"), vocab_size=size, hard_vocab_limit=False, **special, **pieces
+    )
+    pairs = [Pair([{"role": "user", "content": one["prompt"]}], one["chosen"], one["rejected"]) for one in lines[:48]]
+    settings = Settings(lr=1e-3, batch_size=16, micro_batch_size=8, max_length=32, checks=1)
+    training.train(pairs[:32], pairs[32:], str(base), tmp_path / "trained", settings, lambda _: None)
+    folders.check("task.reward_model", str(tmp_path / "trained"))
 
 
 @pytest.mark.train

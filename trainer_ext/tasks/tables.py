@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,7 @@ def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[s
     BadData: a line is not a mapping in JSON.
     """
     if not is_local(path):
-        import datasets
-
-        for number, row in enumerate(datasets.load_dataset(path, subset, split=of_hub), 1):
+        for number, row in enumerate(_of_hub(path, of_hub, subset), 1):
             yield f"{path}, split {of_hub}, row {number}", row
         return
     file = Path(path).expanduser()
@@ -65,6 +63,28 @@ def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[s
             if not isinstance(line, dict):
                 raise BadData(f'{where}: must be a mapping such as {{"prompt": "...", "answer": "..."}}')
             yield where, line
+
+
+def _of_hub(path: str, split: str, subset: str | None) -> Iterable[Mapping[str, Any]]:
+    """The rows of a split. Of a data set with a script, which datasets no longer runs, those of its file SPLIT.jsonl.
+
+    BadData: it has a script and no such file.
+    """
+    import datasets
+    from huggingface_hub import errors, hf_hub_download
+
+    try:
+        return datasets.load_dataset(path, subset, split=split)
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+    try:
+        file = hf_hub_download(path, f"{split}.jsonl", repo_type="dataset")
+    except (errors.EntryNotFoundError, errors.HFValidationError) as error:
+        rule = f"{path}: this data set has a script, which datasets no longer runs, and no file {split}.jsonl"
+        fix = f"download its files (hf download {path} --repo-type dataset) and name a .jsonl or .parquet file"
+        raise BadData(f"{rule}. Fix: {fix} in task.train_path and task.test_path") from error
+    return (row for _, row in lines(file, split))
 
 
 def lines_with(
