@@ -1,5 +1,4 @@
 """python -m analysis report FOLDER [--format paper] [--json]: write FOLDER/report, print the main table and the path.
-python -m analysis report --compare A B [--output FOLDER] [--json]: the same for two experiments, B minus A.
 python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs, TensorBoard's
 event files, the files of verl's logger, trainer_state.json and CSV files as an experiment.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
@@ -30,9 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="write tables, figures and the page of an experiment")
     add = report.add_argument
-    add("folder", type=Path, nargs="?", help="the experiment's folder, such as multirun/quickstart")
-    add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="compare two experiments: B minus A")
-    add("--output", type=Path, help="where --compare writes; default: compare-A-B beside A")
+    add("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
     add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     _import_arguments(
@@ -54,19 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _import(chosen, arguments[1:])
     if chosen.command == "looks":
         return _looks(chosen)
-    if (chosen.folder is None) == (chosen.compare is None):
-        report.error("give either FOLDER or --compare A B")
-    if chosen.output is not None and chosen.compare is None:
-        report.error("--output is for --compare; a report is written to FOLDER/report")
-    if chosen.compare is not None and chosen.format != "html":
-        report.error(f"--format {chosen.format} is for one FOLDER; --compare writes a page and its tables")
 
     from analysis.data.sweep import BadPlan
 
     # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
     gc.disable()
     try:
-        index, text = _compare(chosen) if chosen.compare else _report(chosen)
+        index, text = _report(chosen)
         print(index.with_name("report.json").read_text(encoding="utf-8") if chosen.json else text, end="")
         sys.stdout.flush()
     except BadPlan as error:
@@ -95,14 +86,6 @@ def _report(chosen: argparse.Namespace) -> tuple[Path, str]:
 
     terminal.show(written, Console(highlight=False, markup=False, emoji=False))
     return written.index, paper
-
-
-def _compare(chosen: argparse.Namespace) -> tuple[Path, str]:
-    from analysis.report.sweep_comparison import write_comparison
-
-    a, b = chosen.compare
-    index, lines = write_comparison(a, b, chosen.output)
-    return index, "\n".join([*lines, f"\nReport: {index}\n"])
 
 
 def _import_arguments(parser: argparse.ArgumentParser) -> None:

@@ -90,7 +90,6 @@ BETWEEN = {
 #: What knows more than that, and why. This list may only shrink.
 EXCEPTIONS = {
     ("analysis.__main__", "launcher"): "power is asked before the launch, so it composes the plan as a launch does",
-    ("analysis.findings.sweep_comparison", "launcher.files"): "reads verl's frozen trees, YAML beside the run folders",
     ("analysis.importing", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",

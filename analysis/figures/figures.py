@@ -30,7 +30,7 @@ def figures(study: Study) -> list[Figure]:
     """The differences on the primary measure, the survival curves of each time, then every figure asked for, without
     empty ones."""
     return saved(
-        lambda: _differences(study.primary, study, None),
+        lambda: _differences(study.primary, study),
         lambda: waiting(study),
         *(lambda picture=picture: _drawn(study, picture) for picture in study.settings.drawn),
     )
@@ -42,11 +42,6 @@ def _drawn(study: Study, picture: Picture) -> Sketch | None:
         raise ValueError(f"{picture.kind}: no such kind of figure is registered")
     sketch: Sketch | None = draw(study, picture)
     return sketch and sketch._replace(kind=picture.kind)
-
-
-def differences(study: Study, reference: str) -> list[Figure]:
-    """The differences on the primary measure, named after `reference`; empty where there are none."""
-    return saved(lambda: _differences(study.primary, study, reference))
 
 
 def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]:
@@ -84,7 +79,7 @@ def _interval(block: Block, drawn: bool) -> str:
     return "without an interval, because the seeds are too few for one, "
 
 
-def _differences(block: Block, study: Study, reference: str | None) -> Sketch | None:
+def _differences(block: Block, study: Study) -> Sketch | None:
     shown = [c for c in block.comparisons if c.result.mean_difference is not None]
     if not shown:
         return None
@@ -109,7 +104,7 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     axes.grid(False, axis="y")
     measure = block.measure
     unit = f" ({measure.unit})" if measure.unit else ""
-    baseline = reference or study.sweep.label(shown[0].baseline)
+    baseline = study.sweep.label(shown[0].baseline)
     beside = max(len(line) for label in labels for line in label.split("\n"))  # it is centred below the axes alone
     axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE + 14 - min(beside, _TICK)))
     paired = study.settings.pairing == "seed"
@@ -121,6 +116,4 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
         f"a dot{'' if paired else f', less the mean of {baseline}'}.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )
-    return Sketch(
-        "differences", f"Differences to {reference or 'the baseline'}", caption, canvas, intervals, kind="differences"
-    )
+    return Sketch("differences", "Differences to the baseline", caption, canvas, intervals, kind="differences")

@@ -8,7 +8,6 @@ Its modules:
     worst_case         comparisons with the excluded runs at extreme values
     ratios             ratios of two groups, paired by seed; for times, speed-ups
     responses          what the policies answered to the same prompts
-    sweep_comparison   two experiments compared with each other
     added_seeds        seeds that were added after others had results
     planned_power      what the seeds of an experiment can find, before its launch
     preregistration    which hypotheses were declared before there were results

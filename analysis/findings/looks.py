@@ -94,7 +94,7 @@ class Asked:
 
 def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
     """The looks of a sweep; None if the number of its seeds was fixed: its own plan has no rule, as that of an earlier
-    sweep, or of two that are compared."""
+    sweep."""
     rule = settings.sequential
     if rule is None or not (sweep.plan.get("analysis") or {}).get("sequential"):
         return None

@@ -37,7 +37,6 @@ class Reason(StrEnum):
     NOT_RECORDED = auto()  # groups
     NO_COMMON_SEED = auto()
     NO_COMMON_CELL = auto()  # groups, cells
-    SAME_RUNS = auto()
     NO_PAIR = auto()
     NO_RIVAL = auto()
     NO_VALUE = auto()  # groups, detail: why a run of the group has none

@@ -10,7 +10,6 @@ Its modules:
     files               all files of a report, and how they are written
     missing             which runs are missing, and why
     response_examples   the responses on the page, and their CSV
-    sweep_comparison    the report on two experiments
     planned_power       what the seeds of an experiment can find, before its launch
 """
 

@@ -30,7 +30,6 @@ _GROUNDS = {
     Reason.NOT_RECORDED: "not recorded by {both}",
     Reason.NO_COMMON_SEED: "no common seed: see the unpaired comparison",
     Reason.NO_COMMON_CELL: "no cell is in both: {having}",
-    Reason.SAME_RUNS: "the same runs",
     Reason.NO_PAIR: "no seed has both",
     Reason.NO_RIVAL: "there is no other group to compare with",
     Reason.NO_VALUE: "{groups}: {detail}",

@@ -19,9 +19,8 @@ import yaml
 from analysis.__main__ import main
 from analysis.data.histograms import read_histograms
 from analysis.data.sweep import Sweep, read_sweep
-from analysis.findings.outcomes import Ground, Outcome, Reason
+from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
-from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
 from analysis.spec.settings import settings
@@ -219,22 +218,6 @@ def test_a_pairing_of_the_file_that_the_command_contradicts_is_refused(tmp_path:
     section.write_text("primary: {metric: reward}\npairing: seed\n")
     with pytest.raises(BadImport, match="has pairing: seed; fix: leave out one of the two"):
         import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "own", analysis=section, unpaired=True))
-
-
-def test_two_imports_of_the_same_runs_are_known_as_the_same(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        events(tmp_path / "logs" / str(seed), {1: 0.5 + seed, 2: 0.75}, config("ppo", seed))
-    for name in ("one", "two"):
-        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / name))
-    shutil.rmtree(tmp_path / "logs" / "1")
-    events(tmp_path / "logs" / "1", {1: 0.25, 2: 0.5}, config("ppo", 1))  # another run, at the same place
-    import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "later"))
-    sweeps = {name: read_sweep(tmp_path / "multirun" / name) for name in ("one", "two", "later")}
-    options = settings(sweeps["one"].plan["analysis"], groups=("ppo",))
-    same = compare_sweeps(sweeps["one"], sweeps["two"], options)
-    assert len(same.shared) == 2 and same.study.primary.comparisons[0].ground == Ground(Reason.SAME_RUNS)
-    other = compare_sweeps(sweeps["one"], sweeps["later"], options)
-    assert len(other.shared) == 1 and other.study.primary.comparisons[0].seeds == (1,)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
-from analysis.findings.sweep_comparison import compare_sweeps
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
 from analysis.report.headline import answer
@@ -33,7 +32,7 @@ from analysis.tables.comparison import main
 from analysis.tables.levels import level_lines
 from benchmarks import validity
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, sweeps_in
+from tests.analysis.conftest import Lines, MakeSweep, block_of
 from tests.analysis.test_figures import sketched
 
 SCORE, LOSS = "eval/score", "eval/loss"
@@ -200,15 +199,6 @@ def test_figures_sections_and_lines_of_all_levels_say_so(
     assert all(text in table.notes for table in tables.values()) and set(tables) == {"effects", "cells"}
     assert level_lines(found)[-1] == text
     assert wording.all_levels(settings({"primary": ASKED["primary"]})) == []
-
-
-def test_two_sweeps_are_compared_at_the_levels_that_each_has_chosen(make_sweep: MakeSweep, tmp_path: Path) -> None:
-    makes = (make_sweep, sweeps_in(tmp_path / "other"))
-    a, b = (read_sweep(make(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)) for make in makes)
-    with pytest.raises(BadPlan):
-        compare_sweeps(a, b, settings({**ASKED, "select": {"lrs": "best"}}))
-    found = compare_sweeps(a, b, settings(ASKED))
-    assert {choice.level for choice in found.study.primary.choices.values()} == {(("lr", LUCKY),)}
 
 
 def test_worst_cases_keep_the_chosen_level_and_count_the_runs_that_judge(make_sweep: MakeSweep) -> None:

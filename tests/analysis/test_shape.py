@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.numbers import format_apart
 from analysis.report.headline import answer
-from analysis.report.sweep_comparison import write_comparison
 from analysis.sections.grid import cell_results, grids
 from analysis.sections.grid_tables import grid_tables
 from analysis.spec.settings import settings
@@ -28,7 +26,7 @@ from analysis.tables import wording
 from analysis.tables.comparison import main
 from benchmarks.validity import FLAGGED, UP, splits, sweep_of
 from tests.analysis import shape_limits as limits
-from tests.analysis.conftest import MakeSweep, ground_of, reasons, sweeps_in
+from tests.analysis.conftest import MakeSweep, ground_of, reasons
 
 APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
 TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
@@ -201,17 +199,6 @@ def test_every_cell_of_a_grid_has_its_clusters(make_sweep: MakeSweep) -> None:
     remarks = {(record["group"], record["lr"]): record["remark"] for record in table.records}
     assert remarks.pop(("B", 2)) == "the seeds fall apart: 5 near 0.81 and 1 near 0.10 (seed 3)"
     assert set(remarks.values()) == {""}
-
-
-def test_two_sweeps_have_the_clusters_of_each(make_sweep: MakeSweep, tmp_path: Path) -> None:
-    section = {"primary": {"metric": UP, "direction": "higher"}}
-    a = make_sweep(("B", "A"), range(6), 20, section, lines=heights, name="first")
-    b = sweeps_in(tmp_path / "second")(("A", "B"), range(6), 20, section, lines=lambda g, s, c: heights("A", s, c))
-    index, lines = write_comparison(a, b)
-    (line,) = [line for line in lines if "fall apart" in line]
-    assert line.startswith("The seeds of B of A fall apart: 5 near 0.81 and 1 near 0.10 (seed 3) in the final value")
-    document = json.loads(index.with_name("report.json").read_text())
-    assert document["format"] == 1 and "fall apart" in index.read_text()
 
 
 @pytest.mark.parametrize(
