@@ -113,8 +113,9 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add("--metric", metavar="KEY", action="append", default=[], help="may be repeated; the first is the primary metric")
     add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
     add("--analysis", type=Path, metavar="FILE", help="YAML file with the section `analysis`, instead of --metric")
-    add("--unpaired", action="store_true", help="the same seed of two groups is no pair (analysis.pairing: none)")
-    add("--step", metavar="KEY", help="the metric or column that holds the step in W&B's runs and in CSV files")
+    add("--paired", action="store_true", help="the same seed of two groups is a pair (analysis.pairing: seed)")
+    add("--unpaired", action="store_false", dest="paired", help="the default: seeds are not paired")
+    add("--step", metavar="KEY", help="the metric, or the column of CSV files, that counts the steps")
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
@@ -130,7 +131,7 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         metrics=tuple(chosen.metric),
         direction=chosen.direction,
         analysis=chosen.analysis,
-        unpaired=chosen.unpaired,
+        paired=chosen.paired,
         step=chosen.step,
         command=quoted(words),
     )
@@ -141,11 +142,13 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         return 2
     for group, count in done.groups.items():
         print(f"{group}: {counted(count, 'run')}")
-    for line in (*(f"Missing: {gap}" for gap in done.gaps), *(f"Not in the map: {name}" for name in done.left_out)):
+    print(done.read[0])
+    gaps = [f"Missing: {gap}" for gap in done.gaps]
+    for line in (*gaps, *(f"Not in the map: {name}" for name in done.left_out), *done.read[1:]):
         print(f"* {line}")
     if done.strangers:
         named = ", ".join(done.strangers)
-        print(f"* {named}: no seed in common with the baseline. Import with --unpaired to compare them")
+        print(f"* {named}: no seed in common with the baseline. Import without --paired to compare them")
     print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
     return 0
 

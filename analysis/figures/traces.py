@@ -14,6 +14,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from analysis.tables.formats import literal
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
@@ -205,7 +207,7 @@ def to_csv(figure: Traces) -> str:
 
 def _row(*cells: object) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(cells)
+    csv.writer(out, lineterminator="\n").writerow(map(literal, cells))
     return out.getvalue()
 
 

@@ -10,6 +10,8 @@ Its modules:
     console_files   reads what verl prints for each step
     trainer_files   reads trainer_state.json of Hugging Face's Trainer and of TRL
     csv_files       reads CSV files with a row for each step
+    cells           text as numbers
+    log             the rows of a run, and which of them count
     found           a run as another tool left it
     naming          the group, seed and factors of such a run
 """
@@ -30,7 +32,8 @@ import yaml
 from analysis.data.normalized import factor_of
 from analysis.data.selection import check_factors
 from analysis.importing import console_files, csv_files, event_files, trainer_files, verl_files, wandb_files
-from analysis.importing.found import BadImport, Found
+from analysis.importing.found import Found
+from analysis.importing.log import BadImport
 from analysis.importing.naming import Named, Naming, name
 from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
@@ -50,8 +53,8 @@ class Asked:
     """What to import, and the questions for its analysis.
 
     into: multirun/NAME. metrics: the first is the question. direction: which way is better for it. analysis: a YAML
-    file with the whole section instead. unpaired: whether the seeds of two groups mean nothing to one another. step:
-    the metric that counts W&B's steps, or the column of CSV files that does.
+    file with the whole section instead. paired: whether the same seed of two groups is a pair. step: the metric, or the
+    column of CSV files, that counts the steps.
     """
 
     sources: tuple[Path, ...]
@@ -61,21 +64,22 @@ class Asked:
     metrics: tuple[str, ...] = ()
     direction: str | None = None
     analysis: Path | None = None
-    unpaired: bool = False
+    paired: bool = False
     step: str | None = None
     command: str = ""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What was imported: groups with how many runs, the gaps, the runs that the map leaves out, and the groups that are
-    compared by seed and share none with the baseline."""
+    """What was imported: groups with how many runs, the gaps, the runs that the map leaves out, the groups that are
+    compared by seed and share none with the baseline, and how many rows and numbers were read and what was not used."""
 
     plan: Path
     groups: Mapping[str, int]
     gaps: tuple[str, ...]
     left_out: tuple[str, ...]
     strangers: tuple[str, ...]
+    read: tuple[str, ...]
 
 
 def import_runs(asked: Asked) -> Done:
@@ -123,7 +127,23 @@ def import_runs(asked: Asked) -> Done:
     base = seeds.get(plan["baseline"] or "", set())
     strangers = [group for group, own in seeds.items() if base and group != plan["baseline"] and not own & base]
     by_seed = needed.pairing == "seed"
-    return Done(asked.into / "plan.json", counts, gaps, tuple(left_out), tuple(strangers) if by_seed else ())
+    apart = tuple(strangers) if by_seed else ()
+    return Done(asked.into / "plan.json", counts, gaps, tuple(left_out), apart, tuple(_said(named)))
+
+
+def _said(named: Sequence[Named]) -> Iterator[str]:
+    """What was read, and what of it was not used and why."""
+    runs = [run.found.staged for run in named]
+    read, used = sum(run.rows for run in runs), sum(run.used for run in runs)
+    yield f"Rows: {read} read, {used} used; numbers: {sum(run.numbers for run in runs)}"
+    dropped = [f"run {run.found.name}: rows not used: {count} ({why})"
+               for run in named for why, count in sorted(run.found.staged.unused.items())]  # fmt: skip
+    cells = {name: f"is left out: {cell}" for run in runs for name, cell in run.left_out.items()}
+    cells |= {name: f"has a notation of its own: {cell}" for run in runs for name, cell in run.read_as.items()}
+    dropped += [f"{name} {cell}" for name, cell in sorted(cells.items())]
+    yield from dropped[:_LISTED]
+    if len(dropped) > _LISTED:
+        yield f"and {len(dropped) - _LISTED} more, which provenance.json of the runs has"
 
 
 def _check_place(folder: Path, name: str, run: Named) -> None:
@@ -175,9 +195,9 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     printed = {path: named for path, named in printed.items() if not _is_below(path.parent, others)}
     keys = [key for key in (asked.naming.group, asked.naming.seed, *asked.naming.factors) if key is not None]
     yield from wandb_files.read(list(files), asked.step, stage_in)
-    yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], stage_in)
-    yield from verl_files.read([(named, path) for path, named in sorted(logs.items())], stage_in)
-    yield from console_files.read([(named, path) for path, named in sorted(printed.items())], stage_in)
+    yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], asked.step, stage_in)
+    yield from verl_files.read([(named, path) for path, named in sorted(logs.items())], asked.step, stage_in)
+    yield from console_files.read([(named, path) for path, named in sorted(printed.items())], asked.step, stage_in)
     yield from trainer_files.read([(named, folder) for folder, named in sorted(states.items())], stage_in)
     yield from csv_files.read([(named, path) for path, named in sorted(tables.items())], asked.step, keys, stage_in)
 
@@ -233,16 +253,18 @@ def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
             "no metric is given; fix: add --metric KEY, or --analysis FILE with the key primary; "
             f"the recorded metrics are {_recorded(runs)}"
         )
-    if asked.unpaired and section.get("pairing", "none") != "none":
-        raise BadImport(
-            f"--unpaired: {asked.analysis} has pairing: {section['pairing']}; fix: leave out one of the two"
-        )
-    pairing = {"pairing": "none"} if asked.unpaired else {}
-    return {"window": {"points": _WINDOW}, **section, **pairing}
+    pairing = "seed" if asked.paired else "none"
+    if asked.paired and section.get("pairing", pairing) != pairing:
+        raise BadImport(f"--paired: {asked.analysis} has pairing: {section['pairing']}; fix: leave out one of the two")
+    return {"window": {"points": _WINDOW}, "pairing": pairing, **section}
 
 
 def _check_recorded(asked: Asked, metrics: Sequence[str], runs: Sequence[Found]) -> None:
     recorded = frozenset().union(*(run.staged.metrics for run in runs))
+    unread = {run.staged.left_out[metric]: None for run in runs for metric in metrics if metric in run.staged.left_out}
+    if unread:
+        more = [f"and {len(unread) - _LISTED} more"] if len(unread) > _LISTED else []
+        raise BadImport("\n".join([*(f"{cell}; fix: mend this cell" for cell in [*unread][:_LISTED]), *more]))
     unknown = [metric for metric in metrics if metric not in recorded]
     if unknown:
         there, where = _recorded(runs), f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
@@ -293,14 +315,15 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
     run, staged = named.found, named.found.staged.folder
     config = {"format": FORMAT, "id": folder.name, "seed": named.seed, "config": dict(run.config)}
     files.write_atomic(staged / "config.yaml", files.dump_yaml(json.loads(json.dumps(config))))
-    imported = {"experiment": experiment, "from": run.kind, "run": run.name, "key": run.key, "place": run.place}
+    imported = {"experiment": experiment, "from": run.kind, "run": run.name, "key": run.key, "place": run.place,
+                "rows": run.staged.rows, "unused": run.staged.unused, "left_out": run.staged.left_out}  # fmt: skip
     files.write_json(staged / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
     if run.problem is None:
         files.write_json(staged / "summary.json", {**run.staged.summary, "warnings": {}})
     state = State(
         folder.name,
         RunState.DONE if run.problem is None else RunState.FAILED,
-        attempt=run.attempts,
+        attempt=run.staged.attempts,
         started=run.started,
         finished=run.staged.finished,
         message=run.problem,

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import BadImport, Found, stage
+from analysis.importing.found import Found, stage
+from analysis.importing.log import BadImport, Log
 
 KIND = "verl's console"
 SUFFIXES = (".log", ".out", ".txt")
@@ -20,16 +21,17 @@ _CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 #: The process whose line it is, such as `(TaskRunner pid=87031, ip=10.0.0.1) `.
 _PROCESS = re.compile(r"\([^()]* pid=\d+[^()]*\) ?")
 _STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
-_NUMPY = re.compile(r"np\.\w+\((.*)\)")
+#: What a run prints before its first step.
+_BEGUN = re.compile(r"\(TaskRunner pid=|\{'(?:actor_rollout_ref|algorithm)': ")
 _SECTIONS = {"data", "trainer", "algorithm"}  # of verl's configuration
 _LONGEST = 5000  # lines of a configuration
 
 
 def find(source: Path) -> list[tuple[str, Path]]:
-    """The files below a folder that have a line of a step, or the file itself, and their names: the path from the last
+    """The files below a folder that a run of verl printed, or the file itself, and their names: the path from the last
     part of `source`, without the ending.
 
-    Raises BadImport for a file without such a line that is named itself.
+    Raises BadImport for another file that is named itself.
     """
     root = source.resolve()
     if root.is_file():
@@ -41,13 +43,16 @@ def find(source: Path) -> list[tuple[str, Path]]:
     return [(str(path.relative_to(root.parent).with_suffix("")), path) for path in files if is_printed(path)]
 
 
-def read(files: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]:
-    """The runs of these files. What is no number is left out, and so is a last line without an end, which a crash
-    leaves. Several lines of one step are one. Where the steps go back, the run began again, from that step on."""
+def read(files: Sequence[tuple[str, Path]], step: str | None, stage_in: Path) -> Iterator[Found]:
+    """The runs of these files. A last line without an end, which a crash leaves, is not used."""
     for number, (name, path) in enumerate(files):
         lines = list(_lines(path))
-        rows = [{"step": step, "attempt": 1, "time": None, **values} for step, values in _steps(lines).items()]
-        yield Found.in_files(KIND, name, _configuration(lines), stage(stage_in / f"console-{number}", rows, ()))
+        log = Log(path)
+        for match in filter(None, map(_STEP.search, lines)):
+            parts = (part.rpartition(":") for part in match[2].split(" - "))
+            log.add(int(match[1]), {key: text for key, _, text in parts if key})
+        log.resolve(step)
+        yield Found.in_files(KIND, name, _configuration(lines), stage(stage_in / f"console-{number}", log))
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -59,35 +64,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def is_printed(path: Path) -> bool:
-    """Whether a file has a line of a step; a folder has none."""
-    return path.is_file() and any(_STEP.search(line) for line in _lines(path))
-
-
-def _steps(lines: Sequence[str]) -> dict[int, dict[str, float]]:
-    """The numbers of each step, in the order of the steps."""
-    found: dict[int, dict[str, float]] = {}
-    last = 0
-    for line in lines:
-        if (match := _STEP.search(line)) is None:
-            continue
-        step, values = int(match[1]), {}
-        for part in match[2].split(" - "):
-            key, _, text = part.rpartition(":")
-            if key and (value := _number(text)) is not None:
-                values[key] = value
-        if step < last:
-            found = {earlier: numbers for earlier, numbers in found.items() if earlier < step}
-        found[step] = {**found.get(step, {}), **values}
-        last = step
-    return found
-
-
-def _number(text: str) -> float | None:
-    numpy = _NUMPY.fullmatch(text.strip())  # np.float64(0.5), as NumPy 2 prints a number
-    try:
-        return float(numpy[1] if numpy else text)
-    except ValueError:
-        return None
+    """Whether a file has a line of a step, or the beginning of a run of verl; a folder has neither."""
+    return path.is_file() and any(_STEP.search(line) or _BEGUN.search(line) for line in _lines(path))
 
 
 def _configuration(lines: Sequence[str]) -> Mapping[str, Any]:

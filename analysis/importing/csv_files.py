@@ -6,14 +6,18 @@ A file is a run. If it has the columns that --group, --seed or --factor name, ea
 from __future__ import annotations
 
 import csv
-import io
+import re
+import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from analysis.importing.found import BadImport, Found, configuration_in, stage
+from analysis.importing.cells import Column, settle
+from analysis.importing.found import Found, Staged, configuration_in, stage
+from analysis.importing.log import BadImport, Log
 from analysis.importing.naming import level_of
 
 KIND = "CSV"
@@ -29,75 +33,84 @@ _PATTERNS = ("*.csv", "*.tsv", "progress.txt")
 _MONITOR = ("r", "l", "t")  # gymnasium's and Stable-Baselines3's monitor: reward, length and end of each episode
 _OF_FOLDER = ("progress", "monitor")  # names of files that belong to the run of their folder
 _LISTED = 12
-
-
-_Row = tuple[int, dict[str, float]]  # the step, and the numbers of its columns
+_ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
+_SAMPLE = 5000  # of rows that would overwrite each other
+_Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
+_Run = tuple[Any, ...]  # the levels of the columns that tell the runs of a file apart
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A file: its header, and its rows as (number of the line, cells)."""
+    """A file: its header, the column of steps ("" for a monitor) and those that tell its runs apart, and the notation
+    of the others."""
 
     path: Path
     header: tuple[str, ...]
-    rows: tuple[tuple[int, tuple[str, ...]], ...]
+    step: str
+    own: tuple[str, ...]
+    columns: Mapping[str, Column]
+    unused: Counter[str]
 
     @property
     def is_monitor(self) -> bool:
-        return self.header[:3] == _MONITOR
+        return self.header[:3] == _MONITOR and not self.step
+
+    def rows(self) -> Iterator[_Row]:
+        return _rows(self.path, self.header, Counter(), [])
+
+    def run(self, cells: Mapping[str, str]) -> _Run:
+        return tuple(level_of(cells.get(key, "")) for key in self.own)
+
+    def at(self, cells: Mapping[str, str]) -> int:
+        """The step of a row. Raises ValueError if it is not a whole number, 0 or more."""
+        step = self.columns[self.step].number(cells.get(self.step, ""))
+        if step is None or not step.is_integer() or step < 0:
+            raise ValueError
+        return int(step)
 
 
 def find(source: Path, step: str | None) -> list[tuple[str, Path]]:
-    """The files below a folder that have a column of steps, or the file itself, and the names of their runs: the path
-    from the last part of `source`, for progress.csv and monitor.csv that of their folder.
+    """The files below a folder that have a column of steps or no whole line, or the file itself, and the names of their
+    runs: the path from the last part of `source`, for progress.csv and monitor.csv that of their folder.
 
     Raises BadImport for a file without such a column that is named itself.
     """
     root = source.resolve()
     if root.is_file():
-        if _step_in(_header(root), step) is None:
+        if not _is_empty(root) and _step_in(_header(root), step) is None:
             raise BadImport(f"SOURCE {source}: {_no_step(_header(root), step)}")
         return [(_name(root, root.parent), root)]
     files = sorted({path for pattern in _PATTERNS for path in root.rglob(pattern) if path.is_file()})
-    return [(_name(path, root), path) for path in files if _step_in(_header(path), step) is not None]
+    return [(_name(path, root), path) for path in files
+            if _is_empty(path) or _step_in(_header(path), step) is not None]  # fmt: skip
 
 
 def read(files: Sequence[tuple[str, Path]], step: str | None, keys: Collection[str], stage_in: Path) -> Iterator[Found]:
     """The runs of these files. keys: columns that say which run a row belongs to, if a file has them. The progress.csv
-    and the monitors of one folder are one run. A blank in the name of a column becomes an underscore, and cells that
-    are no numbers are left out.
+    and the monitors of one folder are one run. A blank in the name of a column becomes an underscore.
 
-    Raises BadImport with every row that cannot be read, and for a configuration file that is not YAML.
+    Raises BadImport with every row that cannot be read, for rows that would overwrite each other, and for a
+    configuration file that is not YAML.
     """
     problems: list[str] = []
     by_name: dict[str, list[Path]] = {}
     for name, path in files:
         by_name.setdefault(name, []).append(path)
-    runs: list[tuple[str, Path, dict[str, Any], list[dict[str, Any]]]] = []
+    runs: list[tuple[str, Path, dict[str, Any], Staged]] = []
     for name, paths in by_name.items():
-        tables = [_table(path, problems) for path in paths]
-        episodes = _episodes([table for table in tables if table.is_monitor], problems)
-        own = [(table, *run) for table in tables if not table.is_monitor for run in _runs(table, step, keys, problems)]
-        if len(own) == 1 and not own[0][1] and episodes:  # the progress and the monitors of one run
-            every = sorted([*own[0][2], *episodes], key=_step)
-            runs.append((name, paths[0], {}, _merged(every)))
+        logs = _logs(paths, step, keys, problems)
+        if problems:
             continue
-        if episodes:
-            runs.append((name, paths[0], {}, _merged(episodes)))
-        for table, labels, of_run in own:
-            whole = "/".join([name, *map(str, labels.values())])
-            runs.append((whole, table.path, labels, _merged(of_run)))
+        for path, labels, log in logs:
+            staged = stage(stage_in / f"csv-{len(runs)}", log)
+            runs.append(("/".join([name, *map(str, labels.values())]), path, labels, staged))
     if problems:
         more = [f"and {len(problems) - _LISTED} more lines"] if len(problems) > _LISTED else []
         raise BadImport("\n".join([*problems[:_LISTED], *more]))
     together = Counter(path.parent for _, path, labels, _ in runs if not labels)
-    for number, (name, path, labels, rows) in enumerate(runs):
-        if not rows:
-            continue
+    for name, path, labels, staged in runs:
         beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
-        config = {**beside, **labels}
-        staged = stage(stage_in / f"csv-{number}", rows, ())
-        yield Found.in_files(KIND, name, config, staged, labels, attempts=rows[-1]["attempt"])
+        yield Found.in_files(KIND, name, {**beside, **labels}, staged, labels)
 
 
 def _name(path: Path, root: Path) -> str:
@@ -106,17 +119,16 @@ def _name(path: Path, root: Path) -> str:
     return str(whole.relative_to(root.parent))
 
 
+def _is_empty(path: Path) -> bool:
+    """Whether a file has no whole line but comments: its run ended before it wrote one."""
+    with path.open("rb") as file:
+        return all(line.startswith(b"#") or not line.endswith(b"\n") for line in file)
+
+
 def _header(path: Path) -> tuple[str, ...]:
-    """The names of the columns; empty for a file that is no text."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            line = next((line for line in file if not line.startswith("#")), "")
-    except UnicodeDecodeError:
-        return ()
-    return _cells(line)
-
-
-def _cells(line: str) -> tuple[str, ...]:
+    """The names of the columns; empty for an empty file."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        line = next((line for line in file if not line.startswith("#")), "")
     rows = list(csv.reader([line], delimiter=_delimiter(line)))
     return tuple(cell.strip() for cell in rows[0]) if rows else ()
 
@@ -138,91 +150,163 @@ def _no_step(header: Sequence[str], step: str | None) -> str:
     return f"{which}; the columns are {', '.join(header[:_LISTED]) or 'none'}{more}; fix: give --step COLUMN"
 
 
-def _table(path: Path, problems: list[str]) -> _Table:
-    """The rows of a file. A last row without an end that has too few cells, which a crash leaves, is left out."""
-    text = path.read_text(encoding="utf-8-sig")
-    lines = text.splitlines()
-    first = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
-    header = _cells(lines[first])
-    reader = csv.reader(io.StringIO("\n".join(lines[first:])), delimiter=_delimiter(lines[first]))
-    rows = [(first + reader.line_num, tuple(row)) for row in reader][1:]
-    rows = [(line, row) for line, row in rows if any(cell.strip() for cell in row)]
-    if rows and len(rows[-1][1]) < len(header) and not text.endswith("\n"):
-        rows.pop()
-    problems += [
-        f"{path}: line {line}: has {len(row)} cells, the first line has {len(header)}; fix: mend or remove this line"
-        for line, row in rows
-        if len(row) > len(header)
-    ]
-    return _Table(path, header, tuple(rows))
+def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: list[str]) -> Iterator[_Row]:
+    """The rows of a file. A last row without an end that has too few cells, which a crash leaves, is not used, nor is
+    a header that comes again."""
+    if not header:
+        return
+    ended = True
+
+    def lines(file: TextIO) -> Iterator[str]:
+        nonlocal ended
+        for line in file:
+            ended = line.endswith("\n")
+            yield line
+
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        comments = 0
+        for line in file:
+            if not line.startswith("#"):
+                break
+            comments += 1
+        reader = csv.reader(lines(file), delimiter=_delimiter(line))
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            number = comments + 1 + reader.line_num
+            if not any(cells):
+                continue
+            if len(cells) < len(header) and not ended:
+                unused["incomplete last line"] += 1
+            elif tuple(cells) == tuple(header):
+                unused["header again"] += 1
+            elif len(cells) > len(header):
+                fix = "fix: mend or remove this line"
+                problems.append(f"{path}: line {number}: has {len(row)} cells, the first line has {len(header)}; {fix}")
+            else:
+                yield number, dict(zip(header, cells, strict=False))
 
 
-def _runs(
-    table: _Table, step: str | None, keys: Collection[str], problems: list[str]
-) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
-    """The runs of a file: what its columns say of each, and its rows. Rows of a file that is one run are in the order
-    of time; others may be in any order, and are put in that of their steps."""
-    column = _step_in(table.header, step) or ""
-    own = [key for key in dict.fromkeys(keys) if key in table.header]
-    by_run: dict[tuple[Any, ...], list[_Row]] = {}
-    for line, cells in table.rows:
-        fields = dict(zip(table.header, (cell.strip() for cell in cells), strict=False))
-        number = _number(fields.get(column, ""))
-        if number is None or not number.is_integer() or number < 0:
+def _table(path: Path, step: str | None, keys: Collection[str], problems: list[str]) -> _Table:
+    header = _header(path)
+    twice = sorted(name for name, count in Counter(_metric(name) for name in header).items() if name and count > 1)
+    if twice:
+        problems.append(f"{path}: two columns are called {twice[0]}; fix: rename or remove one of them")
+    own = tuple(key for key in dict.fromkeys(keys) if key in header)
+    columns = {name: Column(name) for name in header if name and name not in own}
+    table = _Table(path, header, _step_in(header, step) or "", own, columns, Counter())
+    for line, cells in _rows(path, header, table.unused, problems):
+        for name, column in columns.items():
+            column.see(line, cells.get(name, ""))
+    settle(columns, [table.step])
+    return table
+
+
+def _metric(column: str) -> str:
+    return column.replace(" ", "_")
+
+
+def _logs(
+    paths: Sequence[Path], step: str | None, keys: Collection[str], problems: list[str]
+) -> list[tuple[Path, dict[str, Any], Log]]:
+    """The runs of the files of one name, each with what its columns say of it."""
+    tables = [_table(path, step, keys, problems) for path in paths]
+    runs = [(table, run, log) for table in tables if not table.is_monitor for run, log in _runs(table, problems)]
+    episodes = _episodes([table for table in tables if table.is_monitor], problems)
+    if problems:
+        return []
+    if episodes or not runs:
+        if len(runs) != 1 or runs[0][1]:
+            runs.insert(0, (tables[0], (), Log(tables[0].path)))
+        for at, values in episodes:  # the progress and the monitors of one run
+            runs[0][2].add(at, values)
+    for table in tables:
+        of_table = {run: log for other, run, log in runs if other is table}
+        _resolve(table, of_table, ordered=not (table.own or episodes))
+    return [(table.path, dict(zip(table.own, run, strict=False)), log) for table, run, log in runs]
+
+
+def _runs(table: _Table, problems: list[str]) -> list[tuple[_Run, Log]]:
+    """The runs of a file. Rows of a file that is one run are in the order of time; others may be in any order."""
+    read = {name: _metric(name) for name, column in table.columns.items() if name != table.step and not column.problem}
+    logs: dict[_Run, Log] = {}
+    for line, cells in table.rows():
+        try:
+            step = table.at(cells)
+        except ValueError:
             problems.append(
-                f"{table.path}: line {line}: {column} = {fields.get(column, '')!r}: must be a whole number, 0 or more; "
-                "fix: mend or remove this line, or name another column by --step"
+                f"{table.path}: line {line}: {table.step} = {cells.get(table.step, '')!r}: must be a whole number, 0 "
+                "or more; fix: mend or remove this line, or name another column by --step"
             )
             continue
-        values = {
-            key.replace(" ", "_"): value
-            for key, cell in fields.items()
-            if key and key != column and key not in own and (value := _number(cell)) is not None
-        }
-        by_run.setdefault(tuple(level_of(fields.get(key, "")) for key in own), []).append((int(number), values))
-    for levels, rows in by_run.items():
-        yield dict(zip(own, levels, strict=True)), sorted(rows, key=_step) if own else rows
+        numbers = {name: table.columns[key].number(cells.get(key, "")) for key, name in read.items()}
+        if (run := table.run(cells)) not in logs:
+            logs[run] = Log(table.path)
+        logs[run].add(step, {name: value for name, value in numbers.items() if value is not None})
+    logs = logs or {(): Log(table.path)}
+    for log in logs.values():
+        for name, column in table.columns.items():
+            if column.problem:
+                log.left_out[_metric(name)] = f"{table.path}: {column.problem}"
+            elif column.example:
+                log.read_as[_metric(name)] = column.example
+    next(iter(logs.values())).unused += table.unused
+    return list(logs.items())
 
 
-def _step(row: _Row) -> int:
-    return row[0]
+def _resolve(table: _Table, logs: Mapping[_Run, Log], ordered: bool) -> None:
+    """Refuse the rows of a file that would overwrite each other."""
+    if ordered:
+        logs[()].resolve(apart=lambda steps: _apart(table, {(): steps}))
+    elif lost := sum(log.overwritten() for log in logs.values()):
+        fix = _apart(table, {run: log.twice() for run, log in logs.items()}) or "remove the rows that do not count"
+        rule = f"{lost} of {sum(map(len, logs.values()))} rows would overwrite a row of the same run and step"
+        raise BadImport(f"{table.path}: {rule}, which has other values; fix: {fix}")
 
 
-def _merged(rows: Sequence[_Row]) -> list[dict[str, Any]]:
-    """Rows as of metrics.jsonl; those of one step, one after the other, are one. Where the steps go back, the run began
-    again, and what it writes then supersedes the earlier rows."""
-    merged: list[dict[str, Any]] = []
-    attempt = 1
-    for step, values in rows:
-        if merged and step < merged[-1]["step"]:
-            attempt += 1
-        if not merged or merged[-1]["step"] != step:
-            merged.append({"step": step, "attempt": attempt, "time": None})
-        merged[-1] |= values
-    return merged
+def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
+    """The columns that tell the rows of these steps apart: they have few values, of which each step has each once."""
+    twice = ((line, cells) for line, cells in table.rows() if table.at(cells) in steps.get(table.run(cells), ()))
+    rows = list(
+        dict.fromkeys(
+            (table.run(cells), table.at(cells), *(cells.get(name, "") for name in table.header))
+            for _, cells in islice(twice, _SAMPLE)
+        )
+    )
+    few = [
+        (place, name)
+        for place, name in enumerate(table.header, start=2)
+        if name not in ("", table.step, *table.own)
+        and 1 < len({row[place] for row in rows}) <= len(rows) / 2
+        and not _ATTEMPT.search(name)
+    ]
+
+    def tell(columns: Sequence[tuple[int, str]]) -> bool:
+        return len({(*row[:2], *(row[place] for place, _ in columns)) for row in rows}) == len(rows)
+
+    alone = [[column] for column in few if tell([column])]
+    if not alone and tell(few):
+        for column in few[::-1]:
+            few = fewer if tell(fewer := [other for other in few if other != column]) else few
+        alone = [few]
+    return " or ".join("add " + " ".join(_option(name) for _, name in columns) for columns in alone if columns)
 
 
-def _episodes(tables: Sequence[_Table], problems: list[str]) -> list[_Row]:
+def _option(column: str) -> str:
+    return f"--{'seed' if 'seed' in column.lower() else 'factor'} {shlex.quote(column)}"
+
+
+def _episodes(tables: Sequence[_Table], problems: list[str]) -> list[tuple[int, dict[str, float]]]:
     """The episodes of all environments of a run, by the time of their end; their steps are added up."""
     ended: list[tuple[float, float, float]] = []
     for table in tables:
-        for line, cells in table.rows:
-            numbers = [_number(cell) for cell in cells[:3]]
-            if len(numbers) < 3 or None in numbers:
+        for line, cells in table.rows():
+            try:
+                reward, length, time = (table.columns[name].number(cells.get(name, "")) for name in _MONITOR)
+                ended.append((float(time), float(reward), float(length)))  # type: ignore[arg-type]
+            except (TypeError, ValueError):
                 problems.append(f"{table.path}: line {line}: r, l and t must be numbers; fix: remove this line")
-                continue
-            reward, length, time = (number or 0.0 for number in numbers)
-            ended.append((time, reward, length))
     rows, step = [], 0
     for _, reward, length in sorted(ended):
         step += int(length)
         rows.append((step, {"r": reward, "l": length}))
     return rows
-
-
-def _number(cell: str) -> float | None:
-    """A cell as a number; None for an empty one and for other text."""
-    try:
-        return float(cell) if cell.strip() else None
-    except ValueError:
-        return None

@@ -6,6 +6,7 @@ TensorBoard's hyperparameters if there are any, else from a file beside it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from analysis.importing.found import Found, configuration_in, stage
+from analysis.importing.log import Log
 
 KIND = "TensorBoard"
 _PATTERN = "*tfevents*"
@@ -21,13 +23,29 @@ _PATTERN = "*tfevents*"
 
 @dataclass
 class _Logged:
-    """The content of a folder's event files: rows and histograms by (attempt, step), and hyperparameters."""
+    """The content of a folder's event files: rows by (attempt, step), each of scalars, histograms and time; and
+    hyperparameters. begins: the first step of the file; steps: of each scalar, those of earlier files."""
 
-    rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    histograms: dict[tuple[int, int, str], dict[str, Any]] = field(default_factory=dict)
+    unused: Counter[str] = field(default_factory=Counter)
+    rows: dict[tuple[int, int], tuple[dict[str, float], dict[str, Any], float]] = field(default_factory=dict)
     hparams: dict[str, Any] = field(default_factory=dict)
     started: float | None = None
     attempt: int = 1
+    begins: int | None = None
+    steps: dict[str, set[int]] = field(default_factory=dict)
+
+    def row(self, step: int, time: float) -> tuple[dict[str, float], dict[str, Any], float]:
+        return self.rows.setdefault((self.attempt, step), ({}, {}, time))
+
+    def scalar(self, tag: str, step: int, value: float, time: float) -> None:
+        """A scalar. A file whose steps are those of an earlier file is of a new attempt."""
+        self.begins = step if self.begins is None else self.begins
+        before = self.steps.get(tag, set())
+        if len(before) > 1 and self.begins <= step <= max(before):
+            self.attempt, self.steps = self.attempt + 1, {}
+        values = self.row(step, time)[0]
+        self.unused["repeated in its step, of which the last value counts"] += values.get(tag, value) != value
+        values[tag] = value
 
 
 def find(source: Path) -> list[tuple[str, Path]]:
@@ -37,25 +55,42 @@ def find(source: Path) -> list[tuple[str, Path]]:
     return [(str(folder.relative_to(root.parent)), folder) for folder in folders]
 
 
-def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]:
+def read(folders: Sequence[tuple[str, Path]], step: str | None, stage_in: Path) -> Iterator[Found]:
     """The runs of these folders. A folder with hyperparameters below another run's folder belongs to that run, as
-    torch's SummaryWriter.add_hparams leaves it.
+    torch's SummaryWriter.add_hparams leaves it; so does one without scalars below or above a run's folder.
 
     Raises BadImport for a configuration file that is not YAML.
     """
     places = {folder for _, folder in folders}
     of_parent: dict[Path, dict[str, Any]] = {}
+    runs: dict[Path, Found] = {}
     for number, (name, folder) in reversed(list(enumerate(folders))):  # what is below a folder comes before it
         logged = _read(folder)
         if logged.hparams and folder.parent in places:
             of_parent.setdefault(folder.parent, {}).update(logged.hparams)
             continue
-        rows = [logged.rows[key] for key in sorted(logged.rows)]
-        if not rows:
-            continue
         config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
-        staged = stage(stage_in / f"tensorboard-{number}", rows, logged.histograms.values())
-        yield Found.in_files(KIND, name, config, staged, attempts=logged.attempt, started=logged.started)
+        staged = stage(stage_in / f"tensorboard-{number}", _log(folder, logged, step))
+        runs[folder] = Found.in_files(KIND, name, config, staged, started=logged.started)
+    logged_some = [folder for folder, run in runs.items() if run.staged.rows]
+    without = [folder for folder in runs if not any(folder in other.parents for other in logged_some)]
+    of_others = {*logged_some, *without}
+    yield from (run for folder, run in runs.items()
+                if run.staged.rows or (folder in without and of_others.isdisjoint(folder.parents)))  # fmt: skip
+
+
+def _log(folder: Path, logged: _Logged, by: str | None) -> Log:
+    log, before = Log(folder), 1
+    for (attempt, step), (values, histograms, time) in sorted(logged.rows.items(), key=lambda item: item[0]):
+        if attempt != before:
+            log.begin()
+            before = attempt
+        log.add(step, values, time=time)
+        for tag, (edges, counts) in histograms.items():
+            log.add_histogram(tag, edges, counts)
+    log.unused += logged.unused
+    log.resolve(by)
+    return log
 
 
 def _read(folder: Path) -> _Logged:
@@ -65,13 +100,19 @@ def _read(folder: Path) -> _Logged:
     logged = _Logged()
     plugins: dict[str, str] = {}  # a tag's first value alone says what it is
     for path in sorted(folder.glob(_PATTERN)):
+        for (attempt, step), (values, _, _) in logged.rows.items():
+            if attempt == logged.attempt:
+                for tag in values:
+                    logged.steps.setdefault(tag, set()).add(step)
+        logged.begins = None
         for event in EventFileLoader(str(path)).Load():
             if logged.started is None:
                 logged.started = event.wall_time
             if event.HasField("session_log") and event.session_log.status == SessionLog.START and event.step > 0:
-                logged.attempt += 1  # what follows supersedes all from this step on: SummaryWriter(purge_step=...)
-                logged.rows = {key: row for key, row in logged.rows.items() if key[1] < event.step}
-                logged.histograms = {key: row for key, row in logged.histograms.items() if key[1] < event.step}
+                # what follows supersedes all from this step on: SummaryWriter(purge_step=...)
+                kept = {key: row for key, row in logged.rows.items() if key[1] < event.step}
+                logged.unused[f"purged from step {event.step} on"] += len(logged.rows) - len(kept)
+                logged.attempt, logged.rows, logged.steps = logged.attempt + 1, kept, {}
             for value in event.summary.value:
                 plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
                 _take(logged, plugin, event, value)
@@ -86,17 +127,14 @@ def _take(logged: _Logged, plugin: str, event: Any, value: Any) -> None:
         return
     if not value.HasField("tensor") or plugin not in ("scalars", "histograms", ""):
         return
-    about = {"step": int(event.step), "attempt": logged.attempt}
-    key = (logged.attempt, int(event.step))
+    step, time = int(event.step), event.wall_time
     tensor = np.asarray(make_ndarray(value.tensor))
     if plugin == "histograms":
         if tensor.ndim == 2 and len(tensor):  # rows of left edge, right edge and count
             edges = [float(tensor[0, 0]), *tensor[:, 1].tolist()]
-            histogram = {**about, "name": value.tag, "edges": edges, "counts": tensor[:, 2].tolist()}
-            logged.histograms[(*key, value.tag)] = histogram
+            logged.row(step, time)[1][value.tag] = edges, tensor[:, 2].tolist()
     elif tensor.size == 1 and np.issubdtype(tensor.dtype, np.number):
-        row = logged.rows.setdefault(key, {**about, "time": event.wall_time})
-        row[value.tag] = float(tensor.reshape(()))
+        logged.scalar(value.tag, step, float(tensor.reshape(())), time)
 
 
 def _hparams(value: Any) -> dict[str, Any]:

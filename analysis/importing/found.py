@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from analysis.data.sweep import leaves
+from analysis.importing.log import BadImport, Log, called
 from launcher.run.folder import histograms_path, metrics_path
 
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
@@ -19,19 +20,28 @@ _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
 _CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json")
 
 
-class BadImport(ValueError):
-    """Runs that cannot be imported as asked; the message names run, key, value, alternatives and fix."""
-
-
 @dataclass(frozen=True)
 class Staged:
-    """The logs of a run in a folder. metrics: names; summary: of the run's end; finished: in unix seconds."""
+    """The logs of a run in a folder. metrics: names; summary: of the run's end; finished: in unix seconds; rows,
+    numbers: read; used: rows that count; unused, left_out, read_as: as of a Log."""
 
     folder: Path
     last_step: int
     finished: float | None
     metrics: frozenset[str]
     summary: Mapping[str, Any]
+    attempts: int
+    rows: int
+    used: int
+    numbers: int
+    unused: Mapping[str, int]
+    left_out: Mapping[str, str]
+    read_as: Mapping[str, str]
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no result, whatever the tool says of the run's end."""
+        return None if self.rows else "it ended before it had logged a step"
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,6 @@ class Found:
     about: Mapping[str, Any]
     staged: Staged
     problem: str | None
-    attempts: int
     started: float | None
     commit: str = ""
 
@@ -64,30 +73,34 @@ class Found:
         staged: Staged,
         labels: Mapping[str, str] | None = None,
         problem: str | None = None,
-        attempts: int = 1,
         started: float | None = None,
     ) -> Found:
         """A run that is known by the name of its files alone. labels: what these say of it beside its configuration."""
         about = {**leaves(config), **(labels or {})}
-        return cls(kind, name, name, name, config, about, staged, problem, attempts, started)
+        return cls(kind, name, name, name, config, about, staged, problem or staged.problem, started)
 
 
-def stage(folder: Path, rows: Iterable[Mapping[str, Any]], histograms: Iterable[Mapping[str, Any]]) -> Staged:
-    """Write metrics.jsonl and histograms.jsonl into a new folder. rows: step, attempt, time and metrics."""
+def stage(folder: Path, log: Log) -> Staged:
+    """Write the metrics.jsonl and histograms.jsonl of a resolved log into a new folder."""
     folder.mkdir()
-    names: set[str] = set()
-    last, finished = 0, None
+    finished = None
     counted: dict[str, int] = {}
     with open(metrics_path(folder), "w", encoding="utf-8") as file:
-        for row in rows:
+        for row in log.rows():
             file.write(json.dumps(row) + "\n")
-            names.update(row)
-            last, finished = int(row["step"]), row["time"]
+            finished = row["time"]
             counted |= {word: int(row[key]) for key, word in _COUNTED.items() if key in row}
-    lines = [json.dumps(histogram) + "\n" for histogram in histograms]
-    if lines:
-        histograms_path(folder).write_text("".join(lines), encoding="utf-8")
-    return Staged(folder, last, finished, frozenset(names - {"step", "attempt", "time"}), {"steps": last, **counted})
+    if log.histograms:
+        lines = ({"step": int(log.steps[row]), "attempt": int(log.attempts[row]), **of} for row, of in log.histograms)
+        histograms_path(folder).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    attempts = int(log.attempts.max(initial=1))
+    last = int(log.steps[log.attempts == attempts].max(initial=0))
+    metrics = frozenset(called(name) for name in log.metrics if name not in log.left_out)
+    numbers = sum(len(values) for name, (values, _) in log.metrics.items() if name not in log.left_out)
+    summary = {"steps": last, **counted}
+    unused = {why: count for why, count in log.unused.items() if count}
+    return Staged(folder, last, finished, metrics, summary, attempts, len(log), log.used, numbers, unused,
+                  log.left_out, log.read_as)  # fmt: skip
 
 
 def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:

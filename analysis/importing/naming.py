@@ -7,10 +7,12 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import BadImport, Found
+from analysis.importing.found import Found
+from analysis.importing.log import BadImport
 
 _LISTED = 12  # keys named in a message
 _COLUMNS = ("run", "group", "seed")
@@ -122,6 +124,7 @@ def _values(
 def _unknown(run: Found, option: str, key: str) -> str:
     close = difflib.get_close_matches(key, list(run.about), 1)
     hint = f"write {close[0]}" if close else "name one of its keys, or use --map FILE"
+    hint += f", or leave the run out ({run.problem})" if run.problem else ""
     return f"run {run.name}: {option} {key}: its configuration has no such key; it has {_listed(run)}; fix: {hint}"
 
 
@@ -158,6 +161,7 @@ def _whole(value: Any) -> int | None:
     return number if isinstance(value, str) or number == value else None
 
 
+@lru_cache(4096)
 def level_of(text: str) -> Any:
     """A level in a file or a name, as a number if it is one."""
     for kind in (int, float):

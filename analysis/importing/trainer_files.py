@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import BadImport, Found, configuration_in, stage
+from analysis.importing.found import Found, configuration_in, stage
+from analysis.importing.log import BadImport, Log
 
 KIND = "Trainer"
 FILE = "trainer_state.json"
@@ -37,41 +38,43 @@ def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]
     states = [(name, folder, *_newest(folder, problems)) for name, folder in folders]
     if problems:
         raise BadImport("\n".join(problems))
-    for number, (name, folder, state, rows) in enumerate(states):
-        if not rows:
-            continue
+    for number, (name, folder, state, log) in enumerate(states):
+        log.resolve()
         config = configuration_in([folder])
-        staged = stage(stage_in / f"trainer-{number}", rows, ())
-        yield Found.in_files(KIND, name, config, staged, problem=_problem(state))
+        staged = stage(stage_in / f"trainer-{number}", log)
+        yield Found.in_files(KIND, name, config, staged, problem=staged.problem or _problem(state))
 
 
 def _run_of(path: Path) -> Path:
     return path.parent.parent if path.parent.name.startswith(_CHECKPOINT) else path.parent
 
 
-def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """The state with the most steps, and its rows."""
-    own = [folder / FILE, *sorted(folder.glob(f"{_CHECKPOINT}*/{FILE}"))]
-    states = [state for path in own if path.is_file() and (state := _state(path, problems)) is not None]
-    if not states:
-        return {}, []
-    newest = max(states, key=lambda state: state[0]["global_step"])
-    return newest
+def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], Log]:
+    """The state with the most steps, and its rows. A file that a crash cut off is not used."""
+    log = Log(folder)
+    states: list[tuple[Mapping[str, Any], list[tuple[int, dict[str, Any]]]]] = []
+    for path in [folder / FILE, *sorted(folder.glob(f"{_CHECKPOINT}*/{FILE}"))]:
+        try:
+            states.append(_state(json.loads(path.read_bytes())))
+        except FileNotFoundError:
+            continue
+        except json.JSONDecodeError:
+            log.unused[f"{path.relative_to(folder)} is incomplete"] += 1
+        except (ValueError, KeyError, TypeError) as error:
+            problems.append(f"{path}: not a state of the Trainer ({error!r}); fix: remove this file, or move it away")
+    state, rows = max(states, key=lambda state: state[0]["global_step"], default=({}, []))
+    for step, values in rows:
+        log.add(step, values)
+    return state, log
 
 
-def _state(path: Path, problems: list[str]) -> tuple[Mapping[str, Any], list[dict[str, Any]]] | None:
-    try:
-        state = json.loads(path.read_bytes())
-        rows: dict[int, dict[str, Any]] = {}
-        for entry in state["log_history"]:
-            row = rows.setdefault(int(entry["step"]), {"step": int(entry["step"]), "attempt": 1, "time": None})
-            row |= {key: float(value) for key, value in entry.items() if key != "step" and _is_number(value)}
-        if not _is_number(state["global_step"]):
-            raise TypeError("global_step must be a number")
-    except (ValueError, KeyError, TypeError) as error:
-        problems.append(f"{path}: not a state of the Trainer ({error!r}); fix: remove this file, or move it away")
-        return None
-    return state, [rows[step] for step in sorted(rows)]
+def _state(state: Any) -> tuple[Mapping[str, Any], list[tuple[int, dict[str, Any]]]]:
+    if not _is_number(state["global_step"]):
+        raise TypeError("global_step must be a number")
+    return state, [
+        (int(entry["step"]), {key: value for key, value in entry.items() if key != "step" and value is not None})
+        for entry in state["log_history"]
+    ]
 
 
 def _is_number(value: object) -> bool:

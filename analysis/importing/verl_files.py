@@ -10,11 +10,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from analysis.importing.found import BadImport, Found, configuration_in, stage
+from analysis.importing.found import Found, configuration_in, stage
+from analysis.importing.log import BadImport, Log
 
 KIND = "verl"
 _KEYS = {"step", "data"}
@@ -23,77 +22,79 @@ _KEYS = {"step", "data"}
 def find(source: Path) -> list[tuple[str, Path]]:
     """The files of verl's logger below a folder, or the file itself, and their names.
 
-    A name is the path from the last part of `source`, without the ending. A .jsonl file below a folder that
-    begins with a line of another program is left out; so is an empty one.
+    A name is the path from the last part of `source`, without the ending. A .jsonl file below a folder that begins with
+    a line of another program is left out; so is one without a whole line that stands among such files.
     """
     if source.is_file():
         file = source.resolve()
         return [(f"{file.parent.name}/{file.stem}", file)]
     root = source.resolve()
-    files = [path for path in sorted(root.rglob("*.jsonl")) if path.is_file() and _is_ours(path)]
+    ours = {path: _is_ours(path) for path in sorted(root.rglob("*.jsonl")) if path.is_file()}
+    others = {path.parent for path in ours if ours[path] is False} - {path.parent for path in ours if ours[path]}
+    files = [path for path in ours if ours[path] or (ours[path] is None and path.parent not in others)]
     return [(str(path.relative_to(root.parent).with_suffix("")), path) for path in files]
 
 
-def read(files: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]:
-    """The runs of these files. A last line without an end, which a crash leaves, is left out.
+def read(files: Sequence[tuple[str, Path]], step: str | None, stage_in: Path) -> Iterator[Found]:
+    """The runs of these files. A last line without an end, which a crash leaves, is not used.
 
     Raises BadImport with every line that is not one of verl's, and for a configuration file that is not YAML.
     """
     problems: list[str] = []
-    logged = [(name, path, _rows(path, problems)) for name, path in files]
+    logged = [(name, path, _log(path, problems)) for name, path in files]
     if problems:
         raise BadImport("\n".join(problems))
     together = Counter(path.parent for _, path in files)
-    for number, (name, path, rows) in enumerate(logged):
-        if not rows:
-            continue
+    for number, (name, path, log) in enumerate(logged):
+        log.resolve(step)
         own = path.with_suffix("")
         # a folder's configuration says nothing where the folder holds the files of several runs
         config = configuration_in([own, path.parent] if together[path.parent] == 1 else [own])
-        yield Found.in_files(KIND, name, config, stage(stage_in / f"verl-{number}", rows, ()))
+        yield Found.in_files(KIND, name, config, stage(stage_in / f"verl-{number}", log))
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether the first line that is JSON is one of verl's logger."""
+def _is_ours(path: Path) -> bool | None:
+    """Whether the first line that is JSON is one of verl's logger; None for a file without a whole line, of a run that
+    ended before its first step."""
     with path.open("rb") as file:
-        for text in file:
+        for number, text in enumerate(file):
             try:
                 line = json.loads(text)
             except ValueError:
+                torn = text.strip(b"\0\r\n ")
+                if number == 0 and not text.endswith(b"\n") and b'{"step"'.startswith(torn[:7]):
+                    return None
                 continue
             return isinstance(line, dict) and set(line) == _KEYS
-    return False
+    return False if path.stat().st_size else None
 
 
-def _rows(path: Path, problems: list[str]) -> list[dict[str, Any]]:
-    """The numbers of each line; what else it has is left out."""
-    rows = []
-    *lines, last = path.read_bytes().split(b"\n")
-    if last:
-        with suppress(ValueError):  # a crash cut it off: verl writes each line with its end at once
-            json.loads(last)
-            lines.append(last)
-    for number, text in enumerate(lines, start=1):
-        try:
-            line = json.loads(text)
-        except ValueError as error:
-            problems.append(f"{path}: line {number}: not JSON ({error}); fix: remove this line, or move the file away")
-            continue
-        if not isinstance(line, dict) or set(line) != _KEYS or not isinstance(line["data"], dict):
-            shape = 'must be {"step": NUMBER, "data": {METRIC: NUMBER, ...}}'
-            problems.append(f"{path}: line {number}: {shape}; fix: give files of verl's logger `file` alone as SOURCE")
-            continue
-        step = line["step"]
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            problems.append(
-                f"{path}: line {number}: step = {step!r}: must be a whole number, 0 or more; fix: remove this line"
-            )
-            continue
-        rows.append({"step": step, "attempt": 1, "time": None, **_numbers(line["data"])})
-    return rows
-
-
-def _numbers(data: dict[str, Any]) -> dict[str, float]:
-    # orjson, with which verl writes, has no word for what is not a number, or infinite, but null
-    values = {key: math.nan if value is None else value for key, value in data.items()}
-    return {key: float(value) for key, value in values.items() if isinstance(value, (int, float))}
+def _log(path: Path, problems: list[str]) -> Log:
+    log = Log(path)
+    with path.open("rb") as file:
+        for number, text in enumerate(file, start=1):
+            try:
+                line = json.loads(text)
+            except ValueError as error:
+                if not text.endswith(b"\n"):  # a crash cut it off: verl writes each line with its end at once
+                    log.unused["incomplete last line"] += 1
+                    continue
+                problems.append(
+                    f"{path}: line {number}: not JSON ({error}); fix: remove this line, or move the file away"
+                )
+                continue
+            if not isinstance(line, dict) or set(line) != _KEYS or not isinstance(line["data"], dict):
+                shape = 'must be {"step": NUMBER, "data": {METRIC: NUMBER, ...}}'
+                fix = "give files of verl's logger `file` alone as SOURCE"
+                problems.append(f"{path}: line {number}: {shape}; fix: {fix}")
+                continue
+            step = line["step"]
+            if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+                problems.append(
+                    f"{path}: line {number}: step = {step!r}: must be a whole number, 0 or more; fix: remove this line"
+                )
+                continue
+            # orjson, with which verl writes, has no word for what is not a number, or infinite, but null
+            values = {key: math.nan if value is None else value for key, value in line["data"].items()}
+            log.add(step, values, f"line {number}")
+    return log

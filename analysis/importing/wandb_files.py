@@ -8,33 +8,33 @@ which has no reader of the format any more.
 from __future__ import annotations
 
 import json
-import math
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.data.sweep import leaves
-from analysis.importing.found import BadImport, Found, stage
+from analysis.importing.found import Found, stage
+from analysis.importing.log import BadImport, Log
 
 KIND = "W&B"
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
 _FULL, _FIRST, _LAST = 1, 2, 4
 _STEP, _TIME = "_step", "_timestamp"
-_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 @dataclass
 class _Part:
-    """One file: a run, or what a resume of it logged."""
+    """One file: a run, or what a resume of it logged. history: the step, time and line of each row."""
 
     path: Path
     run: Any
     config: dict[str, Any]
-    history: list[dict[str, Any]]
-    exit_code: int | None
+    history: list[tuple[int, float | None, dict[str, Any]]]
+    exit_code: int | None = None
+    unused: int = 0
 
 
 def find(source: Path) -> list[Path]:
@@ -46,9 +46,10 @@ def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Fo
     """The runs of these files; files of one run id are one run, in the order they began. step: the metric that counts
     the steps; None: W&B's own.
 
-    Raises BadImport with every file that holds no run.
+    Raises BadImport with every file that is not W&B's, and for files of one run that both begin at its first step.
     """
-    of_run: dict[str, list[tuple[int, Path]]] = {}
+    begun: dict[str, list[tuple[int, Path]]] = {}
+    killed: list[Path] = []
     problems = []
     for path in files:
         try:
@@ -57,31 +58,44 @@ def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Fo
             problems.append(str(error))
             continue
         if run is None:
-            problems.append(
-                f"{path}: holds no run, because its process was killed before W&B wrote a first block; fix: give only "
-                "the other folders as SOURCE, or move this folder away"
-            )
+            killed.append(path)
             continue
         key = "/".join((run.entity, run.project, run.run_id))
-        of_run.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
+        begun.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
     if problems:
         raise BadImport("\n".join(problems))
-    for number, (key, paths) in enumerate(of_run.items()):
-        yield _found(key, [_part(path, step) for _, path in sorted(paths)], stage_in / f"wandb-{number}")
+    for number, (key, paths) in enumerate(begun.items()):
+        yield _found(key, [_part(path) for _, path in sorted(paths)], step, stage_in / f"wandb-{number}")
+    ids = {key.rpartition("/")[2] for key in begun}
+    for number, path in enumerate(killed):
+        if (name := path.stem.removeprefix("run-")) not in ids:
+            log = Log(path)
+            log.resolve()
+            staged = stage(stage_in / f"wandb-killed-{number}", log)
+            problem = "it was killed before W&B wrote its configuration"
+            yield Found.in_files(KIND, name, {}, staged, {"wandb.id": name}, problem)
 
 
-def _found(key: str, parts: Sequence[_Part], folder: Path) -> Found:
-    run, last = parts[0].run, parts[-1]
-    rows, histograms = [], []
-    for attempt, part in enumerate(parts, start=1):
-        for line in part.history:
-            about = {"step": line["step"], "attempt": attempt}
-            rows.append({**about, "time": line["time"], **line["metrics"]})
-            histograms += [{**about, "name": name, **histogram} for name, histogram in line["histograms"].items()]
+def _found(key: str, parts: Sequence[_Part], step: str | None, folder: Path) -> Found:
+    run, last, log = parts[0].run, parts[-1], Log(parts[-1].path)
+    for part in parts:
+        log.begin()
+        log.unused["before the first row with a step"] += part.unused
+        for own, time, line in part.history:
+            histograms = _histograms(line)
+            log.add(own, _values(line, histograms), time=time)
+            for name, histogram in histograms.items():
+                log.add_histogram(name, *histogram)
+    if step is not None and len(log) and step not in log.metrics:
+        raise BadImport(
+            f"{last.path}: --step {step}: no line has this metric; fix: name a metric that the run recorded"
+        )
+    log.resolve(step)
+    staged = stage(folder, log)
     config = {key: value for part in parts for key, value in part.config.items()}
     of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
               "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
-    problem = None
+    problem = staged.problem
     if last.exit_code is None:
         problem = "its file has no end: it was killed, or still runs"
     elif last.exit_code:
@@ -93,16 +107,15 @@ def _found(key: str, parts: Sequence[_Part], folder: Path) -> Found:
         place=last.path.parent.name,
         config=config,
         about={**leaves(config), **{f"wandb.{word}": value for word, value in of_run.items() if value}},
-        staged=stage(folder, rows, histograms),
+        staged=staged,
         problem=problem,
-        attempts=len(parts),
         started=run.start_time.ToNanoseconds() / 1e9 or None,
         commit=run.git.commit,
     )
 
 
-def _part(path: Path, step: str | None) -> _Part:
-    part = _Part(path, None, {}, [], None)
+def _part(path: Path) -> _Part:
+    part = _Part(path, None, {}, [])
     now: int | None = None
     for kind, record in _records(path):
         if kind == "run":
@@ -114,17 +127,11 @@ def _part(path: Path, step: str | None) -> _Part:
             part.exit_code = record.exit.exit_code
         elif kind == "history":
             line = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
-            counted = line.get(step or _STEP, now)
-            if counted is None:
-                continue  # before the first line that says its step
-            number = isinstance(counted, (int, float)) and not isinstance(counted, bool)
-            if not number or counted != int(counted) or counted < 0:
-                raise BadImport(f"{path}: {step or _STEP} = {counted!r}: must be a whole number, 0 or more; fix: name "
-                                f"another metric with --step, or omit --step to use W&B's own steps")  # fmt: skip
-            now = int(counted)
-            part.history.append({"step": now, "time": line.get(_TIME), **_sorted(line)})
-    if step is not None and not part.history:
-        raise BadImport(f"{path}: --step {step}: no line has this metric; fix: name a metric that the run recorded")
+            now = line.get(_STEP, now)
+            if now is None:
+                part.unused += 1
+                continue
+            part.history.append((now, line.get(_TIME), line))
     return part
 
 
@@ -139,19 +146,22 @@ def _update(config: dict[str, Any], record: Any) -> None:
         level[last] = json.loads(item.value_json)
 
 
-def _sorted(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers and histograms of a line of W&B's history; texts, images and tables are left out."""
-    histograms = {}
-    for key in [key.removesuffix("._type") for key, value in line.items() if key.endswith("._type")]:
-        if line[f"{key}._type"] == "histogram" and f"{key}.bins" in line:
-            histograms[key] = {"edges": line[f"{key}.bins"], "counts": line[f"{key}.values"]}
-    metrics = {}
-    for key in sorted(line):
-        value = _NUMBERS.get(line[key], line[key]) if isinstance(line[key], str) else line[key]
-        kept = not key.startswith("_") and not any(key.startswith(f"{name}.") for name in histograms)
-        if kept and isinstance(value, (int, float)):
-            metrics[key] = float(value)
-    return {"metrics": metrics, "histograms": histograms}
+def _histograms(line: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The edges and counts of each histogram of a line of W&B's history."""
+    names = [
+        key.removesuffix("._type") for key, value in line.items() if key.endswith("._type") and value == "histogram"
+    ]
+    return {name: (line[f"{name}.bins"], line[f"{name}.values"]) for name in names if f"{name}.bins" in line}
+
+
+def _values(line: Mapping[str, Any], histograms: Collection[str]) -> dict[str, Any]:
+    """The rest of the line, without what W&B itself adds, and without what a table or picture consists of."""
+    media = {key.removesuffix("._type") for key in line if key.endswith("._type")} | set(histograms)
+    return {
+        key: value
+        for key, value in sorted(line.items())
+        if not key.startswith("_") and not any(key.startswith(f"{name}.") for name in media)
+    }
 
 
 def _records(path: Path) -> Iterator[tuple[str | None, Any]]:

@@ -83,7 +83,7 @@ def text(whole: str) -> Text:
 
 
 def to_csv(evaluation: Responses) -> str:
-    """Every response, a row each, as it was written."""
+    """Every response, a row each, as it was written, but for an apostrophe before what a spreadsheet would run."""
     records = [
         {
             "step": evaluation.step,

@@ -51,14 +51,12 @@ def checklist(study: Study) -> Table:
 def _answers(study: Study) -> Iterator[tuple[str, str]]:
     sweep, settings = study.sweep, study.settings
     seeds = sorted({run.seed for run in sweep.runs})
-    paired = (
-        "a seed is the same under each method, so differences are paired" if settings.pairing == "seed"
-        else "seeds are not paired"
-    )  # fmt: skip
-    yield (
-        "factors of variability",
-        f"the seed of a run (initial weights, order of the prompts, every draw): {seeds_in_words(seeds)}; {paired}",
-    )
+    imported = bool(sweep.plan.get("imported"))
+    fixes = "what it fixes is not known" if imported else "initial weights, order of the prompts, every draw"
+    same = "a seed is declared to be" if imported else "a seed is"
+    paired = f"{same} the same under each method, so differences are paired"
+    paired = paired if settings.pairing == "seed" else "seeds are not paired"
+    yield "factors of variability", f"the seed of a run ({fixes}): {seeds_in_words(seeds)}; {paired}"
     intervals = f"{format_level(settings.alpha)} intervals over seeds, by {wording.TESTS[settings.test]}"
     yield "error bars: method and assumptions", f"{intervals}; of one method's mean: t intervals over its seeds"
     runs = {run.id: run for run in sweep.runs}

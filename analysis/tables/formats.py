@@ -13,21 +13,35 @@ from typing import Any
 
 from analysis.tables.table import Record, Table
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
 
 def to_markdown(table: Table) -> str:
     """GitHub's table, with title and notes."""
 
     def line(cells: Sequence[str]) -> str:
-        return (
-            "| "
-            + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ") for cell in cells)
-            + " |"
-        )
+        return "| " + " | ".join(map(_markdown, cells)) + " |"
 
-    lines = [f"## {table.title}", "", line(table.columns), "|" + " --- |" * len(table.columns), *map(line, table.rows)]
+    lines = [
+        f"## {_markdown(table.title)}",
+        "",
+        line(table.columns),
+        "|" + " --- |" * len(table.columns),
+        *map(line, table.rows),
+    ]
     if table.notes:
-        lines += ["", *(f"* {note}" for note in table.notes)]
+        lines += ["", *(f"* {_markdown(note)}" for note in table.notes)]
     return "\n".join(lines) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it is written: no HTML, link, code or emphasis, and on one line."""
+    return re.sub(
+        r"[\\`*|~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<=\])\(|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])",
+        r"\\\g<0>",
+        " ".join(text.split()),
+    )
 
 
 def to_csv(table: Table) -> str:
@@ -39,9 +53,14 @@ def csv_of(fields: Sequence[str], records: Sequence[Record], quoting: Any = csv.
     """Records as CSV, the same bytes on every system."""
     out = io.StringIO()
     writer = csv.DictWriter(out, fields, lineterminator="\n", quoting=quoting)
-    writer.writeheader()
-    writer.writerows(records)
+    writer.writerow({field: literal(field) for field in fields})
+    writer.writerows({field: literal(cell) for field, cell in record.items()} for record in records)
     return out.getvalue()
+
+
+def literal(cell: object) -> object:
+    """A cell of a CSV file. Text that a spreadsheet would run as a formula begins with an apostrophe."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell) else cell
 
 
 def to_text(table: Table) -> str:

@@ -57,3 +57,15 @@ def test_runs_of_an_older_version_have_no_compute(make_sweep: MakeSweep):
     tables = {table.name: table for table in write(make_sweep(groups=("C0", "C1"), seeds=(0, 1))).tables}
     assert {"compute per run", "compute in total"}.isdisjoint(row[0] for row in tables["checklist"].rows)
     assert all(row[-3:] == ("-", "-", "-") for row in tables["cost"].rows)
+
+
+def test_an_import_asserts_nothing_of_its_seeds(make_sweep: MakeSweep):
+    folder = make_sweep(groups=("C0", "C1"), seeds=(0, 1))
+    plan = json.loads((folder / "plan.json").read_text())
+    for pairing, says in (("none", "seeds are not paired"), ("seed", "a seed is declared to be the same under each")):
+        asked = {**plan["analysis"], "pairing": pairing}
+        files.write_json(folder / "plan.json", {**plan, "imported": True, "analysis": asked})
+        (checklist,) = [table for table in write(folder).tables if table.name == "checklist"]
+        answer = dict(checklist.rows)["factors of variability"]
+        assert "what it fixes is not known" in answer and says in answer
+        assert "initial weights" not in answer and "a seed is the same" not in answer

@@ -83,7 +83,7 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
     section = folder / "analysis.yaml"
     section.write_text(json.dumps({"analysis": ANALYSIS}))
     into = folder.parent.parent / "elsewhere" / "theirs"
-    done = import_runs(asked(runs, into, metrics=(), analysis=section, baseline="C0"))
+    done = import_runs(asked(runs, into, metrics=(), analysis=section, baseline="C0", paired=True))
     assert done.groups == {"C0": 3, "C1": 3} and done.gaps == ()
     (sweep, theirs), (_, ours) = found(into), found(folder)
     assert [run.problem for run in sweep.runs] == [None] * 6 and sweep.plan["steps"] == 60
@@ -173,7 +173,7 @@ def test_references_and_factors_that_no_run_has_are_refused_before_anything_is_w
         assert not any((tmp_path / "multirun").iterdir())
 
 
-def test_runs_without_common_seeds_are_compared_as_samples_if_asked(
+def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for group, seeds in (("a", range(4)), ("b", range(4, 9))):
@@ -191,10 +191,10 @@ def test_runs_without_common_seeds_are_compared_as_samples_if_asked(
         "--baseline",
         "a",
     ]
-    assert main(["import", *given, "--into", str(tmp_path / "paired" / "own")]) == 0
-    assert "* b: no seed in common with the baseline. Import with --unpaired" in capsys.readouterr().out
+    assert main(["import", *given, "--into", str(tmp_path / "paired" / "own"), "--paired"]) == 0
+    assert "* b: no seed in common with the baseline. Import without --paired" in capsys.readouterr().out
     into = tmp_path / "apart" / "own"
-    assert main(["import", *given, "--into", str(into), "--unpaired"]) == 0
+    assert main(["import", *given, "--into", str(into)]) == 0
     assert "no seed in common" not in capsys.readouterr().out
     study_of = found(into)[1]
     (comparison,) = study_of.primary.comparisons
@@ -215,9 +215,9 @@ def test_runs_without_common_seeds_are_compared_as_samples_if_asked(
 def test_a_pairing_of_the_file_that_the_command_contradicts_is_refused(tmp_path: Path) -> None:
     events(tmp_path / "logs" / "a0", {1: 1.0}, config("a", 0))
     section = tmp_path / "analysis.yaml"
-    section.write_text("primary: {metric: reward}\npairing: seed\n")
-    with pytest.raises(BadImport, match="has pairing: seed; fix: leave out one of the two"):
-        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "own", analysis=section, unpaired=True))
+    section.write_text("primary: {metric: reward}\npairing: none\n")
+    with pytest.raises(BadImport, match="has pairing: none; fix: leave out one of the two"):
+        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "own", analysis=section, paired=True))
 
 
 @pytest.fixture
@@ -386,7 +386,7 @@ def logged(path: Path, values: dict[int, object], config: dict[str, Any] | None 
 
 def test_files_of_verls_logger_are_runs_with_the_configuration_of_the_folder_beside(tmp_path: Path) -> None:
     for name, seed in (("ppo", 0), ("ppo", 1), ("dpo", 0)):
-        values: dict[int, object] = {0: seed / 7, 1: None, 2: 2, 3: "text"}
+        values: dict[int, object] = {0: seed / 7, 1: None, 2: 2, 3: "0.5"}
         logged(tmp_path / "logs" / "words" / f"{name}-{seed}.jsonl", values, config(name, seed))
     torn = tmp_path / "logs" / "words" / "dpo-0.jsonl"
     torn.write_text(torn.read_text() + '{"step": 4, "da')
@@ -397,7 +397,9 @@ def test_files_of_verls_logger_are_runs_with_the_configuration_of_the_folder_bes
     assert done.groups == {"dpo": 1, "ppo": 2} and done.gaps == ()
     for run in found(into)[0].runs:
         assert run.curves.steps.tolist() == [0, 1, 2, 3] and run.curves.not_finite == {"reward": 1}
-        assert run.curves.values["reward"].tolist()[::2] == [run.seed / 7, 2.0]
+        assert (
+            run.curves.values["reward"].tolist()[::2] == [run.seed / 7, 2.0] and run.curves.values["reward"][3] == 0.5
+        )
     named = Naming(match=r"words/(?P<group>\w+)-(?P<seed>\d+)$")
     import_runs(asked(torn, tmp_path / "multirun" / "single", named))
     assert [(run.group, run.seed) for run in found(tmp_path / "multirun" / "single")[0].runs] == [("dpo", 0)]
@@ -572,10 +574,12 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         (run,) = read([path], None, path.parent)
         assert run.problem == "its file has no end: it was killed, or still runs"
         assert 0 < run.staged.last_step <= 5 and run.about["method.name"] == "ppo"
-    for content, said in ((b"x" * 99, "not a file of W&B"), (data[:7], "holds no run")):
-        path.write_bytes(content)
-        with pytest.raises(BadImport, match=said):
-            list(read([path], None, tmp_path / "stage"))
+    path.write_bytes(data[:7])  # as W&B leaves it if the process is killed at its start
+    (run,) = read([path], None, tmp_path)
+    assert (run.name, run.problem) == ("a0", "it was killed before W&B wrote its configuration")
+    path.write_bytes(b"x" * 99)
+    with pytest.raises(BadImport, match="not a file of W&B"):
+        list(read([path], None, tmp_path / "stage"))
     path.write_bytes(data)
     with pytest.raises(BadImport, match=r"--step global_step: no line has this metric"):
         list(read([path], "global_step", tmp_path / "stage"))

@@ -1,0 +1,201 @@
+"""The rows of a run as another tool logged them, by column: which of them count, and what was left out and why.
+
+A run that was resumed writes some steps again. The rows of the later attempt count from its first step on.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.importing.cells import number
+
+_SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
+_LISTED = 3
+_REMOVE = "remove or move away the earlier rows if the run began anew, else import the parts separately"
+
+
+def called(metric: str) -> str:
+    """The name of a metric in metrics.jsonl, where three keys have a meaning of their own."""
+    return f"log/{metric}" if metric in ("step", "attempt", "time") else metric
+
+
+class BadImport(ValueError):
+    """Runs that cannot be imported as asked; the message names run, key, value, alternatives and fix."""
+
+
+class Log:
+    """The rows of a run in the order in which they were logged.
+
+    place: the file, for messages. metrics[name]: values, and the row of each. unused: how many rows do not count, by
+    reason. left_out: the metrics that are not read, each with a cell that is not a number; read_as: those in another
+    notation than Python's, each with a cell. After `resolve` or
+    `overwritten`, steps and attempts: of each row; kept: whether it is written; used: how many count.
+    """
+
+    def __init__(self, place: object) -> None:
+        self.place = place
+        self.metrics: dict[str, tuple[array[float], array[int]]] = {}
+        self.unused: Counter[str] = Counter()
+        self.left_out: dict[str, str] = {}
+        self.read_as: dict[str, str] = {}
+        self.histograms: list[tuple[int, dict[str, Any]]] = []  # with the row of each
+        self._logged = array("q")
+        self._times: dict[int, float] = {}
+        self._begins: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._logged)
+
+    def begin(self) -> None:
+        """The next row is of another attempt."""
+        self._begins.append(len(self))
+
+    def add(self, step: int, values: Mapping[str, object], where: str = "", time: float | None = None) -> None:
+        """Append a row. A metric with a value that is not a number is left out; `where` names it."""
+        for name, value in values.items():
+            cell = number(value) if isinstance(value, str) else value
+            if not isinstance(cell, (int, float)):
+                about = f"{self.place}: {where or f'step {step}'}"
+                self.left_out.setdefault(name, f"{about}: {name} = {str(value)[:80]!r}: not a number")
+                continue
+            numbers, rows = self.metrics.setdefault(name, (array("d"), array("I")))
+            try:
+                numbers.append(cell)
+            except OverflowError:  # an int of more than 308 digits
+                numbers.append(math.inf)
+            rows.append(len(self))
+        self._logged.append(step)
+        if time is not None:
+            self._times[len(self) - 1] = time
+
+    def add_histogram(self, name: str, edges: object, counts: object) -> None:
+        """Append a histogram of the last row."""
+        self.histograms.append((len(self) - 1, {"name": name, "edges": edges, "counts": counts}))
+
+    def resolve(self, step: str | None = None, apart: Callable[[Collection[int]], str] = lambda steps: "") -> None:
+        """Find the attempts of the run, and the rows that count.
+
+        step: the metric that counts the steps instead; apart: how to tell rows of these steps apart, "" if nothing
+        does. Raises BadImport for rows that would overwrite all earlier ones.
+        """
+        self.steps, self.kept = np.frombuffer(self._logged, dtype=np.int64), np.ones(len(self), dtype=bool)
+        back = np.zeros(len(self), dtype=bool)
+        back[[row for row in self._begins if 0 < row < len(self)]] = True
+        if step in self.metrics:
+            self._count_by(step, np.cumsum(back))
+        back[1:] |= self.steps[1:] < self.steps[:-1]
+        new = back | (np.diff(self.steps, prepend=-1) != 0)
+        differs = self._again(np.cumsum(new)) if not new.all() else np.zeros_like(new)
+        begins, superseded = back | differs, 0
+        self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
+        if begins.any():
+            self._check(begins, differs, step, apart)
+            later = np.minimum.accumulate(np.where(begins, self.steps, np.iinfo(np.int64).max)[::-1])[::-1][1:]
+            superseded = int((self.kept[:-1] & (self.steps[:-1] >= later)).sum())
+            self.unused[f"superseded by a later attempt from step {self.steps[begins].min()} on"] += superseded
+        self.used = int(self.kept.sum()) - superseded
+
+    def overwritten(self) -> int:
+        """How many rows, which may be in any order, give another value to a metric of an earlier row's step."""
+        self.steps, self.kept = np.frombuffer(self._logged, dtype=np.int64), np.ones(len(self), dtype=bool)
+        self.attempts = np.ones(len(self), dtype=np.int32)
+        differs = self._again(self.steps)
+        self.used = int(self.kept.sum())
+        return int(differs.sum())
+
+    def twice(self) -> Collection[int]:
+        """The steps of more than one row."""
+        steps, counts = np.unique(self.steps, return_counts=True)
+        return set(steps[counts > 1].tolist())
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
+        drops those that a later attempt supersedes."""
+        cells = [(called(name), *of) for name, of in self.metrics.items() if name not in self.left_out]
+        places, whole = [0] * len(cells), dict[str, Any]()
+        for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
+            line = {"step": int(step), "attempt": int(attempt), "time": self._times.get(row)}
+            for index, (name, values, rows) in enumerate(cells):
+                if (place := places[index]) < len(rows) and rows[place] == row:
+                    line[name], places[index] = values[place], place + 1
+            if not kept:
+                continue
+            if whole and (whole["step"], whole["attempt"]) != (step, attempt):
+                yield whole
+                whole = {}
+            whole |= line
+        if whole:
+            yield whole
+
+    def _count_by(self, step: str, parts: NDArray[np.int64]) -> None:
+        """Take the steps from a metric. A row without it belongs to the last step of its part."""
+        values, rows = (np.array(of) for of in self.metrics[step])
+        if (odd := ~((values >= 0) & (values < 2**53) & (values == np.floor(values)))).any():
+            raise BadImport(
+                f"{self.place}: {step} = {values[odd][0]!r}: must be a whole number, 0 or more; fix: name another "
+                "metric with --step, or omit --step to use the steps of the log"
+            )
+        last = np.searchsorted(rows, np.arange(len(self)), side="right") - 1
+        self.kept = (last >= 0) & (parts[rows[last]] == parts)
+        self.unused[f"before the first row with {step}"] += int((~self.kept).sum())
+        # a row without a step is not written; the step after it makes no new attempt of it
+        self.steps = values[np.where(self.kept, last, np.minimum(last + 1, len(rows) - 1))].astype(np.int64)
+
+    def _again(self, group: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which rows give another value to a metric that an earlier row of their group has. Those that only repeat
+        earlier values are not written."""
+        differs, repeated, cells = np.zeros(len(self), dtype=bool), *np.zeros((2, len(self)), dtype=np.int32)
+        if np.unique(group).size < len(self):
+            for numbers, places in self.metrics.values():
+                rows = np.array(places)[self.kept[places]]
+                rows = rows[np.argsort(group[rows], kind="stable")]
+                values = np.array(numbers)[np.searchsorted(places, rows)]
+                again = np.flatnonzero(group[rows[1:]] == group[rows[:-1]])
+                one, other = values[again], values[again + 1]
+                same = (one == other) | (np.isnan(one) & np.isnan(other))
+                differs[rows[again[~same] + 1]] = True
+                repeated[rows[again[same] + 1]] += 1
+                cells[rows] += 1
+        repeats = (repeated == cells) & (cells > 0)
+        self.unused["repeated"] += int(repeats.sum())
+        self.kept &= ~repeats
+        return differs
+
+    def _check(
+        self, begins: NDArray[np.bool_], differs: NDArray[np.bool_], step: str | None, apart: Callable[..., str]
+    ) -> None:
+        """Refuse attempts of which nothing says that they are of one run."""
+        first, last = np.minimum.accumulate(self.steps), np.maximum.accumulate(self.steps)
+        fix = apart(self.twice())
+        starts = [*np.flatnonzero(begins).tolist(), len(self)]
+        counters, surely = self._counters(begins, step)
+        for row, end in pairwise(starts):
+            anew = self.steps[row] <= first[row - 1]
+            short = differs[row] and end < len(self) and np.unique(self.steps[row:end]).size <= _SHORT
+            if self.steps[row] <= last[row - 1] and (fix or anew or short or surely):
+                rule = f"step {self.steps[row]} comes again after step {self.steps[row - 1]}, with other values"
+                more = ", so that no earlier row would count" if anew else ""
+                raise BadImport(f"{self.place}: {rule}{more}; fix: {fix or counters or _REMOVE}")
+
+    def _counters(self, begins: NDArray[np.bool_], step: str | None) -> tuple[str, bool]:
+        """The metrics that may count the steps instead: whole numbers that do not fall within an attempt. And whether
+        one that is called a step does not even fall where the steps do."""
+        names: list[tuple[bool, str]] = []
+        surely = False
+        for name in self.metrics.keys() - {step}:
+            values, rows = (np.array(of) for of in self.metrics[name])
+            new = np.diff(self.attempts[rows]) > 0
+            rises, whole = np.diff(values), (values == np.floor(values)).all()
+            if whole and new.sum() == begins.sum() and (rises[~new] >= 0).all() and (values[1:][new] > values[0]).all():
+                names.append(("step" not in name.lower(), name))
+                surely |= "step" in name.lower() and (rises[new] > 0).all()
+        options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
+        return f"add {options}, which counts on" if options else "", surely

@@ -1,0 +1,79 @@
+"""Labels of strangers in written tables: shown as they are, and never run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from markdown_it import MarkdownIt
+
+from analysis.figures.traces import Panel, Trace, Traces, to_csv
+from analysis.tables import formats
+from analysis.tables.table import table
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</table><b>x",
+    "<!-- x",
+    "a|b",
+    "`a` **b** __c__ ~~d~~ *e*",
+    "[a](javascript:alert(1))",
+    "![a](http://x/y.png)",
+    "&lt;b&gt; &#60; & <",
+    "a\\|b\\",
+    "p < .001 <2> reward_mean [0.1, 0.2]",
+]
+RUN = ["=1+1", '=HYPERLINK("http://x")', "@SUM(1)", "+cmd|' /C calc'!A0", "-2+3", "\tx", "\r=1", "-", "- a", "=\n1"]
+QUOTING = csv.QUOTE_NONNUMERIC  # as of responses, which alone may have a carriage return
+LEFT = ["-1.5", "+2", "-1e-06", "a=b", "", "1-2", "'x"]
+
+
+class Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+        if tag in ("td", "th", "h2", "li"):
+            self.texts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.texts:
+            self.texts[-1] += data
+
+
+@pytest.mark.parametrize("label", [*HOSTILE, *RUN[:5]])
+def test_a_label_in_markdown_is_text(label: str) -> None:
+    entry = ("", (label, "1"), {"x": 1.0})
+    written = formats.to_markdown(table("t", label, (label, "n"), [entry, entry], [f"{label} is a note"]))
+    reader = Reader()
+    reader.feed(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(written))
+    assert reader.tags <= {"h2", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    shown = [text.strip() for text in reader.texts]
+    assert shown == [label, label, "n", label, "1", label, "1", f"{label} is a note"]
+
+
+def test_a_line_break_in_a_label_does_not_end_its_row() -> None:
+    written = formats.to_markdown(table("t", "t", ("a",), [("", ("x\r\n# y\u2028| z |",), {})]))
+    assert written.splitlines()[-1] == "| x # y \\| z \\| |"
+
+
+def test_text_in_csv_is_not_a_formula_and_numbers_are_as_they_were() -> None:
+    records = [{"=name": cell, "value": value} for cell, value in zip([*RUN, *LEFT], [-1.5, 2] * 9, strict=False)]
+    header, *rows = csv.reader(io.StringIO(formats.csv_of(["=name", "value"], records, QUOTING), newline=""))
+    assert header == ["'=name", "value"]
+    assert [row[0] for row in rows] == [*(f"'{cell}" for cell in RUN), *LEFT]
+    assert [row[1] for row in rows] == ["-1.5", "2"] * 8 + ["-1.5"]
+
+
+def test_names_in_the_csv_of_a_figure_are_not_formulas() -> None:
+    panel = Panel((0, 0, 1, 1), ("@x", 0, 1, False), ("=y", 0, 1, False))
+    traces = (Trace(0, "=1+1", 3, "seed", "=y", np.array([1.0]), np.array([-2.0]), None),)
+    _, row = csv.reader(io.StringIO(to_csv(Traces((panel,), traces))))
+    assert "'=1+1" in row and "'@x" in row and "'=y" in row and "-2.0" in row
