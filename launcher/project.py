@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The project's own packages.
+OURS = frozenset({"launcher", "trainer_ext", "analysis"})
+#: In a launch's copy of the project: the copies of code from outside of it, by absolute path.
+COPIES = ROOT / ".outside"
 
 EXIT_FINE = 0
 EXIT_FAILED = 1

@@ -77,12 +77,13 @@ def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator
 
 
 def fork_obstacles(config: Mapping[str, Any], prefix: Mapping[str, Any]) -> Iterator[Obstacle]:
-    """Why a run cannot be a fork of another one; config, prefix: their configurations, with verl's trees merged."""
+    """Why a run cannot be a fork of another one; config, prefix: their configurations by content, with verl's trees
+    merged."""
     if config["trainer"]["backend"] != "in_process":
         rule = "a fork begins from the checkpoint of another run, which this backend does not read"
         yield Obstacle("trainer.backend", config["trainer"]["backend"], rule, "choose trainer=in_process")
     fix = "a fork changes the method, its settings, and values of trainer and verl; give this group the same value"
-    for key in ("seed", "model", "task", "data", "trainer.backend", "trainer.split", *_OF_OPTIMIZER):
+    for key in ("seed", "model", "task", "trainer.backend", "trainer.split", *_OF_OPTIMIZER):
         own, its = _lookup(config, key), _lookup(prefix, key)
         if own != its:
             yield Obstacle(key, None, "must be that of the run which is continued", fix)

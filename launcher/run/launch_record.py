@@ -12,13 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.files import mark_used, write_atomic, write_json
 from launcher.run.records import LATER, Record, read_record, write_record
+
+#: The provenance of code from outside of the project: a list of user_code's records.
+USER_CODE = "user_code"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Launch(Record):
     patch: str | None = None
     stall_s: float | None = field(default=None, metadata=LATER)
     token: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    def patches(self) -> dict[str, str]:
+        """The files in multirun/launches with uncommitted changes, by their names in a run's folder."""
+        further = [source["patch"] for source in self.record.get(USER_CODE) or () if source["patch"]]
+        return {**{name: name for name in further}, **({"dirty.patch": self.patch} if self.patch else {})}
 
 
 def launches_folder(multirun: Path) -> Path:
@@ -65,14 +73,28 @@ def closed(record: Path) -> Path:
     return record.with_suffix(".closed")
 
 
+def patch_name(patch: str) -> str:
+    """The name of the file of a tree's uncommitted changes, by their content."""
+    return f"{hashlib.sha256(patch.encode()).hexdigest()[:16]}.patch"
+
+
 def keep_patch(multirun: Path, patch: str) -> str:
     """Write a tree's uncommitted changes to a file named by their content; its name, for `Launch.patch`."""
-    name = f"{hashlib.sha256(patch.encode()).hexdigest()[:16]}.patch"
+    name = patch_name(patch)
     path = launches_folder(multirun) / name
     if not mark_used(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, patch)
     return name
+
+
+def with_provenance(
+    multirun: Path, launch: Launch, record: Mapping[str, Any], patch: str | None, further: Sequence[str]
+) -> Launch:
+    """The launch with its provenance; the patches, of the project and of the user's code, are kept."""
+    for text in further:
+        keep_patch(multirun, text)
+    return replace(launch, record=record, patch=keep_patch(multirun, patch) if patch else None)
 
 
 def jobs_path(record: Path) -> Path:

@@ -17,7 +17,8 @@ from launcher.run.stop_request import StopRequest
 @dataclass(frozen=True)
 class FrozenConfig(Record):
     """config.yaml of a run, never rewritten. `verl` holds the differences to the tree of verl that `base` names.
-    `data` has the hash of the content of each data file, by path. `fork`: the run that it continues, and from where.
+    `inputs` has the hash of each local file and folder that the configuration names, by absolute path; runs of older
+    versions have `data`, with the data files alone. `fork`: the run that it continues, and from where.
 
     Readers get the mapping as it is. A run that another tool made has fewer keys.
     """
@@ -33,6 +34,7 @@ class FrozenConfig(Record):
     trainer: Mapping[str, Any] = field(default_factory=dict)
     verl: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
     fork: Mapping[str, Any] = field(default_factory=dict)
 
 

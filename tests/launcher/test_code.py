@@ -17,7 +17,7 @@ from analysis.findings.study import study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from launcher.__main__ import main
-from launcher.config import data_files, identity
+from launcher.config import content, identity
 from launcher.errors import InvalidPlan
 from launcher.execution import code_changes
 from launcher.files import content_digest
@@ -176,22 +176,22 @@ def test_a_frozen_run_verifies_with_its_data_and_a_worker_refuses_other_content(
     (run_id,) = planned.runs
     frozen = read_config(run_folder(planned.multirun, run_id))
     identity.verify(frozen, run_id)
-    data_files.check(frozen)
+    content.check(frozen)
     data.write_text('{"question": "2", "answer": "#### 2"}\n')
     with pytest.raises(ValueError, match="other content than when the run was planned"):
-        data_files.check(frozen)
+        content.check(frozen)
     data.unlink()
     with pytest.raises(ValueError, match="is gone"):
-        data_files.check(frozen)
+        content.check(frozen)
 
 
 def test_words_that_name_no_file_are_no_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sorting").write_text("")
     texts = {"name": "sorting", "path": "openai/gsm8k", "long": "x" * 5000, "null": "a\0b", "user": "~nobody9/x"}
-    assert data_files.digests(texts) == {} == data_files.digests(None)
+    assert content.digests(texts) == {} == content.digests(None)
     (tmp_path / "a.txt").write_text("a")
-    assert list(data_files.digests({"name": "t", "deep": {"paths": ["a.txt", "b.txt", 3]}})) == ["a.txt"]
+    assert list(content.digests({"name": "t", "deep": {"paths": ["a.txt", "b.txt", 3]}})) == ["a.txt"]
 
 
 def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys):
