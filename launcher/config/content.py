@@ -22,11 +22,10 @@ from launcher.files import content_digest
 from launcher.project import OURS
 
 _PATH_KEY = re.compile(r"(model|method|task)\.(.*\.)?(\w*_)?path")
-_KEY = re.compile(r".*\.((\w*_)?path|model|reward_model)")
-_LIKE_A_PATH = re.compile(r"\w.*/|/.*\w|\.[A-Za-z]\w*$")
+_KEYS = (".path", "_path", ".model", ".reward_model")
+_LIKE_A_PATH = re.compile(r"\w/|/.*\w|\.[A-Za-z]\w*$")
 _FUNCTION = re.compile(r"(.+\.py)(:\w*)")
-_NAMES = tuple(f"{section}.name" for section in SECTIONS)
-_IGNORED = tuple(f"{key}." for key in IGNORED)
+_IGNORED = re.compile(rf"({'|'.join(map(re.escape, sorted(IGNORED)))}|\w+\.name)(\.|$)")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # What only tells about a model or a package.
 _ABOUT = re.compile(r"\..*|__pycache__|.*\.md|card\.json")
@@ -146,9 +145,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _named(key: str, text: str) -> tuple[Path, str] | None:
     """The absolute path of the file or folder that a text names, and `:FUNCTION` of a reward; None: it names none."""
-    function = _FUNCTION.fullmatch(text)
+    function = _FUNCTION.fullmatch(text) if ".py:" in text else None
     place, rest = (function[1], function[2]) if function else (text, "")
-    if not place or not (_KEY.fullmatch(key) or _LIKE_A_PATH.search(place)):
+    if not place or not (key.endswith(_KEYS) or _LIKE_A_PATH.search(place)) or _IGNORED.match(key):
         return None
     try:
         path = Path(place).expanduser().absolute()
@@ -176,7 +175,6 @@ def _each_text(config: Mapping[str, Any], change: Callable[[str, str], str]) -> 
             return {name: changed(f"{key}.{name}", item) for name, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [changed(key, item) for item in value]
-        counts = isinstance(value, str) and key not in _NAMES and not any(f"{key}.".startswith(one) for one in _IGNORED)
-        return change(key, value) if counts else value
+        return change(key, value) if isinstance(value, str) else value
 
     return {section: changed(section, config[section]) for section in SECTIONS if section in config}

@@ -342,6 +342,8 @@ class _Builder:
         runs: list[tuple[int, PlannedRun]] = []
         can_start: bool | None = None
         checkpoint: int | None = None
+        before: Mapping[str, Any] = {}
+        settled: dict[str, Any] = {}
         for seed in seeds:
             try:
                 config = hydra_compose.resolved({**tree, "seed": seed})
@@ -369,7 +371,9 @@ class _Builder:
                 self._written.setdefault(cell.group, set()).update(written)
             if can_start:
                 try:
-                    config = content.settled(config)
+                    if {**config, "seed": None} != before:
+                        before, settled = {**config, "seed": None}, content.settled(config)
+                    config = {**settled, "seed": config["seed"]}
                 except OSError as error:
                     rule, fix = f"cannot be read: {error.strerror}", "make it readable, or name another"
                     self._problems.add(self._where, "configuration", str(error.filename), rule, fix)

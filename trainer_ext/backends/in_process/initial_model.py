@@ -61,7 +61,8 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     It learns from demonstrations of the task's training prompts alone.
     """
     task, split = config["task"], dict(config["trainer"]["split"])
-    sources = [tasks.source(task["name"]), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
+    data = getattr(tasks.get(task["name"]), "files", lambda _: [])(task)
+    sources = [tasks.source(task["name"]), Path(losses.__file__), *sorted(_BACKEND.glob("*.py")), *data]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     lengths = [int(config["verl"].data[f"max_{part}_length"]) for part in ("prompt", "response")]
