@@ -125,7 +125,7 @@ def not_restored(folder: Path) -> list[str]:
     """What is not as the run used it, and remains so if the commands of `steps` are followed."""
     record = read_provenance(folder) or {}
     tree = [] if (record.get("patch") or {}).get("exact", True) else ["uncommitted changes of the project"]
-    restored = {Path(own["path"]).name for own in record.get(USER_CODE) or () if own["exact"]}
+    restored = {Path(path).name for path, own in (record.get(USER_CODE) or {}).items() if own["exact"]}
     return tree + [name for name in _changed(folder) if name.partition("/")[0] not in restored]
 
 
@@ -163,15 +163,15 @@ def steps(folder: Path, root: Path) -> list[str]:
 def _user_code(folder: Path, record: Mapping[str, Any], tree: Path) -> Iterator[str]:
     """Commands that restore the packages of the user's beside the folder `tree`, and let Python import them."""
     paths = []
-    for own in record.get(USER_CODE) or ():
+    for path, own in (record.get(USER_CODE) or {}).items():
         if not (own["exact"] and own["imported"]):
             continue
-        place = tree.with_name(f"{tree.name}-{Path(own['path']).stem}")
+        place = tree.with_name(f"{tree.name}-{Path(path).stem}")
         git = ["git", "-C", own["repository"], "worktree", "add", "--detach", str(place), own["commit"]]
         yield shlex.join(git)
         if own["patch"]:
             yield shlex.join(["git", "-C", str(place), "apply", str((folder / own["patch"]).resolve())])
-        paths.append(str(place / Path(own["path"]).resolve().parent.relative_to(own["repository"])))
+        paths.append(str(place / Path(path).resolve().parent.relative_to(own["repository"])))
     if paths:
         yield f"export PYTHONPATH={shlex.quote(':'.join(paths))}"
 

@@ -20,7 +20,7 @@ from typing import Any
 from launcher.files import mark_used, write_atomic, write_json
 from launcher.run.records import LATER, Record, read_record, write_record
 
-#: The provenance of code from outside of the project: a list of user_code's records.
+#: The provenance of code from outside of the project: by path (provenance.collect).
 USER_CODE = "user_code"
 
 
@@ -41,7 +41,7 @@ class Launch(Record):
 
     def patches(self) -> dict[str, str]:
         """The files in multirun/launches with uncommitted changes, by their names in a run's folder."""
-        further = [source["patch"] for source in self.record.get(USER_CODE) or () if source["patch"]]
+        further = [source["patch"] for source in (self.record.get(USER_CODE) or {}).values() if source["patch"]]
         return {**{name: name for name in further}, **({"dirty.patch": self.patch} if self.patch else {})}
 
 

@@ -42,12 +42,15 @@ class FrozenConfig(Record):
 class Provenance(Record):
     """provenance.json of a run: where its last attempt came from. Without git, `commit` and `dirty` are null.
 
-    `patch` says whether dirty.patch is exact, and which new files it leaves out. `imported`: another tool made the run.
+    `patch` says whether dirty.patch is exact, and which new files it leaves out. `user_code` has the hash, repository,
+    commit and patch of each package and file from outside of the project, by path. `imported`: another tool made the
+    run.
     """
 
     commit: str | None = None
     dirty: bool | None = None
     patch: Mapping[str, Any] = field(default_factory=dict)
+    user_code: Mapping[str, Any] = field(default_factory=dict)
     command: str | None = None
     python: str | None = None
     platform: str | None = None

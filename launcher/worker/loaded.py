@@ -8,18 +8,16 @@ import importlib
 import sys
 import sysconfig
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from launcher.config import content
+from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.files import content_digest
 from launcher.project import COPIES, OURS, ROOT
 from launcher.run.code import Code, hashes, versions
 
-_GROUPS = ("rlsweep.methods", "rlsweep.tasks")
 _TASKS = "trainer_ext.tasks"
 _BACKENDS = "trainer_ext/backends"
 
@@ -111,7 +109,7 @@ def _place(name: str, path: Path) -> str:
 def _is_noted(name: str, file: str) -> bool:
     """Whether a module is ours, of a package that brings methods or tasks, or of a folder of the user's."""
     top = name.partition(".")[0]
-    if top in OURS or top in user_packages():
+    if top in OURS or top in installed_parts.packages():
         return True
     return not is_library(Path(file))
 
@@ -121,13 +119,6 @@ def is_library(file: Path) -> bool:
     if {"site-packages", "dist-packages"} & set(file.parts):
         return True
     return any(file.is_relative_to(place) for place in _library_folders())
-
-
-@functools.cache
-def user_packages() -> frozenset[str]:
-    """The installed packages that bring methods or tasks."""
-    entries = entry_points()
-    return frozenset(entry.module.partition(".")[0] for group in _GROUPS for entry in entries.select(group=group))
 
 
 @functools.cache

@@ -44,10 +44,11 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """
     tree, patch = _tree(root, _without(root, multirun))
-    found = [_source(source) for source in user_code]
+    sources = list(user_code)
+    found = [_source(source) for source in sources]
     record = {
         **tree,
-        "user_code": [own for own, _ in found],
+        "user_code": {str(source.path): own for source, (own, _) in zip(sources, found, strict=True)},
         "command": mask(command),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -79,7 +80,6 @@ def _source(source: Source) -> tuple[dict[str, Any], str | None]:
     `exact`: whether commit and patch restore it.
     """
     record: dict[str, Any] = {
-        "path": str(source.path),
         "digest": content.digest(source.path),
         "imported": source.imported,
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.config import content
+from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.project import OURS, ROOT
 from launcher.worker import loaded
@@ -36,7 +36,7 @@ class Source:
 def sources(configs: Iterable[Mapping[str, Any]]) -> list[Source]:
     """The code that runs with these settled configurations import."""
     found: dict[Path, Source] = {}
-    waiting = set(loaded.user_packages())
+    waiting = set(installed_parts.packages())
     for config in configs:
         spec = str((config.get("task") or {}).get("reward") or "")
         waiting |= {spec.partition(":")[0].partition(".")[0]} if ":" in spec and ".py:" not in spec else set()

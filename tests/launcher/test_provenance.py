@@ -163,14 +163,16 @@ def test_a_package_is_recorded_with_its_own_commit_and_patch_and_without_git_by_
     (outside / "first_pkg" / "loss.py").write_text("import second_pkg\n# changed\n")
     (outside.parent / "old.py").write_text("# not imported\n")
     found = provenance.collect(ROOT, "command", None, used("first_pkg.loss:f"))
-    second, first = found.record["user_code"]
+    second, first = found.record["user_code"].values()
     assert (second["commit"], second["exact"]) == (None, False) and len(second["digest"]) == 16
     assert first["commit"] == git(outside, "rev-parse", "HEAD").strip()
     assert (first["repository"], first["dirty"], first["exact"]) == (str(outside.parent), True, True)
     (patch,) = found.patches
     assert "# changed" in patch and "not imported" not in patch and first["patch"] == launch_record.patch_name(patch)
     (outside / "first_pkg" / "ignored" / "more.py").write_text("")
-    assert not provenance.collect(ROOT, "", None, used("first_pkg.loss:f")).record["user_code"][1]["exact"]
+    assert not provenance.collect(ROOT, "", None, used("first_pkg.loss:f")).record["user_code"][
+        str(outside / "first_pkg")
+    ]["exact"]
     launch = launch_record.with_provenance(tmp_path / "m", Launch(), found.record, found.patch, found.patches)
     assert (tmp_path / "m" / "launches" / launch.patches()[first["patch"]]).read_text() == patch
 
