@@ -23,6 +23,6 @@ NO_DEVICES = ""
 
 
 def python_path(root: Path) -> str:
-    """PYTHONPATH with `root` before what it has now."""
-    paths = [str(root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """PYTHONPATH with `root` before what it has now; all paths are absolute."""
+    paths = [str(root), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     return os.pathsep.join(dict.fromkeys(paths))

@@ -91,11 +91,14 @@ def digest(path: Path) -> str:
     A Python file counts with the modules beside it that it imports. Hidden files, *.md and card.json of a folder do not
     count.
     """
-    folder, files = (path, sorted(_files(path))) if path.is_dir() else (path.resolve().parent, with_imports(path))
-    if len(files) == 1 and not path.is_dir():
-        return content_digest(path)
-    listed = [[str(file.relative_to(folder)), content_digest(file)] for file in files]
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
+    if path.is_dir():
+        listed = {str(file.relative_to(path)): content_digest(file) for file in _files(path)}
+    else:
+        file, *beside = with_imports(path)
+        if not beside:
+            return content_digest(file)
+        listed = {"": content_digest(file)} | {str(one.relative_to(file.parent)): content_digest(one) for one in beside}
+    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def with_imports(file: Path) -> list[Path]:
@@ -111,7 +114,7 @@ def with_imports(file: Path) -> list[Path]:
         for name in imported_names(path) - OURS if path.suffix == ".py" else ():
             module, package = file.parent / f"{name}.py", file.parent / name
             waiting += [module] if module.is_file() else package.rglob("*.py")
-    return sorted(found)
+    return [file, *sorted(found - {file})]
 
 
 def imported_names(file: Path) -> frozenset[str]:

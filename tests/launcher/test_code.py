@@ -236,6 +236,8 @@ def test_content_counts_and_the_spelling_of_a_path_does_not(project):
         paths = [*content.settled(config)["inputs"], content.settled(config)["model"]["path"]]
         assert all(os.path.isabs(path) for path in paths)
     assert identified(configured(**MINE | {"reward": "rewards.py:g"})) != first
+    shutil.copy("rewards.py", "renamed.py")
+    assert identified(configured(**MINE | {"reward": "renamed.py:f"})) == first
 
 
 @pytest.mark.parametrize("name", ["model/weights.safetensors", "model/more.json", "x.jsonl", "rewards.py", "beside.py"])

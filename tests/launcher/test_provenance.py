@@ -150,7 +150,7 @@ def test_the_users_code_is_what_runs_import_directly_or_not(outside: Path, tmp_p
     packages = [tmp_path / "no_git" / "second_pkg", outside / "first_pkg"]
     assert [source.path for source in used("first_pkg.loss:f")] == sorted(packages)
     (file,) = used(f"{outside.parent}/rewards.py:f")
-    assert file.files == [outside.parent / "beside.py", outside.parent / "rewards.py"]
+    assert file.files == [outside.parent / "rewards.py", outside.parent / "beside.py"]
     (outside.parent / "beside.py").write_text("import first_pkg.loss\nVALUE = 1.0\n")
     found = {source.path for source in used(f"{outside.parent}/rewards.py:f")}
     assert found == {*packages, outside.parent / "rewards.py"}
@@ -170,9 +170,8 @@ def test_a_package_is_recorded_with_its_own_commit_and_patch_and_without_git_by_
     (patch,) = found.patches
     assert "# changed" in patch and "not imported" not in patch and first["patch"] == launch_record.patch_name(patch)
     (outside / "first_pkg" / "ignored" / "more.py").write_text("")
-    assert not provenance.collect(ROOT, "", None, used("first_pkg.loss:f")).record["user_code"][
-        str(outside / "first_pkg")
-    ]["exact"]
+    again = provenance.collect(ROOT, "", None, used("first_pkg.loss:f")).record["user_code"]
+    assert not again[str(outside / "first_pkg")]["exact"]
     launch = launch_record.with_provenance(tmp_path / "m", Launch(), found.record, found.patch, found.patches)
     assert (tmp_path / "m" / "launches" / launch.patches()[first["patch"]]).read_text() == patch
 
