@@ -167,9 +167,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     collected = provenance.collect(root, command, plan.multirun, outside)
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
     launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
-    launched = launch_record.with_provenance(
-        plan.multirun, launched, collected.record, collected.patch, collected.patches
-    )
+    launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)
     record = launch_record.write(plan.multirun, launched)
     if cluster is not None:
         # The imports of a pool's server take seconds; the plan is frozen meanwhile.

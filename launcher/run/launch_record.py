@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -73,14 +73,9 @@ def closed(record: Path) -> Path:
     return record.with_suffix(".closed")
 
 
-def patch_name(patch: str) -> str:
-    """The name of the file of a tree's uncommitted changes, by their content."""
-    return f"{hashlib.sha256(patch.encode()).hexdigest()[:16]}.patch"
-
-
 def keep_patch(multirun: Path, patch: str) -> str:
     """Write a tree's uncommitted changes to a file named by their content; its name, for `Launch.patch`."""
-    name = patch_name(patch)
+    name = f"{hashlib.sha256(patch.encode()).hexdigest()[:16]}.patch"
     path = launches_folder(multirun) / name
     if not mark_used(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,13 +83,14 @@ def keep_patch(multirun: Path, patch: str) -> str:
     return name
 
 
-def with_provenance(
-    multirun: Path, launch: Launch, record: Mapping[str, Any], patch: str | None, further: Sequence[str]
-) -> Launch:
-    """The launch with its provenance; the patches, of the project and of the user's code, are kept."""
-    for text in further:
-        keep_patch(multirun, text)
-    return replace(launch, record=record, patch=keep_patch(multirun, patch) if patch else None)
+def with_provenance(multirun: Path, launch: Launch, record: Mapping[str, Any], patch: str | None) -> Launch:
+    """The launch with its provenance (provenance.collect), whose patches are kept."""
+    sources = {path: {**own, "patch": _kept(multirun, own["patch"])} for path, own in record[USER_CODE].items()}
+    return replace(launch, record={**record, USER_CODE: sources}, patch=_kept(multirun, patch))
+
+
+def _kept(multirun: Path, patch: str | None) -> str | None:
+    return keep_patch(multirun, patch) if patch else None
 
 
 def jobs_path(record: Path) -> Path:

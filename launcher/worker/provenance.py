@@ -30,12 +30,11 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEX
 class Provenance:
     """What is the same for all runs of a launch (records.Provenance), and the patch of a tree with changes, or None.
 
-    patches: of the user's code.
+    In the record, `user_code` has the texts of its patches in place of their names.
     """
 
     record: Mapping[str, Any]
     patch: str | None
-    patches: tuple[str, ...] = ()
 
 
 def collect(root: Path, command: str, multirun: Path | None = None, user_code: Iterable[Source] = ()) -> Provenance:
@@ -44,11 +43,9 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """
     tree, patch = _tree(root, _without(root, multirun))
-    sources = list(user_code)
-    found = [_source(source) for source in sources]
     record = {
         **tree,
-        "user_code": {str(source.path): own for source, (own, _) in zip(sources, found, strict=True)},
+        launch_record.USER_CODE: {str(source.path): _source(source) for source in user_code},
         "command": mask(command),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -57,7 +54,7 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
         **here({}),
         "packages": packages(),
     }
-    return Provenance(record, patch, tuple(text for _, text in found if text))
+    return Provenance(record, patch)
 
 
 def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]:
@@ -74,28 +71,24 @@ def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]
     return record, patch
 
 
-def _source(source: Source) -> tuple[dict[str, Any], str | None]:
+def _source(source: Source) -> dict[str, Any]:
     """The provenance of a package or a file of the user's: its content, and the commit and changes of its repository.
 
     `exact`: whether commit and patch restore it.
     """
-    record: dict[str, Any] = {
-        "digest": content.digest(source.path),
-        "imported": source.imported,
-    }
+    record: dict[str, Any] = {"digest": content.digest(source.path), "imported": source.imported}
     path = source.path.resolve()
     found = _git(path.parent, ["rev-parse", "--show-toplevel"])
     if found is None:
-        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None, "exact": False}, None
+        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None, "exact": False}
     top = Path(os.fsdecode(found.rstrip(b"\n")))
     files = [str(file.resolve().relative_to(top)) for file in source.files if file.resolve().is_relative_to(top)]
-    paths = [f":(literal){path.relative_to(top)}"] if path.is_dir() else [f":(literal){name}" for name in files]
+    paths = [f":(literal){name}" for name in ([path.relative_to(top)] if path.is_dir() else files)]
     tree, patch = _tree(top, paths)
     listed = _git(top, ["ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *paths]) or b""
-    known = {*files} <= {os.fsdecode(name) for name in listed.split(b"\0")} and tree["commit"] is not None
-    own = {"repository": str(top), "commit": tree["commit"], "dirty": tree["dirty"]}
-    exact = known and tree["patch"]["exact"] and not tree["patch"]["left_out"]
-    return {**record, **own, "patch": patch and launch_record.patch_name(patch), "exact": exact}, patch
+    known = tree["commit"] and {*files} <= {os.fsdecode(name) for name in listed.split(b"\0")}
+    exact = bool(known and tree["patch"]["exact"] and not tree["patch"]["left_out"])
+    return {**record, "repository": str(top), **tree, "patch": patch, "exact": exact}
 
 
 def packages() -> dict[str, str]:

@@ -299,7 +299,7 @@ def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, s
     multirun = multirun_of(folder)
     if not launch.record:
         collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, user_code.sources([config]))
-        launch = launch_record.with_provenance(multirun, launch, collected.record, collected.patch, collected.patches)
+        launch = launch_record.with_provenance(multirun, launch, collected.record, collected.patch)
     record = launch.record
     for old in folder.glob("*.patch"):
         old.unlink()

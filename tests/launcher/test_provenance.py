@@ -167,13 +167,13 @@ def test_a_package_is_recorded_with_its_own_commit_and_patch_and_without_git_by_
     assert (second["commit"], second["exact"]) == (None, False) and len(second["digest"]) == 16
     assert first["commit"] == git(outside, "rev-parse", "HEAD").strip()
     assert (first["repository"], first["dirty"], first["exact"]) == (str(outside.parent), True, True)
-    (patch,) = found.patches
-    assert "# changed" in patch and "not imported" not in patch and first["patch"] == launch_record.patch_name(patch)
+    assert "# changed" in first["patch"] and "not imported" not in first["patch"]
     (outside / "first_pkg" / "ignored" / "more.py").write_text("")
     again = provenance.collect(ROOT, "", None, used("first_pkg.loss:f")).record["user_code"]
     assert not again[str(outside / "first_pkg")]["exact"]
-    launch = launch_record.with_provenance(tmp_path / "m", Launch(), found.record, found.patch, found.patches)
-    assert (tmp_path / "m" / "launches" / launch.patches()[first["patch"]]).read_text() == patch
+    launch = launch_record.with_provenance(tmp_path / "m", Launch(), found.record, found.patch)
+    kept = launch.record["user_code"][str(outside / "first_pkg")]["patch"]
+    assert (tmp_path / "m" / "launches" / launch.patches()[kept]).read_text() == first["patch"]
 
 
 def test_what_is_not_as_it_was_is_said_and_the_rest_restored(outside: Path, tmp_path: Path) -> None:

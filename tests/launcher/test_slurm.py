@@ -15,6 +15,7 @@ from submitit.core.utils import FailedJobError
 from launcher import files
 from launcher.config import content
 from launcher.planning.resources import Shape
+from launcher.project import PACKAGES
 from launcher.run import claim, launch_record
 from launcher.run.folder import read_state
 from launcher.run.launch_record import Launch
@@ -212,7 +213,7 @@ def test_an_edit_of_the_users_code_after_submission_changes_no_queued_run(users,
     assert "copied_pkg/__init__.py" in modules and not any(
         ".outside" in name or "rewards.py" in name for name in modules
     )
-    place = copy / ".outside" / str(users).lstrip("/") / "copied_pkg"
+    place = copy / PACKAGES / "copied_pkg"
     assert (place / "big.txt").is_symlink() and (place / "words.txt").is_symlink()
     with pytest.raises(ValueError, match="other content"):
         content.check(config)  # without the copy, the run is refused

@@ -35,8 +35,8 @@ from launcher import files
 from launcher.planning import resources
 from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
+from launcher.project import PACKAGES
 from launcher.run import launch_record
-from launcher.schedulers.slurm import code_snapshot
 from launcher.schedulers.slurm.task import Report, Task
 
 PREFIX = "rlsweep-"
@@ -70,7 +70,6 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
         given["gpus_per_node"] = f"{kind}{shape.devices}"
     if shape.memory_gb:
         given["mem"] = f"{math.ceil(shape.memory_gb * 1e9 / 2**20)}M"
-    paths = ":".join(["$PWD", *(f"$PWD/{shlex.quote(path)}" for path in code_snapshot.import_paths(code))])
     return {
         **given,
         "nodes": shape.nodes,
@@ -79,7 +78,7 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
         "time": math.ceil(shape.time_s / 60),
         "signal_delay_s": settings["signal_delay_s"],
         "stderr_to_stdout": True,
-        "setup": [*settings["setup"], f"export PYTHONPATH={paths}${{PYTHONPATH:+:$PYTHONPATH}}"],
+        "setup": [*settings["setup"], f"export PYTHONPATH=$PWD:$PWD/{PACKAGES}${{PYTHONPATH:+:$PYTHONPATH}}"],
         # One process starts the run, on the first node. What it starts on the other nodes shares its devices.
         "srun_args": ["--nodes=1", "--ntasks=1", "--overlap"],
         "additional_parameters": {**extras, "chdir": str(code), "requeue": True},

@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from launcher.files import write_atomic
-from launcher.project import COPIES
+from launcher.project import COPIES, PACKAGES
 from launcher.worker.user_code import Source
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
@@ -17,7 +16,6 @@ LARGEST_FILE = 8 << 20
 LARGEST_SUM = 256 << 20
 # What runs and reports need, if git cannot list it.
 _ROOMS = ("launcher", "trainer_ext", "analysis", "conf", "hydra_plugins", "launch.py")
-_PATHS = "import_paths"
 
 
 def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ()) -> Path:
@@ -28,28 +26,18 @@ def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ())
     """
     names = [name for name in _sources(root) if not (root / name).resolve().is_relative_to(multirun.resolve())]
     _copy(root, names, to)
-    copies, paths = to / COPIES.name, dict[str, None]()
     for source in user_code:
-        place = source.path.relative_to("/")
+        parent = to / COPIES.name / source.path.parent.relative_to("/")
+        place = (to / PACKAGES if source.imported else parent) / source.path.name
         if source.path.is_dir():
-            _copy(source.path, _listed(source.path) or _below(source.path), copies / place)
-            _link_rest(source.path, copies / place)
+            _copy(source.path, _listed(source.path) or _below(source.path), place)
+            _link_rest(source.path, place)
         else:
             folder = source.path.resolve().parent
-            _copy(folder, [str(file.relative_to(folder)) for file in source.files], copies / place.parent)
+            _copy(folder, [str(file.relative_to(folder)) for file in source.files], place.parent)
             if source.path.is_symlink():
-                shutil.copy2(source.path, copies / place)
-        if source.imported:
-            paths[str(Path(COPIES.name, place.parent))] = None
-    if paths:
-        write_atomic(copies / _PATHS, "\n".join(paths))
+                shutil.copy2(source.path, place)
     return to
-
-
-def import_paths(code: Path) -> list[str]:
-    """The folders below a copy from which packages of the user's are imported."""
-    path = code / COPIES.name / _PATHS
-    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 def _copy(root: Path, names: Iterable[str], to: Path) -> None:
