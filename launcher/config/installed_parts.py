@@ -10,7 +10,6 @@ from pathlib import Path
 GROUPS = ("rlsweep.methods", "rlsweep.tasks")
 
 
-@functools.cache
 def packages() -> frozenset[str]:
     """The top-level packages and modules that bring methods or tasks."""
     entries = entry_points()  # once: it reads a file of every installed distribution

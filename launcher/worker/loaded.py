@@ -109,7 +109,7 @@ def _place(name: str, path: Path) -> str:
 def _is_noted(name: str, file: str) -> bool:
     """Whether a module is ours, of a package that brings methods or tasks, or of a folder of the user's."""
     top = name.partition(".")[0]
-    if top in OURS or top in installed_parts.packages():
+    if top in OURS or top in _user_packages():
         return True
     return not is_library(Path(file))
 
@@ -119,6 +119,9 @@ def is_library(file: Path) -> bool:
     if {"site-packages", "dist-packages"} & set(file.parts):
         return True
     return any(file.is_relative_to(place) for place in _library_folders())
+
+
+_user_packages = functools.cache(installed_parts.packages)
 
 
 @functools.cache
