@@ -16,7 +16,8 @@ from launcher.run.stop_request import StopRequest
 
 @dataclass(frozen=True)
 class FrozenConfig(Record):
-    """config.yaml of a run, never rewritten. `verl` holds the differences to the tree of verl that `base` names.
+    """config.yaml of a run, rewritten only if the files that an unfinished run names have moved. `verl` holds the
+    differences to the tree of verl that `base` names.
     `inputs` has the hash of each local file and folder that the configuration names, by absolute path; runs of older
     versions have `data`, with the data files alone. `fork`: the run that it continues, and from where.
 
