@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The project's own packages.
+OURS = frozenset({"launcher", "trainer_ext", "analysis"})
+#: In a launch's copy of the project: the copies of files from outside of it, by absolute path, and those of packages.
+COPIES = ROOT / ".outside"
+PACKAGES = ".packages"
 
 EXIT_FINE = 0
 EXIT_FAILED = 1
@@ -19,6 +24,6 @@ NO_DEVICES = ""
 
 
 def python_path(root: Path) -> str:
-    """PYTHONPATH with `root` before what it has now."""
-    paths = [str(root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """PYTHONPATH with `root` before what it has now; all paths are absolute."""
+    paths = [str(root), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     return os.pathsep.join(dict.fromkeys(paths))

@@ -109,12 +109,6 @@ def _layers(folder: Path) -> int:
     return int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
 
 
-def model_folders(trainer: Mapping[str, Any]) -> list[str]:
-    """The folders that the settings of a section's scores name: what is in them decides the scores."""
-    values = [value for section in chosen(trainer).values() for value in section.values()]
-    return [value for value in values if isinstance(value, str) and _folder(value).is_dir()]
-
-
 # ---------------------------------------------------------------- the scores
 
 

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher.commands import completion
-from launcher.config.identity import DATA
+from launcher.config import content
+from launcher.config.identity import INPUTS
 from launcher.errors import Usage, print_problems
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
@@ -149,7 +150,7 @@ def document(
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
-                "other_data": other_data(planned, experiment),
+                "other_data": {path: runs for (path, _), runs in other_data(planned, experiment).items()},
                 "groups": {group: sized(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
@@ -214,21 +215,21 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
             print(line)
 
 
-def other_data(planned: Plan, experiment: Experiment) -> dict[str, list[str]]:
-    """The data files whose content differs between this plan and the last one of the experiment: by path, the done runs
-    of the last plan, which have the old content."""
+def other_data(planned: Plan, experiment: Experiment) -> dict[tuple[str, bool], list[str]]:
+    """The files and folders whose content differs between this plan and the last one of the experiment, by path and
+    whether the old content is known: the done runs of the last plan, which have the old content."""
     try:
         entries = catalog.entries(catalog.read_plan(planned.multirun, experiment.name))
     except Usage:  # there is no plan yet, or it cannot be read
         return {}
-    now = {path: digest for run in planned.runs.values() for path, digest in run.config.get(DATA, {}).items()}
-    former: dict[str, list[str]] = {}
+    now = {path: digest for run in planned.runs.values() for path, digest in run.config.get(INPUTS, {}).items()}
+    former: dict[tuple[str, bool], list[str]] = {}
     for run_id in entries if now else ():
         folder = run_folder(planned.multirun, run_id)
         if run_id not in planned.runs and catalog.present_state(folder) == RunState.DONE:
-            for path, digest in read_config(folder).get(DATA, {}).items():
+            for path, digest in content.recorded(read_config(folder)).items():
                 if now.get(path, digest) != digest:
-                    former.setdefault(path, []).append(run_id)
+                    former.setdefault((path, digest is not None), []).append(run_id)
     return former
 
 
@@ -237,9 +238,11 @@ def _changes(planned: Plan, states: Mapping[str, str], changed: Mapping[str, Seq
     from launcher.planning.plan import CodeChoice
 
     for experiment in planned.experiments:
-        for path, runs in other_data(planned, experiment).items():
+        for (path, known), runs in other_data(planned, experiment).items():
             done = f"{len(runs)} done with other data: {path} changed since"
-            yield f"{experiment.name}: {done}; with the new content all its runs are new"
+            if not known:
+                done = f"{len(runs)} done by an older version, which did not record the content of {path}"
+            yield f"{experiment.name}: {done}; with the {'new' if known else 'present'} content all its runs are new"
         others = changed.get(experiment.name, ())
         yield from (f"{experiment.name}: {other.sentence()}" for other in others)
         if planned.code_choice == CodeChoice.RERUN and others:

@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: id, identity {recorded, computed, wrong}, differences, steps, run {folder, state, ...} or null."""
+    """JSON: id, identity {recorded, computed, wrong}, differences, steps, not_restored, run {...} or null."""
     from launcher.maintenance import reproduce
 
     folder = catalog.find_run(given.multirun.resolve(), given.run)
@@ -63,7 +63,8 @@ def _show(document: Mapping[str, Any]) -> None:
         print(f"differs: {len(packages) - _LISTED} more packages (--json lists them)")
     again = document["run"]
     if again is None:
-        print("to repeat it as it was:")
+        lacking = document["not_restored"]
+        print(f"to repeat it, but not as it was ({', '.join(lacking)}):" if lacking else "to repeat it as it was:")
         print("\n".join(f"  {step}" for step in document["steps"]))
         return
     print(f"repeated in {again['folder']}: {again['equal_steps']} steps are equal")

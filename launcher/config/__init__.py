@@ -5,6 +5,6 @@ Its modules:
     hydra_compose     composition of conf/ by Hydra's rules
     verl_tree         verl's own configuration tree, and its merge with a run's differences
     identity          the hash that identifies a run
-    data_files        the local data files that a configuration names, by content
+    content           the local files and folders that a configuration names, by content
     installed_parts   configuration files of other installed packages
 """

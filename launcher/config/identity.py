@@ -39,7 +39,10 @@ IGNORED_IF_EMPTY = frozenset({"trainer.eval_scores"})
 SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
 # Only in runs of older versions that continue a run of another configuration: {at: step, run: that run's identity}.
 FORK = "fork"
-# The content hashes of a run's data files, by path. A run without data files does not have this section.
+# The content hashes of the local files and folders that a run's configuration names, by absolute path. In the identity,
+# the hash stands in the place of the path. A run without such paths does not have this section.
+INPUTS = "inputs"
+# The same of data files alone, in runs that an older version froze: in their identity, the written paths count.
 DATA = "data"
 
 
@@ -67,8 +70,9 @@ def canonical_json(value: Any) -> str:
 
 
 def science(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a run's configuration that decides its result: the science sections without the ignored keys, the
-    data, and the fork."""
+    """The part of a run's configuration that decides its result: the science sections without the ignored keys, with
+    the content of its files in place of their paths, and the fork."""
+    config = by_content(config)
     part: dict[str, Any] = {}
     for section in SECTIONS:
         value = config.get(section)
@@ -80,6 +84,22 @@ def science(config: Mapping[str, Any]) -> dict[str, Any]:
         if config.get(key):
             part[key] = config[key]
     return part
+
+
+def by_content(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration with the hash of each local file or folder in place of its path."""
+    names = {path: f"sha256:{digest}" for path, digest in (config.get(INPUTS) or {}).items()}
+    return {**replaced(dict(config), names), INPUTS: config[INPUTS]} if names else config
+
+
+def replaced(value: Any, names: Mapping[str, str]) -> Any:
+    """The value with other names in the place of the texts NAME and NAME:FUNCTION."""
+    if isinstance(value, str):
+        name, colon, function = value.rpartition(":")
+        return names.get(value) or (f"{names[name]}:{function}" if colon and name in names else value)
+    if isinstance(value, Mapping):
+        return {key: replaced(item, names) for key, item in value.items()}
+    return [replaced(item, names) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _counts(key: str, value: Any) -> bool:

@@ -10,11 +10,15 @@ from pathlib import Path
 GROUPS = ("rlsweep.methods", "rlsweep.tasks")
 
 
+def packages() -> frozenset[str]:
+    """The top-level packages and modules that bring methods or tasks."""
+    entries = entry_points()  # once: it reads a file of every installed distribution
+    return frozenset(entry.module.partition(".")[0] for group in GROUPS for entry in entries.select(group=group))
+
+
 @functools.cache
 def folders() -> tuple[Path, ...]:
     """These folders, in the order of the packages' names. Nothing of a package is imported."""
-    entries = entry_points()  # once: it reads a file of every installed distribution
-    packages = {entry.module.partition(".")[0] for group in GROUPS for entry in entries.select(group=group)}
-    specs = (find_spec(package) for package in sorted(packages))
+    specs = (find_spec(package) for package in sorted(packages()))
     places = [Path(place) / "conf" for spec in specs if spec for place in spec.submodule_search_locations or ()]
     return tuple(place for place in places if place.is_dir())

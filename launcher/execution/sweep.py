@@ -154,7 +154,7 @@ def launch(
 
 
 def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, decision: Decision) -> Outcome:
-    from launcher.worker import provenance
+    from launcher.worker import provenance, user_code
 
     began, clock = time.time(), time.monotonic()
     cluster = registry.find(plan) if plugin is None else None
@@ -162,10 +162,11 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         cluster.check(plan, run_ids)
     code_changes.carry_out(plan, decision)
     command = plan.experiments[0].command
-    collected = provenance.collect(root, command, plan.multirun)
-    patch = launch_record.keep_patch(plan.multirun, collected.patch) if collected.patch else None
+    outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)
+    collected = provenance.collect(root, command, plan.multirun, outside)
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
-    launched = Launch(collected.record, plan.tracking, retry, patch, stall_s)
+    launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
+    launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)
     record = launch_record.write(plan.multirun, launched)
     if cluster is not None:
         # The imports of a pool's server take seconds; the plan is frozen meanwhile.

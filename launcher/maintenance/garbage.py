@@ -165,8 +165,8 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
     parent = launch_record.launches_folder(multirun)
     records = set(_old_entries(parent, lambda name: name.endswith(".json"), policy))
     kept = {path for path in records if path.stem in named}
-    patches = {launch_record.read(path).patch for path in kept}
-    # A run's dirty.patch is a hard link to the same file.
+    patches = {name for path in kept for name in launch_record.read(path).patches().values()}
+    # The patches in a run's folder are hard links to the same files.
     unused = [
         path
         for path in _old_entries(parent, lambda name: name.endswith(".patch"), policy)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.config import identity
+from launcher.config import content, identity
 from launcher.errors import Usage
-from launcher.project import ONE_THREAD
-from launcher.run import transitions
+from launcher.project import ONE_THREAD, OURS
+from launcher.run import code, transitions
 from launcher.run.folder import (
     base_path,
     is_imported,
@@ -31,6 +31,7 @@ from launcher.run.folder import (
     run_folder,
     write_state,
 )
+from launcher.run.launch_record import USER_CODE
 from launcher.worker import provenance
 
 # Metrics that depend on a clock or on the machine's load.
@@ -100,10 +101,32 @@ def differences(folder: Path, root: Path) -> dict[str, Any]:
     patch = _patch(folder)
     if patch != (present.patch or ""):
         changes["uncommitted changes"] = {"then": _size(patch), "now": _size(present.patch or "")}
+    changes |= {name: {"then": "as the run used it", "now": why} for name, why in _changed(folder).items()}
     versions = then.get("packages") or {}, now["packages"]
     changed = sorted({name for name, _ in versions[0].items() ^ versions[1].items()} - {_OURSELVES})
     packages = {name: {"then": versions[0].get(name), "now": versions[1].get(name)} for name in changed}
     return changes | ({"packages": packages} if packages else {})
+
+
+def _changed(folder: Path) -> dict[str, str]:
+    """What is not as the run used it: files that its configuration names, code from outside of the project, the hub.
+
+    Of a run of an older version, the content of some files may not be known.
+    """
+    config = read_config(folder)
+    unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
+    records = (code.read(multirun_of(folder), code_id) for code_id in read_state(folder).code_ids())
+    names = {name for record in records if record is not None for name in code.changes(record)}
+    outside = {name: "changed" for name in names if name.partition("/")[0] not in {*OURS, *code.LIBRARIES}}
+    return {**outside, **unknown, **content.changes(config)}
+
+
+def not_restored(folder: Path) -> list[str]:
+    """What is not as the run used it, and remains so if the commands of `steps` are followed."""
+    record = read_provenance(folder) or {}
+    tree = [] if (record.get("patch") or {}).get("exact", True) else ["uncommitted changes of the project"]
+    restored = {Path(path).name for path, own in (record.get(USER_CODE) or {}).items() if own["exact"]}
+    return tree + [name for name in _changed(folder) if name.partition("/")[0] not in restored]
 
 
 def _patch(folder: Path) -> str:
@@ -125,6 +148,7 @@ def steps(folder: Path, root: Path) -> list[str]:
     if not commit:
         return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *reproduce])]
     commands = [
+        *_user_code(folder, record, tree),
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
         shlex.join(["cd", str(tree)]),
     ]
@@ -134,6 +158,22 @@ def steps(folder: Path, root: Path) -> list[str]:
     if then == now:
         return [*commands, shlex.join([sys.executable, *reproduce])]
     return [*commands, "make setup", shlex.join([".venv/bin/python", *reproduce])]
+
+
+def _user_code(folder: Path, record: Mapping[str, Any], tree: Path) -> Iterator[str]:
+    """Commands that restore the packages of the user's beside the folder `tree`, and let Python import them."""
+    paths = []
+    for path, own in (record.get(USER_CODE) or {}).items():
+        if not (own["exact"] and own["imported"]):
+            continue
+        place = tree.with_name(f"{tree.name}-{Path(path).stem}")
+        git = ["git", "-C", own["repository"], "worktree", "add", "--detach", str(place), own["commit"]]
+        yield shlex.join(git)
+        if own["patch"]:
+            yield shlex.join(["git", "-C", str(place), "apply", str((folder / own["patch"]).resolve())])
+        paths.append(str(place / Path(path).resolve().parent.relative_to(own["repository"])))
+    if paths:
+        yield f"export PYTHONPATH={shlex.quote(':'.join(paths))}"
 
 
 # ---------------------------------------------------------------- repeating
@@ -212,5 +252,6 @@ def document(folder: Path, root: Path, again: Rerun | None) -> dict[str, Any]:
         "identity": asdict(check_identity(folder)),
         "differences": differences(folder, root),
         "steps": steps(folder, root),
+        "not_restored": not_restored(folder),
         "run": again and {**asdict(again), "folder": str(again.folder)},
     }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.config import identity
+from launcher.config import content, identity
 from launcher.planning.plan import PlannedRun
 from launcher.planning.resources import shape
 from launcher.run.compute import HOUR_S
@@ -102,6 +102,8 @@ class History:
             return  # `status` reports what is wrong with a folder that cannot be read
 
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
+        if identity.INPUTS not in config:  # an older version froze it
+            config = content.settled(config)
         try:
             summary = read_summary(folder) or {}
         except files.BadRunFolder:
@@ -183,14 +185,14 @@ def _size(folder: Path) -> int:
 
 
 def _model(config: Mapping[str, Any]) -> str:
-    return identity.canonical_json(identity.science({"model": config["model"]})["model"])
+    return identity.canonical_json(identity.science(config)["model"])
 
 
 def _method(config: Mapping[str, Any]) -> str:
-    return identity.canonical_json(identity.science({"method": config["method"]})["method"])
+    return identity.canonical_json(identity.science(config)["method"])
 
 
 def _kind(config: Mapping[str, Any]) -> str:
-    verl = config.get("verl") or {}
+    verl, task = config.get("verl") or {}, identity.by_content(config)["task"]
     work = [verl.get("data"), (verl.get("actor_rollout_ref") or {}).get("rollout")]
-    return f"{_model(config)} {identity.canonical_json([config['task'], config['trainer'].get('backend'), work])}"
+    return f"{_model(config)} {identity.canonical_json([task, config['trainer'].get('backend'), work])}"

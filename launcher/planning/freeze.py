@@ -1,4 +1,5 @@
-"""Freezes a plan: writes the files that it needs and that do not exist yet. A frozen file is never rewritten."""
+"""Freezes a plan: writes the files that it needs and that do not exist yet. A frozen file is rewritten only
+if the files that an unfinished run names have moved."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 from pathlib import Path
 
 from launcher import files
-from launcher.config import hydra_compose, identity, verl_tree
+from launcher.config import content, hydra_compose, identity, verl_tree
 from launcher.errors import Diagnostics, InvalidPlan, Problem
 from launcher.planning import preregistration
 from launcher.planning.plan import Experiment, Plan, PlannedRun, Prefix
@@ -65,7 +66,7 @@ def _frozen(run: PlannedRun) -> str:
         "id": run.id,
         "identity": {"version": identity.VERSION, "hash": run.hash},
         "base": run.base,
-        **{key: run.config[key] for key in (*SECTIONS, identity.DATA) if key in run.config},
+        **{key: run.config[key] for key in (*SECTIONS, identity.INPUTS) if key in run.config},
     }
     return files.dump_yaml(frozen)
 
@@ -88,12 +89,19 @@ def _check_unchanged(multirun: Path, run: PlannedRun, problems: Diagnostics) -> 
 def _freeze_run(multirun: Path, run: PlannedRun, prefix: Prefix | None) -> None:
     folder = run_folder(multirun, run.id)
     folder.mkdir(parents=True, exist_ok=True)
-    if not files.mark_used(folder / "config.yaml"):
+    if not files.mark_used(folder / "config.yaml") or _moved(multirun, run):
         files.write_atomic(folder / "config.yaml", _frozen(run))
     if (folder / "state.json").is_file():
         return  # the state is written after the configuration
     begin = (prefix.run, prefix.step) if prefix is not None else ()
     create_state(folder, transitions.created(run.id, *begin))
+
+
+def _moved(multirun: Path, run: PlannedRun) -> bool:
+    """Whether an unfinished run names files that are not there any more, but have the same content elsewhere."""
+    if not run.config.get(identity.INPUTS) or _state(multirun, run.id) in (None, RunState.DONE):
+        return False
+    return bool(content.changes(read_config(run_folder(multirun, run.id))))
 
 
 def missing(plan: Plan) -> list[str]:

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import NO_SUCH_KEY, closest
-from launcher.config import data_files, hydra_compose, identity, verl_tree
+from launcher.config import content, hydra_compose, identity, verl_tree
 from launcher.config.verl_tree import Base
 from launcher.planning import design, factors, method_parts
 from launcher.planning import overrides as command_line
@@ -21,7 +21,7 @@ from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
 from launcher.worker import preflight
-from launcher.worker.preflight import Objection, data_of
+from launcher.worker.preflight import Objection
 
 _Sources = Mapping[str, tuple[str, str]]
 
@@ -250,6 +250,8 @@ class _Builder:
         runs: list[tuple[int, PlannedRun]] = []
         can_start: bool | None = None
         checkpoint: int | None = None
+        before: Mapping[str, Any] = {}
+        settled: dict[str, Any] = {}
         for seed in seeds:
             try:
                 config = hydra_compose.resolved({**tree, "seed": seed})
@@ -276,8 +278,14 @@ class _Builder:
                 written = variant.promises.written(config) | of_reward | of_scores | of_judges
                 self._written.setdefault(cell.group, set()).update(written)
             if can_start:
-                if data := data_files.digests(config["task"], data_of(config)):
-                    config[identity.DATA] = data
+                try:
+                    if {**config, "seed": None} != before:
+                        before, settled = {**config, "seed": None}, content.settled(config)
+                    config = {**settled, "seed": config["seed"]}
+                except OSError as error:
+                    rule, fix = f"cannot be read: {error.strerror}", "make it readable, or name another"
+                    self._problems.add(self._where, "configuration", str(error.filename), rule, fix)
+                    return runs
                 digest = identity.identity(base.hash, config)
                 runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, checkpoint)))
         return runs

@@ -1,4 +1,5 @@
-"""Which code made a run: the content of the modules of ours that its process loaded, its data files, its libraries.
+"""Which code made a run: the content of the modules of ours that its process loaded, its data files, its libraries,
+and what it loaded from the hub.
 
     multirun/code/<id>.json                     one file for all attempts with equal code; state.json names it
     multirun/<experiment>/code_choices.jsonl    a line for each `accept_code=true`
@@ -22,7 +23,7 @@ from typing import Any, Literal
 
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
-from launcher.run.records import FORMAT, Record, read_record, to_json
+from launcher.run.records import FORMAT, LATER, Record, read_record, to_json
 
 #: The libraries whose version is recorded by name, because a run's numbers depend on them.
 LIBRARIES = ("verl", "torch", "transformers")
@@ -35,7 +36,8 @@ GONE = "gone"
 class Code(Record):
     """code/<id>.json. `modules` has the hash of each module's file, `syntax` that of its syntax tree, both by module.
 
-    `data` has the hash of each data file that the task read, by path; `libraries` the versions of LIBRARIES.
+    `data` has the hash of each data file that the task read and that is not part of the run's identity, by path;
+    `libraries` the versions of LIBRARIES; `hub` the commits of the hub's models/NAME and datasets/NAME.
     """
 
     format: Literal[1] = field(default=FORMAT, kw_only=True)
@@ -43,6 +45,7 @@ class Code(Record):
     syntax: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
+    hub: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
 
     @cached_property
     def id(self) -> str:
@@ -50,12 +53,13 @@ class Code(Record):
         return _hash(to_json(self))
 
     def values(self) -> dict[str, str]:
-        """What may change a result, by name: a hash of each module and data file, the version of each library.
+        """What may change a result, by name: a hash of each module and data file, the version of each library, the
+        commit of each model and data set of the hub.
 
         Modules of `launcher` compute nothing; of them only the one counts that makes the configuration of the trainer.
         """
         syntax = {name: digest for name, digest in self.syntax.items() if counts(name)}
-        return {**syntax, **self.data, **self.libraries}
+        return {**syntax, **self.data, **self.libraries, **self.hub}
 
 
 def counts(module: str) -> bool:
@@ -176,7 +180,26 @@ def changes(then: Code) -> dict[str, tuple[str, str]]:
     for name, version in then.libraries.items():
         if installed.get(name, GONE) != version:
             different[name] = version, installed.get(name, GONE)
+    for name, commit in then.hub.items():
+        present = hub_commit(name) or commit  # one that is not on this machine is not another one
+        if present != commit:
+            different[name] = commit, present
     return dict(sorted(different.items()))
+
+
+def hub_commit(name: str) -> str | None:
+    """The commit of models/NAME or datasets/NAME in the hub's cache on this machine; None: it is not there."""
+    try:
+        return (hub_folder(name) / "refs" / "main").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def hub_folder(name: str) -> Path:
+    """The folder of models/NAME or datasets/NAME in the hub's cache."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE, name.replace("/", "--"))
 
 
 def _now(module: str) -> tuple[str, str]:
@@ -218,4 +241,8 @@ def said(name: str, value: tuple[str, str]) -> str:
     then, now = value
     if now == GONE:
         return f"{name} is gone"
-    return f"{name} {then} is {now}" if name in LIBRARIES else name
+    if name.startswith(("models/", "datasets/")):
+        then, now = then[:12], now[:12]
+    elif name not in LIBRARIES:
+        return name
+    return f"{name} {then} is {now}"

@@ -13,12 +13,15 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.files import mark_used, write_atomic, write_json
 from launcher.run.records import LATER, Record, read_record, write_record
+
+#: The provenance of code from outside of the project: by path (provenance.collect).
+USER_CODE = "user_code"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Launch(Record):
     patch: str | None = None
     stall_s: float | None = field(default=None, metadata=LATER)
     token: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    def patches(self) -> dict[str, str]:
+        """The files in multirun/launches with uncommitted changes, by their names in a run's folder."""
+        further = [source["patch"] for source in (self.record.get(USER_CODE) or {}).values() if source["patch"]]
+        return {**{name: name for name in further}, **({"dirty.patch": self.patch} if self.patch else {})}
 
 
 def launches_folder(multirun: Path) -> Path:
@@ -73,6 +81,16 @@ def keep_patch(multirun: Path, patch: str) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, patch)
     return name
+
+
+def with_provenance(multirun: Path, launch: Launch, record: Mapping[str, Any], patch: str | None) -> Launch:
+    """The launch with its provenance (provenance.collect), whose patches are kept."""
+    sources = {path: {**own, "patch": _kept(multirun, own["patch"])} for path, own in record[USER_CODE].items()}
+    return replace(launch, record={**record, USER_CODE: sources}, patch=_kept(multirun, patch))
+
+
+def _kept(multirun: Path, patch: str | None) -> str | None:
+    return keep_patch(multirun, patch) if patch else None
 
 
 def jobs_path(record: Path) -> Path:

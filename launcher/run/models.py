@@ -16,8 +16,10 @@ from launcher.run.stop_request import StopRequest
 
 @dataclass(frozen=True)
 class FrozenConfig(Record):
-    """config.yaml of a run, never rewritten. `verl` holds the differences to the tree of verl that `base` names.
-    `data` has the hash of the content of each data file, by path. `fork`: the run that it continues, and from where.
+    """config.yaml of a run, rewritten only if the files that an unfinished run names have moved. `verl` holds the
+    differences to the tree of verl that `base` names.
+    `inputs` has the hash of each local file and folder that the configuration names, by absolute path; runs of older
+    versions have `data`, with the data files alone. `fork`: the run that it continues, and from where.
 
     Readers get the mapping as it is. A run that another tool made has fewer keys.
     """
@@ -33,6 +35,7 @@ class FrozenConfig(Record):
     trainer: Mapping[str, Any] = field(default_factory=dict)
     verl: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
     fork: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -40,12 +43,15 @@ class FrozenConfig(Record):
 class Provenance(Record):
     """provenance.json of a run: where its last attempt came from. Without git, `commit` and `dirty` are null.
 
-    `patch` says whether dirty.patch is exact, and which new files it leaves out. `imported`: another tool made the run.
+    `patch` says whether dirty.patch is exact, and which new files it leaves out. `user_code` has the hash, repository,
+    commit and patch of each package and file from outside of the project, by path. `imported`: another tool made the
+    run.
     """
 
     commit: str | None = None
     dirty: bool | None = None
     patch: Mapping[str, Any] = field(default_factory=dict)
+    user_code: Mapping[str, Any] = field(default_factory=dict)
     command: str | None = None
     python: str | None = None
     platform: str | None = None

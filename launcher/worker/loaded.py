@@ -8,17 +8,16 @@ import importlib
 import sys
 import sysconfig
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from launcher.config import content, installed_parts
+from launcher.config.identity import INPUTS
 from launcher.files import content_digest
-from launcher.project import ROOT
+from launcher.project import COPIES, OURS, ROOT
 from launcher.run.code import Code, hashes, versions
 
-OURS = frozenset({"launcher", "trainer_ext", "analysis"})
-_GROUPS = ("rlsweep.methods", "rlsweep.tasks")
 _TASKS = "trainer_ext.tasks"
 _BACKENDS = "trainer_ext/backends"
 
@@ -58,16 +57,33 @@ def note() -> None:
             continue
 
 
-def record(config: Mapping[str, Any]) -> Code:
-    """The code of this process, and the data files of a run with this configuration."""
+def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> Code:
+    """The code of this process, and the data files of a run with this configuration, but for those in its identity.
+
+    hub: the commits of the models and data sets of the hub that it uses.
+    """
     note()
-    noted = sorted({*_noted.values(), *_of_backend(config)})
+    inputs = [path for text in config.get(INPUTS) or {} for path in [Path(text), *_modules_of(Path(text))]]
+    known = {_shown(path) for path in inputs}
+    noted = sorted(one for one in {*_noted.values(), *_of_backend(config)} if one[0] not in known)
     return Code(
         modules={place: file for place, file, _ in noted},
         syntax={place: syntax for place, _, syntax in noted},
-        data=_data(config),
+        data={path: digest for path, digest in _data(config).items() if path not in known},
         libraries=versions(),
+        hub=hub or {},
     )
+
+
+def _modules_of(path: Path) -> list[Path]:
+    return content.with_imports(path) if path.suffix == ".py" and path.is_file() else []
+
+
+def _shown(path: Path) -> str:
+    """A file's path in a record: of a launch's copy that of the original, of the project's files that below it."""
+    if path.is_relative_to(COPIES):
+        return f"/{path.relative_to(COPIES)}"
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _of_backend(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -86,7 +102,7 @@ def _place(name: str, path: Path) -> str:
     if path.stem not in (parts[-1], "__init__"):
         _by_path.add(path.parent)
     if path.parent in _by_path:
-        return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+        return _shown(path)
     return "/".join([*parts, path.name] if path.stem == "__init__" else [*parts[:-1], path.name])
 
 
@@ -95,16 +111,17 @@ def _is_noted(name: str, file: str) -> bool:
     top = name.partition(".")[0]
     if top in OURS or top in _user_packages():
         return True
-    path = Path(file)
-    if {"site-packages", "dist-packages"} & set(path.parts):
-        return False
-    return not any(path.is_relative_to(place) for place in _library_folders())
+    return not is_library(Path(file))
 
 
-@functools.cache
-def _user_packages() -> frozenset[str]:
-    entries = entry_points()
-    return frozenset(entry.module.partition(".")[0] for group in _GROUPS for entry in entries.select(group=group))
+def is_library(file: Path) -> bool:
+    """Whether a module's file is Python's own, or that of an installed package which is not editable."""
+    if {"site-packages", "dist-packages"} & set(file.parts):
+        return True
+    return any(file.is_relative_to(place) for place in _library_folders())
+
+
+_user_packages = functools.cache(installed_parts.packages)
 
 
 @functools.cache

@@ -316,17 +316,6 @@ def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], 
     return None if count is None else lambda row: count(row.messages)
 
 
-def data_of(config: Mapping[str, Any]) -> list[str]:
-    """The files of the models that the rewards and scores of a run ask, under the names of their folders there."""
-    from trainer_ext import scores
-    from trainer_ext.reward_models import folders
-
-    task = config["task"]
-    named = [str(task[folders.NAME])] if folders.files(task) else []
-    named += scores.model_folders(config["trainer"])
-    return [f"{one.rstrip('/')}/{path.name}" for one in named for path in folders.files_in(Path(one).expanduser())]
-
-
 def check_folders(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> Iterator[Objection]:

@@ -9,12 +9,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.config import content
+from launcher.run import launch_record
 from launcher.secrets import mask, mask_patch
+from launcher.worker.user_code import Source
 
 # New files beyond these sizes are data rather than code: only their names are kept.
 LARGEST_FILE = 1 << 20
@@ -25,25 +28,24 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEX
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is the same for all runs of a launch (records.Provenance), and the patch of a tree with changes, or None."""
+    """What is the same for all runs of a launch (records.Provenance), and the patch of a tree with changes, or None.
+
+    In the record, `user_code` has the texts of its patches in place of their names.
+    """
 
     record: Mapping[str, Any]
     patch: str | None
 
 
-def collect(root: Path, command: str, multirun: Path | None = None) -> Provenance:
-    """Collect the provenance, once for each launch.
+def collect(root: Path, command: str, multirun: Path | None = None, user_code: Iterable[Source] = ()) -> Provenance:
+    """Collect the provenance, once for each launch. user_code: the code from outside of `root` that its runs import.
 
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """
-    commit = _git(root, ["rev-parse", "HEAD"])
-    changes = _git(root, ["status", "--porcelain", "--untracked-files=no"]) if commit else None
-    new, left_out = _new_files(root, multirun) if commit else ([], [])
-    patch, exact = _patch(root, new) if changes or new else (None, True)
+    tree, patch = _tree(root, _without(root, multirun))
     record = {
-        "commit": commit.decode().strip() if commit else None,
-        "dirty": None if changes is None else bool(changes or new or left_out),
-        "patch": {"exact": exact, "left_out": left_out},
+        **tree,
+        launch_record.USER_CODE: {str(source.path): _source(source) for source in user_code},
         "command": mask(command),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -53,6 +55,40 @@ def collect(root: Path, command: str, multirun: Path | None = None) -> Provenanc
         "packages": packages(),
     }
     return Provenance(record, patch)
+
+
+def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]:
+    """The commit of a repository, and the patch of its changes at these paths (git's pathspecs; none: all)."""
+    commit = _git(root, ["rev-parse", "HEAD"])
+    changes = _git(root, ["status", "--porcelain", "--untracked-files=no", "--", *paths]) if commit else None
+    new, left_out = _new_files(root, paths) if commit else ([], [])
+    patch, exact = _patch(root, new, paths) if changes or new else (None, True)
+    record = {
+        "commit": commit.decode().strip() if commit else None,
+        "dirty": None if changes is None else bool(changes or new or left_out),
+        "patch": {"exact": exact, "left_out": left_out},
+    }
+    return record, patch
+
+
+def _source(source: Source) -> dict[str, Any]:
+    """The provenance of a package or a file of the user's: its content, and the commit and changes of its repository.
+
+    `exact`: whether commit and patch restore it.
+    """
+    record: dict[str, Any] = {"digest": content.digest(source.path), "imported": source.imported}
+    path = source.path.resolve()
+    found = _git(path.parent, ["rev-parse", "--show-toplevel"])
+    if found is None:
+        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None, "exact": False}
+    top = Path(os.fsdecode(found.rstrip(b"\n")))
+    files = [str(file.resolve().relative_to(top)) for file in source.files if file.resolve().is_relative_to(top)]
+    paths = [f":(literal){name}" for name in ([path.relative_to(top)] if path.is_dir() else files)]
+    tree, patch = _tree(top, paths)
+    listed = _git(top, ["ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *paths]) or b""
+    known = tree["commit"] and {*files} <= {os.fsdecode(name) for name in listed.split(b"\0")}
+    exact = bool(known and tree["patch"]["exact"] and not tree["patch"]["left_out"])
+    return {**record, "repository": str(top), **tree, "patch": patch, "exact": exact}
 
 
 def packages() -> dict[str, str]:
@@ -90,9 +126,9 @@ def _gpus() -> list[str]:
 # ---------------------------------------------------------------- uncommitted changes
 
 
-def _new_files(root: Path, multirun: Path | None) -> tuple[list[bytes], list[str]]:
+def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], list[str]]:
     """The files that git neither tracks nor ignores: paths for git, and descriptions of those too large or binary."""
-    listed = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--", *_without(root, multirun)]) or b""
+    listed = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--", *paths]) or b""
     kept: list[bytes] = []
     left_out: list[str] = []
     total = 0
@@ -119,7 +155,7 @@ def _without(root: Path, multirun: Path | None) -> list[str]:
     return [".", f":(exclude,literal){multirun.resolve().relative_to(root.resolve()).as_posix()}"]
 
 
-def _patch(root: Path, new: Sequence[bytes]) -> tuple[str | None, bool]:
+def _patch(root: Path, new: Sequence[bytes], paths: Sequence[str]) -> tuple[str | None, bool]:
     """The difference to HEAD with these new files, masked, and whether `git apply` restores the tree exactly.
 
     The new files are added to a copy of git's index; the user's index stays as it is.
@@ -129,12 +165,12 @@ def _patch(root: Path, new: Sequence[bytes]) -> tuple[str | None, bool]:
         original = _git(root, ["rev-parse", "--git-path", "index"])
         if original is not None and (root / os.fsdecode(original.strip())).is_file():
             shutil.copyfile(root / os.fsdecode(original.strip()), index)
-        environment = {**os.environ, "GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1"}
+        environment = {**os.environ, "GIT_INDEX_FILE": str(index)}
         if new:
             adding = ["add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul"]
-            _git(root, adding, environment, b"\0".join(new))
+            _git(root, adding, {**environment, "GIT_LITERAL_PATHSPECS": "1"}, b"\0".join(new))
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"]
-        patch = _git(root, ["diff", "HEAD", "--binary", *plain], environment)
+        patch = _git(root, ["diff", "HEAD", "--binary", *plain, "--", *paths], environment)
     if not patch:
         return None, patch is not None
     masked = mask_patch(patch.decode("utf-8", "replace"))

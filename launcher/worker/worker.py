@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launcher import files, tracking
-from launcher.config import data_files, identity
+from launcher.config import content, identity
 from launcher.nodes import ONE, Nodes
-from launcher.project import NO_DEVICES, ROOT
+from launcher.project import COPIES, NO_DEVICES, ROOT
 from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions
 from launcher.run.folder import (
     attempt_folder,
@@ -37,7 +37,7 @@ from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
 from launcher.text import one_line
-from launcher.worker import loaded, prefix
+from launcher.worker import hub, loaded, prefix
 from launcher.worker.attempt import Attempt, prepare
 from launcher.worker.stall import Watchdog
 
@@ -205,10 +205,11 @@ def _is_closed(folder: Path, launch_id: str) -> bool:
 def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
     """Train, and return the state in which the attempt ended. Only ClaimLost is raised."""
     config: Mapping[str, Any] = {}
+    commits: dict[str, str] = {}
 
     def on_first_step() -> None:
         nonlocal state
-        state = _with_code(folder, state, config)
+        state = _with_code(folder, state, config, commits)
         with claim.locked(folder):
             if claim.owns(folder, owner):
                 write_state(folder, state)
@@ -217,16 +218,20 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         _redirect(attempt_folder(folder, state.attempt))
         config = read_config(folder)
         identity.verify(config, folder.name)
-        data_files.check(config)
+        config = content.located(config, COPIES)
+        content.check(config)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         function: Train = function_of(train)  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
-        summary = function(whole_config(folder, config), attempt)
+        commits = hub.commits(config, state, folder)
+        # The other nodes of a run may have the hub's cache elsewhere.
+        given = hub.pinned(config, commits) if attempt.nodes.count == 1 else config
+        summary = function(whole_config(folder, given), attempt)
         attempt.check()
         attempt.sync()
-        state = _with_code(folder, state, config)
+        state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
         return transitions.finished(state)
     except claim.ClaimLost:
@@ -235,9 +240,11 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         return _failed(folder, state, error, attempt, launch)
 
 
-def _with_code(folder: Path, state: State, config: Mapping[str, Any]) -> State:
-    """The state with the code that this attempt has loaded until now."""
-    code_id = code.keep(multirun_of(folder), loaded.record(config))
+def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: Mapping[str, str]) -> State:
+    """The state with the code that this attempt has loaded until now. commits: of names on the hub, as far as they were
+    known before."""
+    used = {**hub.commits(config, state, folder), **commits}
+    code_id = code.keep(multirun_of(folder), loaded.record(config, used))
     return state.replace(code={**state.code, str(state.attempt): code_id})
 
 
@@ -286,16 +293,17 @@ def function_of(name: str) -> Any:
 
 
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
-    from launcher.worker import provenance
+    from launcher.worker import provenance, user_code
 
-    record, patch, multirun = launch.record, launch.patch, multirun_of(folder)
-    if not record:
-        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun)
-        record = collected.record
-        patch = launch_record.keep_patch(multirun, collected.patch) if collected.patch else None
-    (folder / "dirty.patch").unlink(missing_ok=True)
-    if patch is not None:
-        os.link(launch_record.launches_folder(multirun) / patch, folder / "dirty.patch")
+    multirun = multirun_of(folder)
+    if not launch.record:
+        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, user_code.sources([config]))
+        launch = launch_record.with_provenance(multirun, launch, collected.record, collected.patch)
+    record = launch.record
+    for old in folder.glob("*.patch"):
+        old.unlink()
+    for name, patch in launch.patches().items():
+        os.link(launch_record.launches_folder(multirun) / patch, folder / name)
     of_attempt = {"seed": config["seed"], "host": state.host, "attempt": state.attempt, "pid": state.pid}
     files.write_json(folder / "provenance.json", {**record, **provenance.here(record), **of_attempt})
 

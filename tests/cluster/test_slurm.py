@@ -176,6 +176,30 @@ def test_what_is_edited_later_changes_no_waiting_run(slurm: Lab, tmp_path: Path)
     whole(tmp_path / "m", 2, 3)
 
 
+def test_data_have_absolute_paths_and_an_edited_reward_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:
+    tree, reward = code_snapshot.copy(ROOT, tmp_path / "tree", ROOT / "multirun"), tmp_path / "mine" / "rewards.py"
+    for file, text in {
+        tree / "data" / "x.jsonl": '{"prompt": "1", "answer": "1"}\n' * 9,
+        tree / ".gitignore": "data/\n",
+        reward: "import beside\n\ndef f(*_):\n    return beside.VALUE\n",
+        reward.with_name("beside.py"): "VALUE = 1.0\n",
+    }.items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    slurm.ask("git", "-C", str(tree), "init", "-q")
+    slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
+    words = ("task=file", "task.train_path=data/x.jsonl", f"task.reward={reward}:f", "model=qwen2_5_1_5b")
+    try:
+        launcher = slurm.launch(tmp_path / "m", *words, "seed=0,1", "trainer.steps=3", "trainer.eval_every=0", cwd=tree)
+        until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
+        reward.with_name("beside.py").write_text("raise SystemExit('edited')\n")
+    finally:
+        slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
+    said, _ = launcher.communicate(timeout=120)
+    assert "2 done" in said, said
+    whole(tmp_path / "m", 2, 3)
+
+
 @pytest.mark.parametrize(
     ("override", "told"),
     [

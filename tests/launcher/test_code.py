@@ -16,19 +16,20 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.study import study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
+from launcher import files
 from launcher.__main__ import main
-from launcher.config import data_files, identity
+from launcher.config import content, identity
 from launcher.errors import InvalidPlan
 from launcher.execution import code_changes
 from launcher.files import content_digest
-from launcher.planning import freeze
+from launcher.planning import cost, freeze
 from launcher.run import archive, claim, code
 from launcher.run.code import Code
 from launcher.run.folder import find_state, read_config, read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
 from launcher.run.transitions import started
-from launcher.worker import loaded
+from launcher.worker import hub, loaded
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint, make_plan, make_run
@@ -69,8 +70,8 @@ def test_comments_docstrings_and_layout_are_no_change_and_everything_else_is(tmp
 
 
 def test_a_file_that_is_not_python_counts_by_its_bytes(tmp_path):
-    for name, content in (("a.so", b"\0x"), ("b.py", b"def ("), ("c.py", b"\xff\xfe")):
-        (tmp_path / name).write_bytes(content)
+    for name, text in (("a.so", b"\0x"), ("b.py", b"def ("), ("c.py", b"\xff\xfe")):
+        (tmp_path / name).write_bytes(text)
         digest, syntax = code.hashes(tmp_path / name)
         assert digest == syntax
 
@@ -153,7 +154,7 @@ def test_the_content_of_a_data_file_is_part_of_a_runs_identity(tmp_path):
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
     words = ("task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"task.train_path={data}")
     (before,) = make(*words).runs.values()
-    assert before.config["data"] == {str(data): content_digest(data)}
+    assert before.config["inputs"] == {str(data): content_digest(data)}
     assert [run.id for run in make(*words).runs.values()] == [before.id]
     data.write_text('{"question": "2", "answer": "#### 2"}\n')
     (after,) = make(*words).runs.values()
@@ -176,22 +177,193 @@ def test_a_frozen_run_verifies_with_its_data_and_a_worker_refuses_other_content(
     (run_id,) = planned.runs
     frozen = read_config(run_folder(planned.multirun, run_id))
     identity.verify(frozen, run_id)
-    data_files.check(frozen)
+    content.check(frozen)
     data.write_text('{"question": "2", "answer": "#### 2"}\n')
     with pytest.raises(ValueError, match="other content than when the run was planned"):
-        data_files.check(frozen)
+        content.check(frozen)
     data.unlink()
     with pytest.raises(ValueError, match="is gone"):
-        data_files.check(frozen)
+        content.check(frozen)
+
+
+def configured(**task):
+    """A configuration with this section `task`, and a model in the folder model."""
+    model = {"name": "model", "kind": "pretrained", "path": "model", "resources": {"cpus": 1}}
+    return {"seed": 0, "method": {}, "model": model, "task": {"name": "file", **task}, "trainer": {}, "verl": {}}
+
+
+def identified(config):
+    return identity.identity("base", content.settled(config))
 
 
 def test_words_that_name_no_file_are_no_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "sorting").write_text("")
-    texts = {"name": "sorting", "path": "openai/gsm8k", "long": "x" * 5000, "null": "a\0b", "user": "~nobody9/x"}
-    assert data_files.digests(texts) == {} == data_files.digests(None)
-    (tmp_path / "a.txt").write_text("a")
-    assert list(data_files.digests({"name": "t", "deep": {"paths": ["a.txt", "b.txt", 3]}})) == ["a.txt"]
+    for name in ("file", "question", "a.txt"):
+        (tmp_path / name).write_text("")
+    texts = {"path": "openai/gsm8k", "long": "x" * 5000, "null": "a\0b", "user": "~nobody9/x", "column": "question"}
+    words = configured(**texts, root="/", here="./", deep={"paths": ["b.txt", 3]})
+    assert content.settled(words) == words
+    assert list(content.settled(configured(deep={"paths": ["a.txt", "b.txt", 3]}))["inputs"]) == [f"{tmp_path}/a.txt"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder of the user's with a model, data and a reward that imports a module beside it; the working folder."""
+    folder = tmp_path / "mine"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "weights.safetensors").write_bytes(b"w" * 100)
+    (folder / "x.jsonl").write_text("{}\n")
+    (folder / "rewards.py").write_text(
+        "from trainer_ext import tasks\nfrom beside import ONE\n\ndef f(*_): return ONE\n"
+    )
+    (folder / "beside.py").write_text("ONE = 1\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+MINE = {"train_path": "x.jsonl", "reward": "rewards.py:f"}
+
+
+def test_content_counts_and_the_spelling_of_a_path_does_not(project):
+    first = identified(configured(**MINE))
+    moved = project.with_name("elsewhere")
+    shutil.copytree(project, moved)
+    (project / "linked").symlink_to(moved)
+    for place in ("./", f"{project}/", f"{moved}/", "../elsewhere/", "linked/"):
+        config = configured(train_path=f"{place}x.jsonl", reward=f"{place}rewards.py:f")
+        config["model"]["path"] = f"{place}model/"
+        assert identified(config) == first, place
+        paths = [*content.settled(config)["inputs"], content.settled(config)["model"]["path"]]
+        assert all(os.path.isabs(path) for path in paths)
+    assert identified(configured(**MINE | {"reward": "rewards.py:g"})) != first
+    shutil.copy("rewards.py", "renamed.py")
+    assert identified(configured(**MINE | {"reward": "renamed.py:f"})) == first
+
+
+@pytest.mark.parametrize("name", ["model/weights.safetensors", "model/more.json", "x.jsonl", "rewards.py", "beside.py"])
+def test_other_content_is_another_run_and_a_worker_refuses_it(project, name):
+    first = content.settled(configured(**MINE))
+    content.check(first)
+    (project / "model" / "README.md").write_text("about it")
+    assert identified(configured(**MINE)) == identity.identity("base", first)
+    (project / name).write_bytes(b"w" * 101)
+    assert identified(configured(**MINE)) != identity.identity("base", first)
+    with pytest.raises(ValueError, match="other content than when the run was planned"):
+        content.check(first)
+
+
+def test_a_large_file_is_read_again_only_if_it_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"x" * files._LARGE)
+    first = content_digest(weights)
+    assert not (tmp_path / "cache").exists()  # it was written a moment ago
+    monkeypatch.setattr(files, "_SETTLED_NS", -1)
+    files._content_digest.cache_clear()
+    assert content_digest(weights) == first
+    (kept,) = (tmp_path / "cache" / "rlsweep" / "digests").iterdir()
+    kept.write_text("0" * 16)  # so that it shows who is asked
+    files._content_digest.cache_clear()
+    assert content_digest(weights) == "0" * 16
+    times = weights.stat()
+    with open(weights, "r+b") as file:
+        file.write(b"y")
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert content_digest(weights) not in (first, "0" * 16)
+
+
+def test_a_run_whose_files_have_moved_is_frozen_again_and_old_runs_keep_their_formula(project):
+    words = ("task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"multirun={project / 'm'}")
+    (project / "x.jsonl").write_text('{"question": "1", "answer": "#### 1"}\n')
+    planned = make(*words, "task.train_path=./x.jsonl")
+    freeze.freeze(planned)
+    (project / "x.jsonl").rename(project / "y.jsonl")
+    again = make(*words, f"task.train_path={project}/y.jsonl")
+    assert list(again.runs) == list(planned.runs)
+    freeze.freeze(again)
+    frozen = read_config(run_folder(planned.multirun, *planned.runs))
+    assert list(frozen["inputs"]) == [f"{project}/y.jsonl"] and "data" not in frozen
+    identity.verify(frozen, *planned.runs)
+    content.check(frozen)
+    old = {**configured(train_path="y.jsonl"), "data": {"y.jsonl": content_digest(project / "y.jsonl")}}
+    assert identity.science(old)["data"] == old["data"] and identity.science(old)["task"]["train_path"] == "y.jsonl"
+    content.check(old)
+    assert content.recorded(old) == {f"{project}/y.jsonl": old["data"]["y.jsonl"], f"{project}/model": None}
+
+
+def test_measured_times_are_found_under_another_spelling(project):
+    one, other = configured(**MINE), configured(**{key: f"../mine/{path}" for key, path in MINE.items()})
+    assert cost._kind(content.settled(one)) == cost._kind(content.settled(other))
+    assert cost._model(content.settled(one)) == cost._model(content.settled(other)) != cost._model(one)
+
+
+def test_a_plan_says_that_an_older_version_did_not_record_the_content_of_a_model(project, capsys):
+    data = project / "x.jsonl"
+    data.write_text('{"question": "1", "answer": "#### 1"}\n')
+    words = ["task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"task.train_path={data}"]
+    words += [f"multirun={project}/m"]
+    planned = make(*words)
+    freeze.freeze(planned)
+    (run_id,) = planned.runs
+    folder = run_folder(planned.multirun, run_id)
+    write_state(folder, State(run_id, RunState.DONE))
+    frozen = read_config(folder)
+    del frozen["inputs"]
+    (folder / "config.yaml").write_text(files.dump_yaml(frozen))
+    plan_file = planned.multirun / "adhoc" / "plan.json"
+    plan_file.write_text(plan_file.read_text().replace(run_id, "a" * 16))
+    folder.rename(folder.with_name("a" * 16))
+    assert main(["plan", *words]) == 0
+    said = f"adhoc: 1 done by an older version, which did not record the content of {data}"
+    assert said in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- the hub
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """Put a model into the hub's cache at a commit."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def put(commit, *names):
+        folder = tmp_path / "hub" / "models--org--mine"
+        (folder / "snapshots" / commit).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / "snapshots" / commit / name).write_text("{}")
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / "main").write_text(commit)
+        return folder / "snapshots" / commit
+
+    return put
+
+
+WHOLE = ("config.json", "tokenizer.json", "model.safetensors")
+
+
+def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_code(tmp_path, hub_cache):
+    config = configured()
+    config["model"]["path"] = "org/mine"
+    folder = run_folder(tmp_path / "m", "a")
+    fresh = State("a", RunState.PLANNED)
+    assert hub.commits(config, fresh, folder) == {} and hub.pinned(config, {}) == config
+    first = hub_cache("c1" * 20, "config.json")
+    used = hub.commits(config, fresh, folder)
+    assert used == {"models/org/mine": "c1" * 20}
+    assert hub.pinned(config, used) == config  # transformers downloads the rest
+    hub_cache("c1" * 20, *WHOLE)
+    assert hub.pinned(config, used)["model"]["path"] == str(first)
+    made = State("a", RunState.DONE, code={"1": code.keep(tmp_path / "m", loaded.record(config, used))})
+    hub_cache("d2" * 20, *WHOLE)
+    assert hub.pinned(config, hub.commits(config, made, folder))["model"]["path"] == str(first)
+    changed = code.changes(code.read(tmp_path / "m", made.code["1"]))
+    assert changed["models/org/mine"] == ("c1" * 20, "d2" * 20)
+    assert code.said("models/org/mine", changed["models/org/mine"]) == "models/org/mine c1c1c1c1c1c1 is d2d2d2d2d2d2"
+    records = [loaded.record(config, commits) for commits in (used, hub.commits(config, fresh, folder))]
+    assert code.between(records) == ["models/org/mine"]
+    (first / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=f"hf download org/mine --revision {'c1' * 20}"):
+        hub.pinned(config, used)
 
 
 def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys):

@@ -17,12 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher import secrets
-from launcher.config import identity
+from launcher.config import content, identity
 from launcher.maintenance import reproduce
+from launcher.run import code, launch_record
 from launcher.run.folder import base_path, metrics_path, read_config, read_state, run_folder, write_state
+from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
-from launcher.worker import provenance
+from launcher.worker import provenance, user_code
 
 ROOT = Path(__file__).parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
@@ -111,6 +113,85 @@ def test_a_worker_takes_the_gpus_of_its_launchs_host_and_asks_on_another() -> No
     assert provenance.here({**launched, "host": "elsewhere"})["devices"]["gpus"] != ["of the launch"]
 
 
+# ---------------------------------------------------------------- code from outside of the project
+
+
+@pytest.fixture
+def outside(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in a git tree with a package that imports another one, in a folder without git; and a reward."""
+    (tree / "code" / "first_pkg" / "ignored").mkdir(parents=True)
+    (tree / "code" / "first_pkg" / "__init__.py").write_text("RATE = 1\n")
+    (tree / "code" / "first_pkg" / "loss.py").write_text(
+        "def f(*_):\n    import json, torch, second_pkg.deep\n    return 1.0\n"
+    )
+    (tree / "code" / "first_pkg" / "ignored" / "words.txt").write_text("words")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "package")
+    second = tmp_path / "no_git" / "second_pkg"
+    second.mkdir(parents=True)
+    (second / "__init__.py").touch()
+    (second / "deep.py").write_text("X = 1\n")
+    (tree / "rewards.py").write_text("import beside\n\ndef f(*_): return beside.VALUE\n")
+    (tree / "beside.py").write_text("VALUE = 1.0\n")
+    for place in (tree / "code", second.parent):
+        monkeypatch.syspath_prepend(place)
+    return tree / "code"
+
+
+def configured(reward: str) -> dict[str, Any]:
+    return content.settled({"seed": 0, "task": {"name": "file", "reward": reward}})
+
+
+def used(reward: str) -> list[user_code.Source]:
+    return [source for source in user_code.sources([configured(reward)]) if "/site-packages/" not in str(source.path)]
+
+
+def test_the_users_code_is_what_runs_import_directly_or_not(outside: Path, tmp_path: Path) -> None:
+    packages = [tmp_path / "no_git" / "second_pkg", outside / "first_pkg"]
+    assert [source.path for source in used("first_pkg.loss:f")] == sorted(packages)
+    (file,) = used(f"{outside.parent}/rewards.py:f")
+    assert file.files == [outside.parent / "rewards.py", outside.parent / "beside.py"]
+    (outside.parent / "beside.py").write_text("import first_pkg.loss\nVALUE = 1.0\n")
+    found = {source.path for source in used(f"{outside.parent}/rewards.py:f")}
+    assert found == {*packages, outside.parent / "rewards.py"}
+    assert used("exact_match") == []
+
+
+def test_a_package_is_recorded_with_its_own_commit_and_patch_and_without_git_by_its_content(
+    outside: Path, tmp_path: Path
+) -> None:
+    (outside / "first_pkg" / "loss.py").write_text("import second_pkg\n# changed\n")
+    (outside.parent / "old.py").write_text("# not imported\n")
+    found = provenance.collect(ROOT, "command", None, used("first_pkg.loss:f"))
+    second, first = found.record["user_code"].values()
+    assert (second["commit"], second["exact"]) == (None, False) and len(second["digest"]) == 16
+    assert first["commit"] == git(outside, "rev-parse", "HEAD").strip()
+    assert (first["repository"], first["dirty"], first["exact"]) == (str(outside.parent), True, True)
+    assert "# changed" in first["patch"] and "not imported" not in first["patch"]
+    (outside / "first_pkg" / "ignored" / "more.py").write_text("")
+    again = provenance.collect(ROOT, "", None, used("first_pkg.loss:f")).record["user_code"]
+    assert not again[str(outside / "first_pkg")]["exact"]
+    launch = launch_record.with_provenance(tmp_path / "m", Launch(), found.record, found.patch)
+    kept = launch.record["user_code"][str(outside / "first_pkg")]["patch"]
+    assert (tmp_path / "m" / "launches" / launch.patches()[kept]).read_text() == first["patch"]
+
+
+def test_what_is_not_as_it_was_is_said_and_the_rest_restored(outside: Path, tmp_path: Path) -> None:
+    multirun = tmp_path / "m"
+    config = configured("first_pkg.loss:f")
+    folder = frozen(multirun, **{key: value for key, value in config.items() if key != "seed"})
+    modules = {f"{name}.py": "0" * 16 for name in ("first_pkg/loss", "second_pkg/deep", "trainer_ext/health")}
+    write_state(folder, State(folder.name, RunState.DONE, code={"1": code.keep(multirun, code.Code(modules=modules))}))
+    record = provenance.collect(outside.parent, "command", None, used("first_pkg.loss:f")).record
+    (folder / "provenance.json").write_text(json.dumps(record))
+    assert {"first_pkg/loss.py", "second_pkg/deep.py"} <= reproduce.differences(folder, outside.parent).keys()
+    assert reproduce.not_restored(folder) == ["second_pkg/deep.py"]
+    steps = reproduce.steps(folder, tmp_path / "project")
+    place = tmp_path / f"project-{folder.name}-first_pkg"
+    assert f"git -C {outside.parent} worktree add --detach {place} {record['commit']}" in steps
+    assert f"export PYTHONPATH={place}/code" in steps
+
+
 # ---------------------------------------------------------------- secrets
 
 SECRET_VALUE = "hunter2hunter2"
@@ -151,8 +232,8 @@ def test_shapes_of_secrets_are_masked_without_the_environment(text: str) -> None
 
 
 def test_source_code_is_masked_only_where_a_literal_is_added() -> None:
-    code = "+eos_token=tokenizer.eos_token\n+max_token = 5\n+replace(mine, token='another')\n"
-    assert secrets.mask_patch(code, {}) == code
+    text = "+eos_token=tokenizer.eos_token\n+max_token = 5\n+replace(mine, token='another')\n"
+    assert secrets.mask_patch(text, {}) == text
     old = "-api_key = 'abcdef123456'\n api_key = 'abcdef123456'\n"
     assert secrets.mask_patch(old, {}) == old  # in the commit already, and the patch must apply
     added = "+api_key = 'abcdef123456'\n+export HF_TOKEN=abcdef123456\n+u = 'https://me:abcdef123456@host'\n"

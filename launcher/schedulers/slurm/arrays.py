@@ -35,6 +35,7 @@ from launcher import files
 from launcher.planning import resources
 from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
+from launcher.project import PACKAGES
 from launcher.run import launch_record
 from launcher.schedulers.slurm.task import Report, Task
 
@@ -77,7 +78,7 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
         "time": math.ceil(shape.time_s / 60),
         "signal_delay_s": settings["signal_delay_s"],
         "stderr_to_stdout": True,
-        "setup": [*settings["setup"], "export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}"],
+        "setup": [*settings["setup"], f"export PYTHONPATH=$PWD:$PWD/{PACKAGES}${{PYTHONPATH:+:$PYTHONPATH}}"],
         # One process starts the run, on the first node. What it starts on the other nodes shares its devices.
         "srun_args": ["--nodes=1", "--ntasks=1", "--overlap"],
         "additional_parameters": {**extras, "chdir": str(code), "requeue": True},

@@ -18,6 +18,7 @@ from launcher.schedulers.slurm import arrays, code_snapshot, queue
 from launcher.schedulers.slurm.arrays import OURS, REFUSED, Arrays
 from launcher.schedulers.slurm.scheduler import Slurm
 from launcher.text import one_line
+from launcher.worker import user_code
 
 _FILE = "conf/cluster/slurm.yaml"
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
@@ -79,7 +80,8 @@ def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator
 def start(order: Order) -> StartedScheduler:
     """Copy the code, and create the scheduler."""
     settings = order.plan.cluster
-    code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun)
+    outside = user_code.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
+    code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun, outside)
     shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.run_ids).items() for run_id in runs}
     scheduler = Slurm(
         order.record.resolve(),

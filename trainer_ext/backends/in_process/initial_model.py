@@ -61,8 +61,10 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     It learns from demonstrations of the task's training prompts alone.
     """
     task, split = config["task"], dict(config["trainer"]["split"])
+    data = getattr(tasks.get(task["name"]), "files", lambda _: [])(task)
     sources = [tasks.source(task["name"]), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    digest.update("".join(map(tasks.content, data)).encode())
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     lengths = [int(config["verl"].data[f"max_{part}_length"]) for part in ("prompt", "response")]
     settings = {key: value for key, value in task.items() if key not in tasks.NOT_DATA}

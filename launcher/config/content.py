@@ -1,0 +1,183 @@
+"""The local files and folders that a run's configuration names: their content counts in its identity, not their paths.
+
+A text names a path if a file or folder of this path exists, and if it has a `/` or a suffix or its key says so (`path`,
+`*_path`, `model`, `reward_model`). `FILE.py:FUNCTION` names the file. Relative paths begin in the folder in which the
+command runs; in a frozen run all paths are absolute. Other names of models and data are those of the hub.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from launcher.config.identity import DATA, IGNORED, INPUTS, SECTIONS, replaced
+from launcher.files import content_digest
+from launcher.project import OURS
+
+_PATH_KEY = re.compile(r"(model|method|task)\.(.*\.)?(\w*_)?path")
+_KEYS = (".path", "_path", ".model", ".reward_model")
+_LIKE_A_PATH = re.compile(r"\w/|/.*\w|\.[A-Za-z]\w*$")
+_FUNCTION = re.compile(r"(.+\.py)(:\w*)")
+_IGNORED = re.compile(rf"({'|'.join(map(re.escape, sorted(IGNORED)))}|\w+\.name)(\.|$)")
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+# What only tells about a model or a package.
+_ABOUT = re.compile(r"\..*|__pycache__|.*\.md|card\.json")
+
+
+def settled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with absolute paths, and the digest of each file or folder under `inputs`.
+
+    OSError: one cannot be read.
+    """
+    inputs: dict[str, str] = {}
+
+    def absolute(key: str, text: str) -> str:
+        if (named := _named(key, text)) is None:
+            return text
+        path, function = named
+        inputs[str(path)] = inputs.get(str(path)) or digest(path)
+        return f"{path}{function}"
+
+    sections = _each_text(config, absolute)
+    return {**config, **sections, INPUTS: dict(sorted(inputs.items()))} if inputs else dict(config)
+
+
+def recorded(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """The digest of each path that a frozen configuration names; None: an older version did not record it."""
+    if INPUTS in config:
+        return dict(config[INPUTS])
+    named = (_named(key, text) for key, text in _texts(config))
+    unknown: dict[str, str | None] = {str(one[0]): None for one in named if one is not None}
+    return unknown | {os.path.abspath(os.path.expanduser(text)): own for text, own in (config.get(DATA) or {}).items()}
+
+
+def located(config: Mapping[str, Any], copies: Path) -> dict[str, Any]:
+    """A frozen configuration with the copies of its files that a launch has made in the folder `copies`."""
+    places = {path: str(copies / path.lstrip("/")) for path in config.get(INPUTS) or {}}
+    present = {path: place for path, place in places.items() if os.path.exists(place)}
+    inputs = {present.get(path, path): own for path, own in (config.get(INPUTS) or {}).items()}
+    return {**replaced(dict(config), present), INPUTS: inputs} if present else dict(config)
+
+
+def changes(config: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with the paths of a frozen configuration, in words; a path that is as it was is left out."""
+    wrong: dict[str, str] = {}
+    for text, then in {**(config.get(DATA) or {}), **(config.get(INPUTS) or {})}.items():
+        path = Path(text).expanduser()
+        if not path.exists():
+            wrong[text] = "is gone"
+        elif digest(path) != then:
+            wrong[text] = "has other content than when the run was planned"
+    return wrong
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raise ValueError if a file or folder is not what it was when the run was frozen."""
+    for text, why in changes(config).items():
+        fix = "restore it, or repeat the command, which plans runs with the present content"
+        raise ValueError(f"{text} {why}. Fix: {fix}")
+
+
+def digest(path: Path) -> str:
+    """The hash of a file's content, or of the names and content of a folder's files.
+
+    A Python file counts with the modules beside it that it imports. Hidden files, *.md and card.json of a folder do not
+    count.
+    """
+    if path.is_dir():
+        listed = {str(file.relative_to(path)): content_digest(file) for file in _files(path)}
+    else:
+        file, *beside = with_imports(path)
+        if not beside:
+            return content_digest(file)
+        listed = {"": content_digest(file)} | {str(one.relative_to(file.parent)): content_digest(one) for one in beside}
+    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def with_imports(file: Path) -> list[Path]:
+    """The file, without links; of a Python file, also the modules beside it that it imports, directly or not."""
+    file = file.resolve()
+    found: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in imported_names(path) - OURS if path.suffix == ".py" else ():
+            module, package = file.parent / f"{name}.py", file.parent / name
+            waiting += [module] if module.is_file() else package.rglob("*.py")
+    return [file, *sorted(found - {file})]
+
+
+def imported_names(file: Path) -> frozenset[str]:
+    """The top-level packages and modules that the text of a Python file imports, anywhere in it."""
+    status = file.stat()
+    return _imported_names(file, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _imported_names(file: Path, *_stamp: int) -> frozenset[str]:
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):
+        return frozenset()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return frozenset(name.partition(".")[0] for name in names) - {""}
+
+
+def hub_names(config: Mapping[str, Any]) -> list[str]:
+    """The models and data sets on the hub that a settled configuration names: models/NAME, datasets/NAME."""
+    named = [(key, text) for key, text in _texts(config) if _PATH_KEY.fullmatch(key) and _HUB_NAME.fullmatch(text)]
+    return sorted(f"{'datasets' if key.startswith('task.') else 'models'}/{text}" for key, text in named)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for at, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not _ABOUT.fullmatch(name)]
+        yield from (path for name in names if not _ABOUT.fullmatch(name) and (path := Path(at, name)).is_file())
+
+
+def _named(key: str, text: str) -> tuple[Path, str] | None:
+    """The absolute path of the file or folder that a text names, and `:FUNCTION` of a reward; None: it names none."""
+    function = _FUNCTION.fullmatch(text) if ".py:" in text else None
+    place, rest = (function[1], function[2]) if function else (text, "")
+    if not place or not (key.endswith(_KEYS) or _LIKE_A_PATH.search(place)) or _IGNORED.match(key):
+        return None
+    try:
+        path = Path(place).expanduser().absolute()
+        return (path, rest) if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long for a path, a null byte, or ~ of an unknown user
+        return None
+
+
+def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+
+    def note(key: str, text: str) -> str:
+        found.append((key, text))
+        return text
+
+    _each_text(config, note)
+    return found
+
+
+def _each_text(config: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
+    """The sections that can change a result, with change(dotted key, text) in place of each text."""
+
+    def changed(key: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: changed(f"{key}.{name}", item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [changed(key, item) for item in value]
+        return change(key, value) if isinstance(value, str) else value
+
+    return {section: changed(section, config[section]) for section in SECTIONS if section in config}

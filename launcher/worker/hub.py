@@ -1,0 +1,59 @@
+"""Which commits of models and data sets on the hub a run uses. Later attempts use that of the first one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher.config import content
+from launcher.run import code
+from launcher.run.folder import multirun_of
+from launcher.run.records import State
+
+_LOADED = (("model", "path"), ("method", "target_path"))
+
+
+def commits(config: Mapping[str, Any], state: State, folder: Path) -> dict[str, str]:
+    """The commit of each name on the hub: that of earlier attempts, or that in the hub's cache on this machine.
+
+    A name that is not in the cache yet is left out.
+    """
+    records = (code.read(multirun_of(folder), code_id) for code_id in state.code_ids())
+    earlier = {name: commit for record in records if record is not None for name, commit in record.hub.items()}
+    found = {name: earlier.get(name) or code.hub_commit(name) for name in content.hub_names(config)}
+    return {name: commit for name, commit in found.items() if commit is not None}
+
+
+def pinned(config: Mapping[str, Any], used: Mapping[str, str]) -> dict[str, Any]:
+    """The configuration with the folder of its commit in place of each model's name on the hub.
+
+    A model that is not whole in the cache keeps its name, and is loaded from the hub. ValueError: that would be another
+    commit than the run has used before.
+    """
+    result = dict(config)
+    for section, key in _LOADED:
+        name = f"models/{config[section].get(key)}"
+        if name not in used:
+            continue
+        folder = code.hub_folder(name) / "snapshots" / used[name]
+        if _is_whole(folder):
+            result[section] = {**result[section], key: str(folder)}
+        elif code.hub_commit(name) != used[name]:
+            model = config[section][key]
+            raise ValueError(
+                f"{section}.{key}={model}: earlier attempts used the commit {used[name]}, and {folder} does not have "
+                f"all of its files. Fix: hf download {model} --revision {used[name]}"
+            )
+    return result
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder of the hub's cache has all files that a model needs."""
+    from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, missing
+
+    if missing(folder, WEIGHTS, TOKENIZER) is not None:
+        return False
+    indices = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.safetensors.index.json")]
+    return all((folder / name).exists() for index in indices for name in index["weight_map"].values())
