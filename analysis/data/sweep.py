@@ -19,7 +19,7 @@ from analysis.data import cache
 from analysis.data.metric_log import EMPTY, Array, Curves
 from analysis.spec.levels import Cell as Cell
 from analysis.spec.validation import BadPlan as BadPlan
-from launcher.run import compute
+from launcher.run import compute, whole
 from launcher.run.folder import cache_folder, metrics_path, read_provenance, read_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
@@ -203,8 +203,8 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     except (OSError, ValueError, TypeError) as error:
         problem = f"state.json cannot be read: {error}"
     else:
-        if state != RunState.DONE:
-            problem = _why(record)
+        changed = whole.problem(folder, record)
+        problem = _why(record) if state != RunState.DONE else changed and f"{shown}/{changed}"
     path = metrics_path(folder)
     try:
         curves = cache.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
@@ -220,10 +220,21 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         provenance = read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
+    if problem is None and record.manifest is None and record.pid is not None:  # an older version's worker ran it
+        problem = _gap(curves, summary)
     return Run(
         run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code,
         device_seconds, unfinished,
     )  # fmt: skip
+
+
+def _gap(curves: Curves, summary: Mapping[str, Any]) -> str | None:
+    """Which step the log of a done run does not have once; the summary says how many there are."""
+    steps, logged = summary.get("steps"), {*curves.steps}
+    if not isinstance(steps, int) or not (curves.repeated or {*range(1, steps + 1)} - logged):
+        return None
+    rule = "repeats a step" if curves.repeated else f"lacks step {min({*range(1, steps + 1)} - logged)}"
+    return f"done, but its log {rule}"
 
 
 def _why(state: State) -> str:

@@ -18,8 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import files
-from launcher.run import catalog, claim, launch_record
-from launcher.run.folder import checkpoints, checkpoints_folder, find_state, metrics_path, run_folder
+from launcher.run import catalog, claim, launch_record, whole
+from launcher.run.folder import (
+    SET_ASIDE,
+    checkpoints,
+    checkpoints_folder,
+    checkpoints_kept,
+    find_state,
+    metrics_path,
+    read_config,
+    run_folder,
+)
 from launcher.run.lifecycle import RunState
 
 # Files that a live process is writing or freezing are younger.
@@ -27,6 +36,7 @@ OLD_S = 3600.0
 NEVER_RUN = "runs that no plan names and that never ran"
 UNFINISHED_WRITE = "left by interrupted writes"
 SUPERSEDED = "checkpoints that a newer one supersedes"
+DAMAGED = "damaged checkpoints of done runs, which were set aside"
 OF_DONE = "checkpoints of done runs"
 BASE = "verl trees that no run names"
 LAUNCH = "records of launches that no run names"
@@ -103,11 +113,15 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     if run_id not in planned and fresh and not _was_started(folder) and _is_old(folder / "config.yaml", policy):
         return [_garbage(folder, NEVER_RUN, run_id)]
     unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
-    paths = [path for _, path in checkpoints(folder)]
     items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
-    items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
-    if state.state == RunState.DONE and not policy.keep_last:
-        items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:]]
+    paths, is_done = [path for _, path in checkpoints(folder)], state.state == RunState.DONE
+    with suppress(files.BadRunFolder):  # an unfinished run may need each checkpoint that it keeps
+        kept = 1 if is_done or len(paths) < 2 else checkpoints_kept(read_config(folder))
+        items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-kept]]
+    if is_done and whole.problem(folder, state) is None:
+        damaged = sorted(checkpoints_folder(folder).glob(f"{SET_ASIDE}*"))
+        items += [_garbage(path, DAMAGED, run_id) for path in damaged]
+        items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:] if not policy.keep_last]
     return items
 
 

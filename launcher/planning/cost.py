@@ -85,13 +85,13 @@ class History:
         return Rate(float(run.config["model"].get("seconds_per_step") or 0), FILE, 0)
 
     def size(self, run: PlannedRun) -> float | None:
-        """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoint."""
+        """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoints."""
         model = _model(run.config)
         if model not in self._bytes:
             sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
         measured = self._bytes[model]
-        return run.checkpoint if measured is None else measured
+        return run.checkpoint and run.checkpoint * _checkpoints(run.config["trainer"]) if measured is None else measured
 
     def _learn_other(self, folder: Path) -> None:
         try:
@@ -180,6 +180,12 @@ def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
 
 def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _checkpoints(trainer: Mapping[str, Any]) -> int:
+    """How many checkpoints a done run has."""
+    written = -(-int(trainer["steps"]) // int(trainer["checkpoint_every"]))
+    return min(written, int(trainer["checkpoints_kept"]))
 
 
 def _model(config: Mapping[str, Any]) -> str:

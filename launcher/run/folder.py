@@ -6,7 +6,8 @@
     multirun/runs/<id>/responses.jsonl   one line for each response of an evaluation
     multirun/runs/<id>/evaluations/      the rewards of each evaluation (evaluations.py)
     multirun/runs/<id>/summary.json      written just before `done`
-    multirun/runs/<id>/checkpoints/      complete ones only
+    multirun/runs/<id>/manifest.json     the digests of these files, written just before `done` (whole.py)
+    multirun/runs/<id>/checkpoints/      complete ones only, each with a manifest.json
 
 records.py and models.py say what each file holds. Only the standard library is imported at the top, so that every
 reader (analysis, commands, a worker) can afford it.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import UNREADABLE, State, parse, read_object, read_record, to_json
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
+# How the names of checkpoints begin that were set aside.
+SET_ASIDE = "damaged-"
 
 
 # ---------------------------------------------------------------- paths
@@ -166,6 +170,16 @@ def is_imported(folder: Path) -> bool:
 def checkpoint_name(step: int) -> str:
     """The folder of the checkpoint after that step."""
     return f"step_{step:06d}"
+
+
+def checkpoints_kept(config: Mapping[str, Any]) -> int:
+    """How many checkpoints a run with this frozen configuration keeps; an older version kept one."""
+    return int((config.get("trainer") or {}).get("checkpoints_kept", 1))
+
+
+def damaged_path(checkpoint: Path, attempt: int) -> Path:
+    """Where an attempt moves a checkpoint that it cannot resume from."""
+    return checkpoint.with_name(f"{SET_ASIDE}{checkpoint.name}-{attempt}")
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:

@@ -43,10 +43,10 @@ def started(state: State, owner: Claim, launch_id: str | None, from_step: int) -
     )
 
 
-def finished(state: State) -> State:
-    """The run is done."""
+def finished(state: State, manifest: str | None = None) -> State:
+    """The run is done. `manifest`: as in the state."""
     check(Event.FINISH, state.state, RunState.DONE)
-    return _timed(state, time.time()).replace(state=RunState.DONE)
+    return _timed(state, time.time()).replace(state=RunState.DONE, manifest=manifest)
 
 
 def ended(

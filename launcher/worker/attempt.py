@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from launcher import files
 from launcher.config import identity
 from launcher.nodes import ONE, Nodes
-from launcher.run import evaluations, stop_request
+from launcher.run import evaluations, stop_request, whole
 from launcher.run.claim import Heartbeat
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
@@ -55,6 +55,7 @@ class Attempt:
         self.folder = folder
         self.nodes = nodes
         self.attempt = attempt
+        self.checkpoints_kept = 1
         self.cache = cache_folder(multirun_of(folder))
         self.stop_kind = FailureKind.PREEMPTED
         self.stop_message: str | None = None
@@ -107,10 +108,11 @@ class Attempt:
 
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
-        """Yield an empty folder to fill; on exit it becomes the run's newest checkpoint, and older ones are deleted.
+        """Yield an empty folder to fill; on exit it becomes the run's newest checkpoint, and the oldest are deleted.
 
-        The metric log is synced first, so that no checkpoint lacks the lines up to its step. Raises ClaimLost instead
-        of publishing the checkpoint if another process has claimed the run.
+        `checkpoints_kept` of them stay. A manifest with the digests of its files and of the logs is added. The metric
+        log is synced first, so that no checkpoint lacks the lines up to its step. Raises ClaimLost instead of
+        publishing the checkpoint if another process has claimed the run.
         """
         parent = checkpoints_folder(self.folder)
         parent.mkdir(parents=True, exist_ok=True)
@@ -121,6 +123,7 @@ class Attempt:
         try:
             yield aside
             self.sync()
+            whole.seal_checkpoint(aside, self.folder)
             _fsync_tree(aside)
             self._heartbeat.check()
             # A checkpoint of the same step is the same state. To delete it first would leave the run without one.
@@ -129,12 +132,11 @@ class Attempt:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         files.fsync_folder(parent)
-        for old_step, path in checkpoints(self.folder):
-            if old_step != step:
-                # Rename it first: a crash must not leave half of it under a checkpoint's name.
-                old = parent / f"{files.ASIDE}old-{path.name}-{os.getpid()}"
-                path.rename(old)
-                shutil.rmtree(old, ignore_errors=True)
+        for _, path in checkpoints(self.folder)[: -self.checkpoints_kept]:
+            # Rename it first: a crash must not leave half of it under a checkpoint's name.
+            old = parent / f"{files.ASIDE}old-{path.name}-{os.getpid()}"
+            path.rename(old)
+            shutil.rmtree(old, ignore_errors=True)
 
     def check(self) -> None:
         """Raise ClaimLost if another process has claimed the run."""

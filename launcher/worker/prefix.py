@@ -18,7 +18,7 @@ from typing import Any
 
 from launcher import files
 from launcher.config.identity import FORK
-from launcher.run import claim, evaluations
+from launcher.run import claim, evaluations, whole
 from launcher.run.folder import (
     checkpoint_name,
     checkpoints,
@@ -59,7 +59,8 @@ def adopt(folder: Path, state: State) -> State:
     source, step = _source(folder, state), state.prefix_step or 0
     with suppress(FileNotFoundError), claim.locked(source):  # `gc` deletes checkpoints under this lock
         before, checkpoint = _state_of(source), dict(checkpoints(source)).get(step)
-        if before is not None and before.state == RunState.DONE and checkpoint is not None:
+        is_done = before is not None and before.state == RunState.DONE and whole.problem(source, before) is None
+        if before is not None and is_done and checkpoint is not None:
             _take_logs(source, folder, step)
             _take_checkpoint(checkpoint, folder, step)
             return state.replace(code=before.code)
@@ -136,6 +137,7 @@ def _take_checkpoint(checkpoint: Path, folder: Path, step: int) -> None:
         for name in names:
             _link(Path(at) / name, target / name)
         files.fsync_folder(target)
+    whole.leave_run(aside)
     aside.rename(parent / checkpoint_name(step))
     files.fsync_folder(parent)
 

@@ -9,6 +9,7 @@ import argparse
 import multiprocessing
 import multiprocessing.connection
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -23,10 +24,12 @@ from launcher import files, tracking
 from launcher.config import data_files, identity
 from launcher.nodes import ONE, Nodes
 from launcher.project import NO_DEVICES, ROOT
-from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions
+from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions, whole
 from launcher.run.folder import (
     attempt_folder,
     base_path,
+    checkpoints_kept,
+    damaged_path,
     latest_checkpoint,
     multirun_of,
     read_config,
@@ -218,6 +221,8 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         config = read_config(folder)
         identity.verify(config, folder.name)
         data_files.check(config)
+        attempt.checkpoints_kept = checkpoints_kept(config)
+        state = _with_whole_checkpoint(folder, attempt, state)
         prefix.check(folder, config, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
@@ -229,11 +234,30 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         attempt.sync()
         state = _with_code(folder, state, config)
         files.write_json(folder / "summary.json", dict(summary))
-        return transitions.finished(state)
+        if gap := whole.log_problem(folder, int(config["trainer"]["steps"])):
+            raise RuntimeError(f"{gap}. Fix: `retry` resumes the run from a checkpoint before that step")
+        return transitions.finished(state, whole.seal(folder))
     except claim.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of other code are failures of the run too
         return _failed(folder, state, error, attempt, launch)
+
+
+def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> State:
+    """The state after each newest checkpoint that is damaged, or that the logs do not reach, was set aside."""
+    while (newest := latest_checkpoint(folder)) and (why := whole.resume_problem(folder, *newest)):
+        aside = damaged_path(newest[1], state.attempt)
+        with claim.locked(folder):
+            attempt.check()
+            shutil.rmtree(aside, ignore_errors=True)
+            newest[1].rename(aside)
+            prepare(folder, state.attempt)
+            begin = (latest_checkpoint(folder) or (0, None))[0]
+            message = f"{why}: its checkpoint was moved to {aside}, and the run resumes from step {begin}"
+            state = state.replace(message=message, from_step=begin, code=state.code if begin else {})
+            write_state(folder, state)
+        _say(message)
+    return state
 
 
 def _with_code(folder: Path, state: State, config: Mapping[str, Any]) -> State:

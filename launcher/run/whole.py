@@ -1,0 +1,157 @@
+"""Whether a run folder, or a checkpoint, is whole: manifest.json has the digest of each of its files.
+
+A run's manifest is written just before `done`. A checkpoint's manifest also has the digests that the run's logs had
+then. Checkpoints and runs of older versions have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from launcher import files
+from launcher.run import catalog
+from launcher.run.folder import is_imported, metrics_path, multirun_of
+from launcher.run.lifecycle import RunState
+from launcher.run.records import Manifest, State, read_record, write_record
+
+MANIFEST = "manifest.json"
+_LOGS = frozenset({"metrics.jsonl", "histograms.jsonl", "responses.jsonl", "evaluations"})
+_OF_DONE = _LOGS | {"config.yaml", "summary.json"}
+_THREADS = 8
+
+
+# ---------------------------------------------------------------- a run
+
+
+def seal(folder: Path, with_times: bool = True) -> str:
+    """Write the manifest of a run that ends; its digest, for the state. Without times, each check reads the files."""
+    times = {name: stat.st_mtime_ns for name, stat in _stats(folder, _OF_DONE).items()}
+    write_record(folder / MANIFEST, Manifest(_digests(folder, times), times if with_times else {}))
+    return _digest(folder / MANIFEST)
+
+
+def problem(folder: Path, state: State) -> str | None:
+    """Which file of a done run is not as it was at the end, and the fix; None also for a run of an older version."""
+    changed = _changed(folder, state.manifest) if state.state == RunState.DONE and state.manifest else None
+    if changed is None:
+        return None
+    again = f"run `{catalog.command(multirun_of(folder), 'rerun', folder.name)}`"
+    with suppress(files.BadRunFolder):
+        again = "repeat the import" if is_imported(folder) else again
+    return f"{changed} after the run was done. Fix: restore it, or {again}"
+
+
+def _changed(folder: Path, manifest: str) -> str | None:
+    if _digest(folder / MANIFEST) != manifest:
+        return f"{MANIFEST} was changed or lost"
+    recorded = read_record(Manifest, folder / MANIFEST)
+    stats = _stats(folder, _OF_DONE)
+    old = {name for name, stat in stats.items() if recorded.times.get(name) == stat.st_mtime_ns}
+    same = {name: digest for name, digest in recorded.files.items() if name in old}
+    return _difference(recorded.files, {**same, **_digests(folder, stats.keys() - old)})
+
+
+def stamp(folder: Path) -> int:
+    """A number that changes when a file that a run's manifest covers gets another size or time."""
+    stats = _stats(folder, _OF_DONE | {MANIFEST})
+    return zlib.crc32(repr(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())).encode())
+
+
+def log_problem(folder: Path, steps: int) -> str | None:
+    """Why the metric log does not have each step from 1 to `steps` once; None: it does."""
+    path = metrics_path(folder)
+    logged = (record.get("step") for record in files.json_lines(path))
+    counts = Counter(step for step in logged if isinstance(step, int))
+    wrong = next((step for step in range(1, steps + 1) if counts[step] != 1), None)
+    return None if wrong is None else f"{path} {'repeats' if counts[wrong] else 'lacks'} step {wrong}"
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def seal_checkpoint(checkpoint: Path, folder: Path) -> None:
+    """Write the manifest of a complete checkpoint of the run in `folder`, whose logs end with its step."""
+    logs = _digests(folder, _stats(folder, _LOGS))
+    write_record(checkpoint / MANIFEST, Manifest(_digests(checkpoint, _names(checkpoint)), run=logs))
+
+
+def leave_run(checkpoint: Path) -> None:
+    """Make a copied checkpoint that of another run, whose logs differ."""
+    with suppress(FileNotFoundError, files.BadRunFolder):
+        recorded = read_record(Manifest, checkpoint / MANIFEST)
+        write_record(checkpoint / MANIFEST, Manifest(recorded.files))
+
+
+def checkpoint_problem(checkpoint: Path) -> str | None:
+    """Which file of a checkpoint is not as it was written; None also for a checkpoint of an older version."""
+    try:
+        recorded = read_record(Manifest, checkpoint / MANIFEST).files
+    except FileNotFoundError:
+        return None
+    except files.BadRunFolder:
+        return f"{checkpoint / MANIFEST} cannot be read"
+    difference = _difference(recorded, _digests(checkpoint, _names(checkpoint)))
+    return difference and f"{checkpoint}/{difference}"
+
+
+def resume_problem(folder: Path, step: int, checkpoint: Path) -> str | None:
+    """Why the run in `folder` cannot resume from its checkpoint of that step, at which its logs were cut; or None."""
+    why = checkpoint_problem(checkpoint) or log_problem(folder, step)
+    with suppress(FileNotFoundError):
+        then = None if why else read_record(Manifest, checkpoint / MANIFEST).run
+        if then and (difference := _difference(then, _digests(folder, _stats(folder, _LOGS)))):
+            why = f"{folder}/{difference}"
+    return why
+
+
+# ---------------------------------------------------------------- files
+
+
+def _difference(recorded: Mapping[str, str], present: Mapping[str, str]) -> str | None:
+    for name in sorted({*recorded, *present}):
+        if name not in present:
+            return f"{name} was lost"
+        if not present[name] or present[name] != recorded.get(name):
+            return f"{name} was {'changed' if name in recorded else 'added'}"
+    return None
+
+
+def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """The sha256 of each file, by its path in the folder; empty: it cannot be read."""
+    names = sorted(names)
+    with ThreadPoolExecutor(_THREADS) as threads:  # hashlib releases Python's lock
+        return dict(zip(names, threads.map(_digest, [folder / name for name in names]), strict=True))
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _names(checkpoint: Path) -> list[str]:
+    paths = (path for path in checkpoint.rglob("*") if not path.is_dir())
+    return [str(path.relative_to(checkpoint)) for path in paths if path != checkpoint / MANIFEST]
+
+
+def _stats(folder: Path, chosen: Collection[str] | None, within: str = "") -> dict[str, os.stat_result]:
+    """The status of a run's files with the chosen names (None: of all), by their paths; of a folder, of those in it."""
+    found: dict[str, os.stat_result] = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if chosen is not None and entry.name not in chosen:
+                continue
+            if chosen is not None and entry.is_dir():
+                found |= _stats(folder / entry.name, None, f"{entry.name}/")
+            else:
+                found[f"{within}{entry.name}"] = entry.stat()
+    return found
