@@ -213,28 +213,23 @@ def _read_run(multirun: Path, run_id: str) -> Run:
             problem = f"done, but {path.name} is missing"
     if problem is None and curves.steps.size == 0:
         problem = f"done, but {path.name} holds no step"
-    if problem is not None and curves.steps.size:
+    if problem is not None and curves.steps.size and state != RunState.DONE:
         problem += f" (last step {int(curves.steps[-1])})"
     try:
         summary = read_summary(folder) or {}
         provenance = read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
-    if problem is None and record.manifest is None and record.pid is not None:  # an older version's worker ran it
-        problem = _gap(curves, summary)
+    steps = summary.get("steps")
+    if problem is None and record.manifest is None and record.pid is not None and isinstance(steps, int):
+        whole_log = (
+            curves.steps.size >= steps and not curves.repeated
+        )  # an older version ran it, and did not check this
+        problem = None if whole_log else f"done, but {path.name} does not have each of its {steps} steps once"
     return Run(
         run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code,
         device_seconds, unfinished,
     )  # fmt: skip
-
-
-def _gap(curves: Curves, summary: Mapping[str, Any]) -> str | None:
-    """Which step the log of a done run does not have once; the summary says how many there are."""
-    steps, logged = summary.get("steps"), {*curves.steps}
-    if not isinstance(steps, int) or not (curves.repeated or {*range(1, steps + 1)} - logged):
-        return None
-    rule = "repeats a step" if curves.repeated else f"lacks step {min({*range(1, steps + 1)} - logged)}"
-    return f"done, but its log {rule}"
 
 
 def _why(state: State) -> str:

@@ -19,16 +19,7 @@ from pathlib import Path
 
 from launcher import files
 from launcher.run import catalog, claim, launch_record, whole
-from launcher.run.folder import (
-    SET_ASIDE,
-    checkpoints,
-    checkpoints_folder,
-    checkpoints_kept,
-    find_state,
-    metrics_path,
-    read_config,
-    run_folder,
-)
+from launcher.run.folder import checkpoints, checkpoints_folder, find_state, metrics_path, run_folder
 from launcher.run.lifecycle import RunState
 
 # Files that a live process is writing or freezing are younger.
@@ -115,12 +106,10 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
     items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
     paths, is_done = [path for _, path in checkpoints(folder)], state.state == RunState.DONE
-    with suppress(files.BadRunFolder):  # an unfinished run may need each checkpoint that it keeps
-        kept = 1 if is_done or len(paths) < 2 else checkpoints_kept(read_config(folder))
-        items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-kept]]
+    if is_done or paths and not (paths[-1] / whole.MANIFEST).exists():  # else the run may need all that it keeps
+        items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
     if is_done and whole.problem(folder, state) is None:
-        damaged = sorted(checkpoints_folder(folder).glob(f"{SET_ASIDE}*"))
-        items += [_garbage(path, DAMAGED, run_id) for path in damaged]
+        items += [_garbage(path, DAMAGED, run_id) for path in sorted(folder.glob("attempts/*/checkpoints"))]
         items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:] if not policy.keep_last]
     return items
 

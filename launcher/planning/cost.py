@@ -91,7 +91,11 @@ class History:
             sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
         measured = self._bytes[model]
-        return run.checkpoint and run.checkpoint * _checkpoints(run.config["trainer"]) if measured is None else measured
+        if measured is not None or run.checkpoint is None:
+            return measured
+        trainer = run.config["trainer"]
+        written = -(-trainer["steps"] // trainer["checkpoint_every"])
+        return float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
 
     def _learn_other(self, folder: Path) -> None:
         try:
@@ -180,12 +184,6 @@ def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
 
 def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-
-
-def _checkpoints(trainer: Mapping[str, Any]) -> int:
-    """How many checkpoints a done run has."""
-    written = -(-int(trainer["steps"]) // int(trainer["checkpoint_every"]))
-    return min(written, int(trainer["checkpoints_kept"]))
 
 
 def _model(config: Mapping[str, Any]) -> str:

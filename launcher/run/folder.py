@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import UNREADABLE, State, parse, read_object, read_record, to_json
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
-# How the names of checkpoints begin that were set aside.
-SET_ASIDE = "damaged-"
 
 
 # ---------------------------------------------------------------- paths
@@ -74,7 +71,7 @@ def responses_path(folder: Path) -> Path:
 
 
 def attempt_folder(folder: Path, attempt: int) -> Path:
-    """Output of one attempt: stdout.log, stderr.log, superseded.jsonl."""
+    """Of one attempt: stdout.log, stderr.log, superseded.jsonl; evaluations and checkpoints that it could not use."""
     return folder / "attempts" / str(attempt)
 
 
@@ -170,16 +167,6 @@ def is_imported(folder: Path) -> bool:
 def checkpoint_name(step: int) -> str:
     """The folder of the checkpoint after that step."""
     return f"step_{step:06d}"
-
-
-def checkpoints_kept(config: Mapping[str, Any]) -> int:
-    """How many checkpoints a run with this frozen configuration keeps; an older version kept one."""
-    return int((config.get("trainer") or {}).get("checkpoints_kept", 1))
-
-
-def damaged_path(checkpoint: Path, attempt: int) -> Path:
-    """Where an attempt moves a checkpoint that it cannot resume from."""
-    return checkpoint.with_name(f"{SET_ASIDE}{checkpoint.name}-{attempt}")
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:

@@ -1,7 +1,7 @@
 """Whether a run folder, or a checkpoint, is whole: manifest.json has the digest of each of its files.
 
-A run's manifest is written just before `done`. A checkpoint's manifest also has the digests that the run's logs had
-then. Checkpoints and runs of older versions have none.
+A run's manifest is written just before `done`. A checkpoint's manifest also has the digests that the run's own files
+had then. Checkpoints and runs of older versions have none.
 """
 
 from __future__ import annotations
@@ -22,17 +22,14 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import Manifest, State, read_record, write_record
 
 MANIFEST = "manifest.json"
-_LOGS = frozenset({"metrics.jsonl", "histograms.jsonl", "responses.jsonl", "evaluations"})
-_OF_DONE = _LOGS | {"config.yaml", "summary.json"}
+_AT_CHECKPOINT = frozenset({"config.yaml", "metrics.jsonl", "histograms.jsonl", "responses.jsonl", "evaluations"})
+_AT_END = _AT_CHECKPOINT | {"summary.json", "provenance.json"}
 _THREADS = 8
-
-
-# ---------------------------------------------------------------- a run
 
 
 def seal(folder: Path, with_times: bool = True) -> str:
     """Write the manifest of a run that ends; its digest, for the state. Without times, each check reads the files."""
-    times = {name: stat.st_mtime_ns for name, stat in _stats(folder, _OF_DONE).items()}
+    times = {name: stat.st_mtime_ns for name, stat in _stats(folder, _AT_END).items()}
     write_record(folder / MANIFEST, Manifest(_digests(folder, times), times if with_times else {}))
     return _digest(folder / MANIFEST)
 
@@ -52,7 +49,7 @@ def _changed(folder: Path, manifest: str) -> str | None:
     if _digest(folder / MANIFEST) != manifest:
         return f"{MANIFEST} was changed or lost"
     recorded = read_record(Manifest, folder / MANIFEST)
-    stats = _stats(folder, _OF_DONE)
+    stats = _stats(folder, _AT_END)
     old = {name for name, stat in stats.items() if recorded.times.get(name) == stat.st_mtime_ns}
     same = {name: digest for name, digest in recorded.files.items() if name in old}
     return _difference(recorded.files, {**same, **_digests(folder, stats.keys() - old)})
@@ -60,7 +57,7 @@ def _changed(folder: Path, manifest: str) -> str | None:
 
 def stamp(folder: Path) -> int:
     """A number that changes when a file that a run's manifest covers gets another size or time."""
-    stats = _stats(folder, _OF_DONE | {MANIFEST})
+    stats = _stats(folder, _AT_END | {MANIFEST})
     return zlib.crc32(repr(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())).encode())
 
 
@@ -73,20 +70,10 @@ def log_problem(folder: Path, steps: int) -> str | None:
     return None if wrong is None else f"{path} {'repeats' if counts[wrong] else 'lacks'} step {wrong}"
 
 
-# ---------------------------------------------------------------- checkpoints
-
-
 def seal_checkpoint(checkpoint: Path, folder: Path) -> None:
     """Write the manifest of a complete checkpoint of the run in `folder`, whose logs end with its step."""
-    logs = _digests(folder, _stats(folder, _LOGS))
-    write_record(checkpoint / MANIFEST, Manifest(_digests(checkpoint, _names(checkpoint)), run=logs))
-
-
-def leave_run(checkpoint: Path) -> None:
-    """Make a copied checkpoint that of another run, whose logs differ."""
-    with suppress(FileNotFoundError, files.BadRunFolder):
-        recorded = read_record(Manifest, checkpoint / MANIFEST)
-        write_record(checkpoint / MANIFEST, Manifest(recorded.files))
+    of_run = _digests(folder, _stats(folder, _AT_CHECKPOINT))
+    write_record(checkpoint / MANIFEST, Manifest(_digests(checkpoint, _names(checkpoint)), run=of_run))
 
 
 def checkpoint_problem(checkpoint: Path) -> str | None:
@@ -103,15 +90,14 @@ def checkpoint_problem(checkpoint: Path) -> str | None:
 
 def resume_problem(folder: Path, step: int, checkpoint: Path) -> str | None:
     """Why the run in `folder` cannot resume from its checkpoint of that step, at which its logs were cut; or None."""
-    why = checkpoint_problem(checkpoint) or log_problem(folder, step)
-    with suppress(FileNotFoundError):
-        then = None if why else read_record(Manifest, checkpoint / MANIFEST).run
-        if then and (difference := _difference(then, _digests(folder, _stats(folder, _LOGS)))):
-            why = f"{folder}/{difference}"
+    why = log_problem(folder, step) or checkpoint_problem(checkpoint)
+    if why is None and (checkpoint / MANIFEST).exists():
+        then = read_record(Manifest, checkpoint / MANIFEST).run
+        now = _digests(folder, _stats(folder, _AT_CHECKPOINT))
+        if then.get("config.yaml") == now.get("config.yaml"):  # else another run, which this one continues, wrote it
+            difference = _difference(then, now)
+            why = difference and f"{folder}/{difference}"
     return why
-
-
-# ---------------------------------------------------------------- files
 
 
 def _difference(recorded: Mapping[str, str], present: Mapping[str, str]) -> str | None:
@@ -143,15 +129,13 @@ def _names(checkpoint: Path) -> list[str]:
     return [str(path.relative_to(checkpoint)) for path in paths if path != checkpoint / MANIFEST]
 
 
-def _stats(folder: Path, chosen: Collection[str] | None, within: str = "") -> dict[str, os.stat_result]:
-    """The status of a run's files with the chosen names (None: of all), by their paths; of a folder, of those in it."""
-    found: dict[str, os.stat_result] = {}
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if chosen is not None and entry.name not in chosen:
-                continue
-            if chosen is not None and entry.is_dir():
-                found |= _stats(folder / entry.name, None, f"{entry.name}/")
-            else:
-                found[f"{within}{entry.name}"] = entry.stat()
+def _stats(folder: Path, chosen: Collection[str]) -> dict[str, os.stat_result]:
+    """The status of the files with the chosen names, and of those in a folder with such a name, by their paths."""
+    with os.scandir(folder) as entries:
+        present = [entry for entry in entries if entry.name in chosen]
+    found = {entry.name: entry.stat() for entry in present if not entry.is_dir()}
+    for entry in present:
+        if entry.is_dir():
+            names = os.listdir(entry)
+            found |= {f"{entry.name}/{name}": os.stat(f"{entry.path}/{name}") for name in names}
     return found

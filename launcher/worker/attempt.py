@@ -55,7 +55,7 @@ class Attempt:
         self.folder = folder
         self.nodes = nodes
         self.attempt = attempt
-        self.checkpoints_kept = 1
+        self.checkpoints_kept = 1  # as in runs that an older version froze
         self.cache = cache_folder(multirun_of(folder))
         self.stop_kind = FailureKind.PREEMPTED
         self.stop_message: str | None = None

@@ -137,7 +137,6 @@ def _take_checkpoint(checkpoint: Path, folder: Path, step: int) -> None:
         for name in names:
             _link(Path(at) / name, target / name)
         files.fsync_folder(target)
-    whole.leave_run(aside)
     aside.rename(parent / checkpoint_name(step))
     files.fsync_folder(parent)
 

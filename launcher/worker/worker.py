@@ -28,8 +28,6 @@ from launcher.run import claim, code, launch_record, lifecycle, stop_request, tr
 from launcher.run.folder import (
     attempt_folder,
     base_path,
-    checkpoints_kept,
-    damaged_path,
     latest_checkpoint,
     multirun_of,
     read_config,
@@ -221,7 +219,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         config = read_config(folder)
         identity.verify(config, folder.name)
         data_files.check(config)
-        attempt.checkpoints_kept = checkpoints_kept(config)
+        attempt.checkpoints_kept = config["trainer"].get("checkpoints_kept", attempt.checkpoints_kept)
         state = _with_whole_checkpoint(folder, attempt, state)
         prefix.check(folder, config, state)
         _write_provenance(folder, config, launch, state)
@@ -246,10 +244,11 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
 def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> State:
     """The state after each newest checkpoint that is damaged, or that the logs do not reach, was set aside."""
     while (newest := latest_checkpoint(folder)) and (why := whole.resume_problem(folder, *newest)):
-        aside = damaged_path(newest[1], state.attempt)
+        aside = attempt_folder(folder, state.attempt) / "checkpoints" / newest[1].name
         with claim.locked(folder):
             attempt.check()
             shutil.rmtree(aside, ignore_errors=True)
+            aside.parent.mkdir(parents=True, exist_ok=True)
             newest[1].rename(aside)
             prepare(folder, state.attempt)
             begin = (latest_checkpoint(folder) or (0, None))[0]
