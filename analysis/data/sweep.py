@@ -222,9 +222,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         problem = problem or f"summary or provenance cannot be read: {error}"
     steps = summary.get("steps")
     if problem is None and record.manifest is None and record.pid is not None and isinstance(steps, int):
-        whole_log = (
-            curves.steps.size >= steps and not curves.repeated
-        )  # an older version ran it, and did not check this
+        whole_log = curves.steps.size >= steps and not curves.repeated  # an older version did not check
         problem = None if whole_log else f"done, but {path.name} does not have each of its {steps} steps once"
     return Run(
         run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code,

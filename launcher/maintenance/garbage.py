@@ -106,7 +106,7 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
     items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
     paths, is_done = [path for _, path in checkpoints(folder)], state.state == RunState.DONE
-    if is_done or paths and not (paths[-1] / whole.MANIFEST).exists():  # else the run may need all that it keeps
+    if is_done or (paths and not (paths[-1] / whole.MANIFEST).exists()):  # else the run may need all that it keeps
         items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
     if is_done and whole.problem(folder, state) is None:
         items += [_garbage(path, DAMAGED, run_id) for path in sorted(folder.glob("attempts/*/checkpoints"))]
