@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
 from trainer_ext import artifacts, backends, continuing, evaluation, scores
@@ -50,6 +51,10 @@ class Preempted(Exception):
         self.step = step
 
 
+class NotLoaded(Exception):
+    """The run's newest checkpoint cannot be loaded."""
+
+
 def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Train as `config` says (seed, method, model, task, trainer, and verl's tree merged), from the newest checkpoint.
 
@@ -87,7 +92,10 @@ def _train(
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
-        state = trainer.fork(folder) if done == fork_at else trainer.load(folder)
+        try:
+            state = trainer.fork(folder) if done == fork_at else trainer.load(folder)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise NotLoaded(f"{folder} cannot be loaded ({error})") from error
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         shared_before = state["shared_seconds"]
         flops = state.get("flops")  # an older version did not count them: then they are not known

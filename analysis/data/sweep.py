@@ -203,8 +203,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     except (OSError, ValueError, TypeError) as error:
         problem = f"state.json cannot be read: {error}"
     else:
-        changed = whole.problem(folder, record)
-        problem = _why(record) if state != RunState.DONE else changed and f"{shown}/{changed}"
+        problem = whole.problem(folder, record) if state == RunState.DONE else _why(record)
     path = metrics_path(folder)
     try:
         curves = cache.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)

@@ -22,14 +22,14 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import Manifest, State, read_record, write_record
 
 MANIFEST = "manifest.json"
-_AT_CHECKPOINT = frozenset({"config.yaml", "metrics.jsonl", "histograms.jsonl", "responses.jsonl", "evaluations"})
-_AT_END = _AT_CHECKPOINT | {"summary.json", "provenance.json"}
+_LOGS = frozenset({"config.yaml", "metrics.jsonl", "histograms.jsonl", "responses.jsonl", "evaluations"})
+_OF_RUN = _LOGS | {"summary.json", "provenance.json"}
 _THREADS = 8
 
 
 def seal(folder: Path, with_times: bool = True) -> str:
     """Write the manifest of a run that ends; its digest, for the state. Without times, each check reads the files."""
-    times = {name: stat.st_mtime_ns for name, stat in _stats(folder, _AT_END).items()}
+    times = {name: stat.st_mtime_ns for name, stat in _stats(folder, _OF_RUN).items()}
     write_record(folder / MANIFEST, Manifest(_digests(folder, times), times if with_times else {}))
     return _digest(folder / MANIFEST)
 
@@ -47,17 +47,16 @@ def problem(folder: Path, state: State) -> str | None:
 
 def _changed(folder: Path, manifest: str) -> str | None:
     if _digest(folder / MANIFEST) != manifest:
-        return f"{MANIFEST} was changed or lost"
-    recorded = read_record(Manifest, folder / MANIFEST)
-    stats = _stats(folder, _AT_END)
+        return f"{folder / MANIFEST} was changed or lost"
+    recorded, stats = read_record(Manifest, folder / MANIFEST), _stats(folder, _OF_RUN)
     old = {name for name, stat in stats.items() if recorded.times.get(name) == stat.st_mtime_ns}
     same = {name: digest for name, digest in recorded.files.items() if name in old}
-    return _difference(recorded.files, {**same, **_digests(folder, stats.keys() - old)})
+    return _difference(folder, recorded.files, {**same, **_digests(folder, stats.keys() - old)})
 
 
 def stamp(folder: Path) -> int:
     """A number that changes when a file that a run's manifest covers gets another size or time."""
-    stats = _stats(folder, _AT_END | {MANIFEST})
+    stats = _stats(folder, _OF_RUN | {MANIFEST})
     return zlib.crc32(repr(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())).encode())
 
 
@@ -72,40 +71,34 @@ def log_problem(folder: Path, steps: int) -> str | None:
 
 def seal_checkpoint(checkpoint: Path, folder: Path) -> None:
     """Write the manifest of a complete checkpoint of the run in `folder`, whose logs end with its step."""
-    of_run = _digests(folder, _stats(folder, _AT_CHECKPOINT))
-    write_record(checkpoint / MANIFEST, Manifest(_digests(checkpoint, _names(checkpoint)), run=of_run))
+    of_run = _digests(folder, _stats(folder, _LOGS))
+    write_record(checkpoint / MANIFEST, Manifest(_digests(checkpoint, _stats(checkpoint)), run=of_run))
 
 
-def checkpoint_problem(checkpoint: Path) -> str | None:
-    """Which file of a checkpoint is not as it was written; None also for a checkpoint of an older version."""
+def checkpoint_problem(checkpoint: Path, folder: Path | None = None) -> str | None:
+    """Which file of a checkpoint is not as it was written; None also for a checkpoint of an older version.
+
+    folder: of the run that is to resume from it, whose logs were cut at its step; they must be as they were then, too.
+    """
     try:
-        recorded = read_record(Manifest, checkpoint / MANIFEST).files
+        recorded = read_record(Manifest, checkpoint / MANIFEST)
     except FileNotFoundError:
         return None
     except files.BadRunFolder:
         return f"{checkpoint / MANIFEST} cannot be read"
-    difference = _difference(recorded, _digests(checkpoint, _names(checkpoint)))
-    return difference and f"{checkpoint}/{difference}"
+    changed = _difference(checkpoint, recorded.files, _digests(checkpoint, _stats(checkpoint).keys() - {MANIFEST}))
+    now = _digests(folder, _stats(folder, _LOGS)) if folder is not None and changed is None else {}
+    if now.get("config.yaml") != recorded.run.get("config.yaml"):  # another run, which this one continues, wrote it
+        return changed
+    return changed or _difference(Path(folder or ""), recorded.run, now)
 
 
-def resume_problem(folder: Path, step: int, checkpoint: Path) -> str | None:
-    """Why the run in `folder` cannot resume from its checkpoint of that step, at which its logs were cut; or None."""
-    why = log_problem(folder, step) or checkpoint_problem(checkpoint)
-    if why is None and (checkpoint / MANIFEST).exists():
-        then = read_record(Manifest, checkpoint / MANIFEST).run
-        now = _digests(folder, _stats(folder, _AT_CHECKPOINT))
-        if then.get("config.yaml") == now.get("config.yaml"):  # else another run, which this one continues, wrote it
-            difference = _difference(then, now)
-            why = difference and f"{folder}/{difference}"
-    return why
-
-
-def _difference(recorded: Mapping[str, str], present: Mapping[str, str]) -> str | None:
+def _difference(folder: Path, recorded: Mapping[str, str], present: Mapping[str, str]) -> str | None:
     for name in sorted({*recorded, *present}):
         if name not in present:
-            return f"{name} was lost"
+            return f"{folder / name} was lost"
         if not present[name] or present[name] != recorded.get(name):
-            return f"{name} was {'changed' if name in recorded else 'added'}"
+            return f"{folder / name} was {'changed' if name in recorded else 'added'}"
     return None
 
 
@@ -124,18 +117,13 @@ def _digest(path: Path) -> str:
         return ""
 
 
-def _names(checkpoint: Path) -> list[str]:
-    paths = (path for path in checkpoint.rglob("*") if not path.is_dir())
-    return [str(path.relative_to(checkpoint)) for path in paths if path != checkpoint / MANIFEST]
-
-
-def _stats(folder: Path, chosen: Collection[str]) -> dict[str, os.stat_result]:
-    """The status of the files with the chosen names, and of those in a folder with such a name, by their paths."""
-    with os.scandir(folder) as entries:
-        present = [entry for entry in entries if entry.name in chosen]
-    found = {entry.name: entry.stat() for entry in present if not entry.is_dir()}
-    for entry in present:
-        if entry.is_dir():
-            names = os.listdir(entry)
-            found |= {f"{entry.name}/{name}": os.stat(f"{entry.path}/{name}") for name in names}
+def _stats(folder: Path, chosen: Collection[str] | None = None, within: str = "") -> dict[str, os.stat_result]:
+    """The status of the files below a folder, by their paths in it; chosen: only of those entries of the folder."""
+    found: dict[str, os.stat_result] = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if chosen is not None and entry.name not in chosen:
+                continue
+            name = f"{within}{entry.name}"
+            found |= _stats(folder / entry.name, None, f"{name}/") if entry.is_dir() else {name: entry.stat()}
     return found

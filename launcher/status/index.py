@@ -155,7 +155,7 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
         state=UNREADABLE if changed else state.state,
         finished=state.finished,
         failure_kind=state.failure_kind,
-        message=f"{folder}/{changed}" if changed else state.message,
+        message=changed or state.message,
         step=step,
         step_seconds=step_seconds,
         metrics=values,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from launcher import files
 from launcher.config import identity
@@ -32,20 +32,8 @@ from launcher.run.folder import (
 from launcher.run.lifecycle import FailureKind
 from launcher.tracking import Tracker
 
-
-class Answer(Protocol):
-    """What is kept of each response of an evaluation (trainer_ext.evaluation.Answer)."""
-
-    @property
-    def prompt(self) -> str: ...
-    @property
-    def split(self) -> str: ...
-    @property
-    def sample(self) -> int | None: ...
-    @property
-    def reward(self) -> float: ...
-    @property
-    def numbers(self) -> Mapping[str, float]: ...
+if TYPE_CHECKING:
+    from trainer_ext.evaluation import Answer
 
 
 class Attempt:
