@@ -230,14 +230,10 @@ def _read_run(multirun: Path, run_id: str) -> Run:
 
 
 def _why(state: State) -> str:
-    parts: list[str] = [state.state]
-    if state.message and state.message != state.state:
-        parts.append(str(state.message))
-    elif state.error:
-        kind, message = state.error.get("type"), str(state.error.get("message") or "").strip()
-        first = message.splitlines()[0] if message else ""
-        parts.append(f"{kind}: {first}" if kind and first else str(kind or first))
-    return ": ".join(part for part in parts if part)
+    error = state.error or {}
+    first = (error.get("message") or "").strip().partition("\n")[0]
+    why = state.message or ": ".join(filter(None, (error.get("type"), first)))
+    return f"{state.state}: {why}" if why and why != state.state else str(state.state)
 
 
 def leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:

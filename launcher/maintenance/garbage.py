@@ -27,7 +27,6 @@ OLD_S = 3600.0
 NEVER_RUN = "runs that no plan names and that never ran"
 UNFINISHED_WRITE = "left by interrupted writes"
 SUPERSEDED = "checkpoints that a newer one supersedes"
-DAMAGED = "damaged checkpoints of done runs, which were set aside"
 OF_DONE = "checkpoints of done runs"
 BASE = "verl trees that no run names"
 LAUNCH = "records of launches that no run names"
@@ -105,12 +104,14 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
         return [_garbage(folder, NEVER_RUN, run_id)]
     unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
     items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
-    paths, is_done = [path for _, path in checkpoints(folder)], state.state == RunState.DONE
-    if is_done or (paths and not (paths[-1] / whole.MANIFEST).exists()):  # else the run may need all that it keeps
+    paths = [path for _, path in checkpoints(folder)]
+    if state.state == RunState.DONE:
+        damaged = sorted(folder.glob("attempts/*/checkpoints"))
+        items += [_garbage(path, SUPERSEDED, run_id) for path in (*paths[:-1], *damaged)]
+        if not policy.keep_last and whole.problem(folder, state) is None:
+            items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:]]
+    elif paths and not (paths[-1] / whole.MANIFEST).exists():  # else the run needs all that it keeps
         items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
-    if is_done and whole.problem(folder, state) is None:
-        items += [_garbage(path, DAMAGED, run_id) for path in sorted(folder.glob("attempts/*/checkpoints"))]
-        items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:] if not policy.keep_last]
     return items
 
 

@@ -182,3 +182,8 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
 def latest_checkpoint(folder: Path) -> tuple[int, Path] | None:
     """The newest complete checkpoint as (step, path), or None."""
     return next(reversed(checkpoints(folder)), None)
+
+
+def last_final_step(folder: Path) -> int:
+    """The step of the newest checkpoint, up to which no resume computes a step again unless it is damaged; or 0."""
+    return (latest_checkpoint(folder) or (0, None))[0]

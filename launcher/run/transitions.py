@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from launcher.run import claim, compute, stop_request
-from launcher.run.folder import latest_checkpoint, read_state, run_folder, write_state
+from launcher.run.folder import last_final_step, read_state, run_folder, write_state
 from launcher.run.lifecycle import RESUMABLE, Event, FailureKind, Rules, RunState, check, state_after
 from launcher.run.records import Claim, State
 
@@ -108,8 +108,7 @@ def with_lost_attempt(folder: Path, state: State) -> State:
 
 def progressed(folder: Path, state: State) -> bool:
     """Whether the run's newest checkpoint is newer than the one from which its present attempt started."""
-    newest = latest_checkpoint(folder)
-    return newest is not None and newest[0] > (state.from_step or 0)
+    return last_final_step(folder) > (state.from_step or 0)
 
 
 def withdraw(folder: Path) -> bool:

@@ -1,7 +1,6 @@
 """Whether a run folder, or a checkpoint, is whole: manifest.json has the digest of each of its files.
 
-A run's manifest is written just before `done`. A checkpoint's manifest also has the digests that the run's own files
-had then. Checkpoints and runs of older versions have none.
+A run's is written just before `done`; a checkpoint's has the run's logs, too. Those of older versions have none.
 """
 
 from __future__ import annotations
@@ -36,22 +35,18 @@ def seal(folder: Path, with_times: bool = True) -> str:
 
 def problem(folder: Path, state: State) -> str | None:
     """Which file of a done run is not as it was at the end, and the fix; None also for a run of an older version."""
-    changed = _changed(folder, state.manifest) if state.state == RunState.DONE and state.manifest else None
-    if changed is None:
+    if state.state != RunState.DONE or state.manifest is None:
         return None
+    changed: str | None = f"{folder / MANIFEST} was changed or lost"
+    if _digest(folder / MANIFEST) == state.manifest:
+        recorded, stats = read_record(Manifest, folder / MANIFEST), _stats(folder, _OF_RUN)
+        old = {name for name, stat in stats.items() if recorded.times.get(name) == stat.st_mtime_ns}
+        same = {name: digest for name, digest in recorded.files.items() if name in old}
+        changed = _difference(folder, recorded.files, {**same, **_digests(folder, stats.keys() - old)})
     again = f"run `{catalog.command(multirun_of(folder), 'rerun', folder.name)}`"
     with suppress(files.BadRunFolder):
-        again = "repeat the import" if is_imported(folder) else again
-    return f"{changed} after the run was done. Fix: restore it, or {again}"
-
-
-def _changed(folder: Path, manifest: str) -> str | None:
-    if _digest(folder / MANIFEST) != manifest:
-        return f"{folder / MANIFEST} was changed or lost"
-    recorded, stats = read_record(Manifest, folder / MANIFEST), _stats(folder, _OF_RUN)
-    old = {name for name, stat in stats.items() if recorded.times.get(name) == stat.st_mtime_ns}
-    same = {name: digest for name, digest in recorded.files.items() if name in old}
-    return _difference(folder, recorded.files, {**same, **_digests(folder, stats.keys() - old)})
+        again = "repeat the import" if changed and is_imported(folder) else again
+    return changed and f"{changed} after the run was done. Fix: restore it, or {again}"
 
 
 def stamp(folder: Path) -> int:

@@ -24,6 +24,7 @@ from launcher.run.folder import (
     checkpoints,
     checkpoints_folder,
     histograms_path,
+    last_final_step,
     latest_checkpoint,
     metrics_path,
     multirun_of,
@@ -217,8 +218,7 @@ def prepare(folder: Path, attempt: int) -> None:
     stopped, and does not know yet that it lost the run, then writes into the old file. Unfinished files are deleted.
     The caller holds the folder's lock and its claim.
     """
-    newest = latest_checkpoint(folder)
-    resumed_from = newest[0] if newest else 0
+    resumed_from = last_final_step(folder)
     moved = attempt_folder(folder, attempt)
     moved.mkdir(parents=True, exist_ok=True)
     for path in _logs(folder):

@@ -28,6 +28,7 @@ from launcher.run import claim, code, launch_record, lifecycle, stop_request, tr
 from launcher.run.folder import (
     attempt_folder,
     base_path,
+    last_final_step,
     latest_checkpoint,
     multirun_of,
     read_config,
@@ -189,8 +190,7 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
             stop_request.clear(folder)
             state = prefix.adopt(folder, state)
             prepare(folder, owner.attempt)
-            newest = latest_checkpoint(folder)
-            state = transitions.started(state, owner, launch_id, newest[0] if newest else 0)
+            state = transitions.started(state, owner, launch_id, last_final_step(folder))
             write_state(folder, state)
         except BaseException:
             claim.release(folder, owner)
@@ -266,7 +266,7 @@ def _without(checkpoint: Path, why: str, attempt: Attempt, state: State) -> Stat
         aside.parent.mkdir(exist_ok=True)
         checkpoint.rename(aside)
         prepare(folder, state.attempt)
-        begin = (latest_checkpoint(folder) or (0, None))[0]
+        begin = last_final_step(folder)
         message = f"{why}: its checkpoint was moved to {aside}, and the run resumes from step {begin}"
         state = state.replace(message=message, from_step=begin, code=state.code if begin else {})
         write_state(folder, state)

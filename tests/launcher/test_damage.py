@@ -16,11 +16,10 @@ import pytest
 
 from analysis.data.sweep import read_sweep
 from launcher.__main__ import main
-from launcher.errors import InvalidPlan
 from launcher.execution.sweeper import without_traceback
 from launcher.planning import freeze
 from launcher.run import evaluations
-from launcher.run.folder import histograms_path, metrics_path, read_state, responses_path, run_folder
+from launcher.run.folder import histograms_path, metrics_path, responses_path, run_folder
 from launcher.run.launch_record import Launch
 from launcher.worker import worker
 from tests.launcher.experiments import make
