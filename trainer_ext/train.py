@@ -95,7 +95,8 @@ def _train(
         try:
             state = trainer.fork(folder) if done == fork_at else trainer.load(folder)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
-            raise NotLoaded(f"{folder} cannot be loaded ({error})") from error
+            fix = "move the folder away; the run then resumes from an older checkpoint, or from its start"
+            raise NotLoaded(f"{folder} cannot be loaded ({error}). Fix: {fix}") from error
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         shared_before = state["shared_seconds"]
         flops = state.get("flops")  # an older version did not count them: then they are not known

@@ -187,9 +187,7 @@ def checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
     if wanted not in steps:
         raise Usage(f"--checkpoint {step}: run {folder.name} has checkpoints of step {', '.join(map(str, steps))} only")
     if damage := whole.checkpoint_problem(steps[wanted]):
-        others = ", ".join(str(other) for other in steps if other != wanted)
-        fix = f"--checkpoint with step {others}" if others else "`rerun`, which computes it again"
-        raise Usage(f"{damage} since it was written. Fix: use {fix}")
+        raise Usage(f"{damage} since it was written. Fix: choose another of {list(steps)}, or `rerun` the run")
     return wanted, steps[wanted]
 
 

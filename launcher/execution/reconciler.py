@@ -16,15 +16,7 @@ from launcher.execution.budget import Budget
 from launcher.execution.progress import Display
 from launcher.files import size_of
 from launcher.run import claim, compute, launch_record, lifecycle, stop_request, transitions
-from launcher.run.folder import (
-    find_state,
-    last_final_step,
-    latest_checkpoint,
-    read_state,
-    run_folder,
-    stacks_path,
-    write_state,
-)
+from launcher.run.folder import find_state, last_final_step, read_state, run_folder, stacks_path, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
@@ -251,7 +243,7 @@ class Reconciler:
         """Submit a run, unless another launcher has it or it has ended since the plan was made."""
         folder = self._folder(run_id)
         prefix = self._prefixes.get(run_id)
-        if prefix is not None and latest_checkpoint(folder) is None and not self._is_done(prefix):
+        if prefix is not None and not last_final_step(folder) and not self._is_done(prefix):
             why = f"it was not started, because run {prefix}, which it continues, is not done"
             return self._end(run_id, read_state(folder).replace(message=why))
         with claim.locked(folder, claim.PATIENCE_S):

@@ -102,11 +102,8 @@ class Claim(Record):
 
 @dataclass(frozen=True)
 class Manifest(Record):
-    """manifest.json of a done run or of a checkpoint: the sha256 of each file, by its path in the folder.
-
-    `times`: of a run, the modification times in ns; a file that still has its own is not read again. `run`: of a
-    checkpoint, the sha256 of each log and evaluation of the run at its step.
-    """
+    """manifest.json of a done run or a checkpoint: the sha256 of each file by its path. `times`: of a run, when each
+    was changed, in ns; a file that has the same time is not read again. `run`: of a checkpoint, the run's logs then."""
 
     files: Mapping[str, str]
     times: Mapping[str, int] = field(default_factory=dict)

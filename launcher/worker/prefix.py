@@ -59,8 +59,8 @@ def adopt(folder: Path, state: State) -> State:
     source, step = _source(folder, state), state.prefix_step or 0
     with suppress(FileNotFoundError), claim.locked(source):  # `gc` deletes checkpoints under this lock
         before, checkpoint = _state_of(source), dict(checkpoints(source)).get(step)
-        is_done = before is not None and before.state == RunState.DONE and whole.problem(source, before) is None
-        if before is not None and is_done and checkpoint is not None:
+        is_done = before is not None and before.state == RunState.DONE and not whole.problem(source, before)
+        if before and is_done and checkpoint is not None:
             _take_logs(source, folder, step)
             _take_checkpoint(checkpoint, folder, step)
             return state.replace(code=before.code)

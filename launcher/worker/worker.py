@@ -238,10 +238,6 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
     except claim.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of other code are failures of the run too
-        newest = latest_checkpoint(folder)
-        if newest and type(error).__name__ == "NotLoaded" and not (newest[1] / whole.MANIFEST).exists():
-            state = _without(newest[1], str(error), attempt, state)
-            error.args = (f"{state.message}. Fix: `retry` the run",)
         return _failed(folder, state, error, attempt, launch)
 
 
@@ -251,25 +247,18 @@ def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> Stat
         why = whole.log_problem(folder, newest[0]) or whole.checkpoint_problem(newest[1], folder)
         if why is None:
             break
-        state = _without(newest[1], why, attempt, state)
-        _say(str(state.message))
-    return state
-
-
-def _without(checkpoint: Path, why: str, attempt: Attempt, state: State) -> State:
-    """The state after the newest checkpoint was set aside, and the logs were cut at the one before."""
-    folder = attempt.folder
-    aside = attempt_folder(folder, state.attempt) / "checkpoints" / checkpoint.name
-    with claim.locked(folder):
-        attempt.check()
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.parent.mkdir(exist_ok=True)
-        checkpoint.rename(aside)
-        prepare(folder, state.attempt)
-        begin = last_final_step(folder)
-        message = f"{why}: its checkpoint was moved to {aside}, and the run resumes from step {begin}"
-        state = state.replace(message=message, from_step=begin, code=state.code if begin else {})
-        write_state(folder, state)
+        aside = attempt_folder(folder, state.attempt) / "checkpoints" / newest[1].name
+        with claim.locked(folder):
+            attempt.check()
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.parent.mkdir(exist_ok=True)
+            newest[1].rename(aside)
+            prepare(folder, state.attempt)
+            begin = last_final_step(folder)
+            message = f"{why}: its checkpoint was moved to {aside}, and the run resumes from step {begin}"
+            state = state.replace(message=message, from_step=begin, code=state.code if begin else {})
+            write_state(folder, state)
+        _say(message)
     return state
 
 

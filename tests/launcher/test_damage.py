@@ -1,11 +1,11 @@
-"""Damaged run folders: no run is done with other numbers, nothing ends in a traceback, and each message has a remedy."""
+"""Damaged run folders: no other number counts, no command ends in a traceback, and each message has a remedy."""
 
 from __future__ import annotations
 
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -14,24 +14,32 @@ from typing import Any
 
 import pytest
 
+from analysis.__main__ import main as analyse
 from analysis.data.sweep import read_sweep
 from launcher.__main__ import main
+from launcher.commands import selection
+from launcher.errors import Usage
 from launcher.execution.sweeper import without_traceback
 from launcher.planning import freeze
 from launcher.run import evaluations
-from launcher.run.folder import histograms_path, metrics_path, responses_path, run_folder
+from launcher.run.folder import (
+    checkpoints,
+    histograms_path,
+    metrics_path,
+    read_state,
+    responses_path,
+    run_folder,
+    write_state,
+)
 from launcher.run.launch_record import Launch
 from launcher.worker import worker
+from launcher.worker.attempt import Attempt
 from tests.launcher.experiments import make
 from tests.launcher.made import read_log
 
 STEPS, SNAPSHOTS = 12, (3, 5, 8, 10, 11)
 CASES = 300
 COPIES: Path | None = None  # where `train` leaves the run's folder as a crash after a step would
-
-
-class Preempted(Exception):
-    pass
 
 
 def train(config: Any, run: Any) -> dict[str, Any]:
@@ -108,14 +116,18 @@ def values(folder: Path) -> Any:
     return logs, evaluated, json.loads((folder / "summary.json").read_text())
 
 
-def seen(planned) -> tuple[str, str]:
-    """What the commands print of the run, and what a report says of it: empty if it counts."""
+def printed_by(planned, *commands: Sequence[str]) -> str:
     printed = StringIO()
     with redirect_stdout(printed), redirect_stderr(printed):
-        for words in (["status"], ["status", "--json"], ["runs"], ["logs", "damaged"], ["logs", *planned.runs], ["gc"]):
+        for words in commands:
             assert main([*words, "--multirun", str(planned.multirun)]) in (0, 1, 2)
+    return printed.getvalue()
+
+
+def problem_of(planned) -> str:
+    """Why a report does not count the run; empty if it does."""
     (run,) = read_sweep(planned.multirun / "damaged").runs
-    return printed.getvalue(), run.problem or ""
+    return run.problem or ""
 
 
 def launch(planned) -> str:
@@ -167,41 +179,184 @@ DAMAGES: dict[str, Callable[[bytes, bytes, random.Random], bytes | None]] = {
 }
 
 
-def damage(path: Path, how: str, old: Path, chance: random.Random) -> bool:
-    """Change a file; whether its content is another one."""
+def damage(path: Path, how: str, old: Path, chance: random.Random) -> None:
     data = path.read_bytes()
     changed = DAMAGES[how](data, old.read_bytes() if old.exists() else data, chance)
     path.unlink()
     if changed is not None:
         path.write_bytes(changed)
-    return changed != data
 
 
-def cases() -> Iterator[tuple[int, int, random.Random]]:
+def cases() -> Iterator[Any]:
     for number in range(CASES):
-        chance = random.Random(number)
-        yield number, chance.choice((STEPS, STEPS, 11, 11, 8, 10)), chance
+        yield pytest.param(number, marks=[pytest.mark.processes] * (number % 5 > 0))
 
 
-@pytest.mark.parametrize(("number", "step", "chance"), cases())
-def test_of_a_damaged_run_no_other_number_counts(planned, snapshots, number, step, chance):
+@pytest.mark.parametrize("number", cases())
+def test_of_a_damaged_run_no_other_number_counts(planned, snapshots, number):
+    chance = random.Random(number)
+    step = chance.choice((STEPS, STEPS, 11, 11, 8, 10))
     folder = restore(planned, snapshots, step)
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
-    paths = [path for path in paths if path.relative_to(folder).parts[0] != "attempts"]
-    path = chance.choice(paths)
-    old = snapshots / str(chance.choice(SNAPSHOTS[:3])) / path.relative_to(folder)
-    how = chance.choice(sorted(DAMAGES))
-    what = f"{how}: {path.relative_to(folder)} after step {step}"
-    changed = damage(path, how, old, chance)
-    printed, problem = seen(planned)
-    first = printed + problem
-    assert "Traceback" not in printed, what
-    said = launch(planned)
-    assert "Traceback" not in said, f"{what}\n{said}"
-    printed, problem = seen(planned)
-    assert "Traceback" not in printed, f"{what}\n{printed}"
-    print(what, changed, "|", problem, "|", said[:300])
+    paths = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    chosen = chance.choice([path for path in paths if path.parts[0] not in (".lock", "attempts")])
+    older, how = snapshots / str(chance.choice(SNAPSHOTS[:3])) / chosen, chance.choice(sorted(DAMAGES))
+    damage(folder / chosen, how, older, chance)
+    run_id = folder.name
+    said = printed_by(planned, ["status"], ["runs"], ["logs", run_id], ["gc"]) + launch(planned)
+    shown, problem = printed_by(planned, ["status"], ["logs", "damaged"]), problem_of(planned)
+    what = f"{how}: {chosen} after step {step}\n{said}\n{shown}\n{problem}"
+    assert "Traceback" not in said + shown, what
     if problem:
-        assert "Fix: " in said + printed and "runs/" in problem + said, f"{what}\n{printed}\n{said}\n{problem}"
+        assert "Fix: " in said + shown and f"{folder}/" in said + shown + problem, what
     else:
         assert values(folder) == values(snapshots / str(STEPS)), what
+
+
+# ---------------------------------------------------------------- the kinds, one by one
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000] + bytes(4096) + path.read_bytes()[5096:])
+
+
+def last_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+
+
+@pytest.mark.parametrize("second", [None, "step_000004"])
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("part/weights", torn),
+        ("part/weights", zero),
+        ("part/weights", Path.unlink),
+        ("walk.json", lambda path: path.write_bytes(b"")),
+        ("walk.json", lambda path: path.write_bytes(bytes(200))),
+        ("manifest.json", torn),
+        ("manifest.json", lambda path: path.write_bytes(b"[]")),
+        ("added", Path.touch),
+    ],
+)
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_goes_on_from_the_one_before(
+    planned, snapshots, file, change, second
+):
+    folder = restore(planned, snapshots, 11)
+    for name in filter(None, ("step_000008", second)):
+        change(folder / "checkpoints" / name / file)
+    with redirect_stderr(StringIO()) as said:
+        assert execute(planned) == 0
+    state = read_state(folder)
+    assert (state.state, state.from_step) == ("done", 0 if second else 4)
+    assert values(folder) == values(snapshots / str(STEPS)) and not problem_of(planned)
+    for name in filter(None, ("step_000008", second)):
+        assert f"{folder}/checkpoints/{name}/" in said.getvalue()
+        aside = folder / f"attempts/2/checkpoints/{name}"
+        assert aside.is_dir() and str(aside) in said.getvalue()
+    assert f"the run resumes from step {state.from_step}" in state.message
+    listed = json.loads(printed_by(planned, ["gc", "--json"]))["items"]
+    assert str(folder / "attempts/2/checkpoints") in [item["path"] for item in listed]
+
+
+@pytest.mark.parametrize("step", [8, 11])
+@pytest.mark.parametrize(
+    "change",
+    [
+        last_lines(lambda rows: [*rows[:6], rows[6][:20]]),
+        last_lines(lambda rows: [*rows[:6], rows[6].rstrip(), *rows[7:]]),
+        last_lines(lambda rows: [*rows[:7], bytes(200)]),
+        last_lines(lambda rows: [*rows[:7], rows[6], *rows[7:]]),
+        last_lines(lambda rows: rows[:6]),
+        last_lines(lambda rows: rows[1:]),
+        lambda path: path.write_bytes(b""),
+        Path.unlink,
+    ],
+)
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_a_run_whose_log_lacks_a_step_goes_on_from_before_it(planned, snapshots, step, change, with_manifest):
+    folder = restore(planned, snapshots, step)
+    change(metrics_path(folder))
+    for manifest in [] if with_manifest else folder.glob("checkpoints/*/manifest.json"):
+        manifest.unlink()  # an older version wrote none
+    with redirect_stderr(StringIO()):
+        assert execute(planned) == 0
+    assert values(folder) == values(snapshots / str(STEPS)) and not problem_of(planned)
+    assert str(metrics_path(folder)) in read_state(folder).message
+
+
+def test_a_run_that_did_not_log_each_step_is_not_done(planned, snapshots, monkeypatch):
+    monkeypatch.setattr(Attempt, "log", lambda *_: None)
+    folder = restore(planned, snapshots, 3)
+    with redirect_stderr(StringIO()):
+        assert execute(planned) == 1
+    state = read_state(folder)
+    assert state.state == "failed" and f"{metrics_path(folder)} lacks step 1. Fix: `retry`" in state.message
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("metrics.jsonl", last_lines(lambda rows: [*rows[:-1], bytes(len(rows[-1]) - 1) + b"\n"])),
+        ("metrics.jsonl", last_lines(lambda rows: [*rows, rows[-1].replace(b'"value": ', b'"value": 9')])),
+        ("metrics.jsonl", last_lines(lambda rows: rows[:-1])),
+        ("metrics.jsonl", last_lines(lambda rows: [*rows[:-2], rows[-1], rows[-2]])),
+        ("responses.jsonl", torn),
+        ("histograms.jsonl", Path.unlink),
+        ("evaluations/000006.parquet", torn),
+        ("evaluations/000014.parquet", Path.touch),
+        ("summary.json", lambda path: path.write_text('{"steps": 12}')),
+        ("config.yaml", torn),
+        ("provenance.json", lambda path: path.write_bytes(b"")),
+        ("manifest.json", Path.unlink),
+    ],
+)
+def test_what_changed_after_the_end_is_missing_until_it_is_restored(planned, snapshots, file, change):
+    folder = restore(planned, snapshots, STEPS)
+    assert "1 done" in printed_by(planned, ["status"]) and not problem_of(planned)
+    path = folder / file
+    whole = path.read_bytes() if path.exists() else None
+    change(path)
+    command = f"`python -m launcher rerun {folder.name} --multirun {planned.multirun}`"
+    shown = json.loads(printed_by(planned, ["status", "--json"]))["damaged"]
+    assert shown["states"] == {"unreadable": 1}
+    for said in (shown["failures"][0]["cause"], problem_of(planned)):
+        assert f"{path} was " in said and command in said
+    assert "checkpoints/step_000012" not in printed_by(planned, ["gc", "--keep", "none"])
+    (path.unlink if whole is None else lambda: path.write_bytes(whole))()
+    assert "1 done" in printed_by(planned, ["status"]) and not problem_of(planned)
+
+
+def test_a_report_names_the_damaged_run_first(planned, snapshots, capsys):
+    folder = restore(planned, snapshots, STEPS)
+    torn(metrics_path(folder))
+    assert analyse(["report", str(planned.multirun / "damaged")]) == 0
+    assert f"Missing: c0_grpo, seed 0: {metrics_path(folder)} was changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pid", [1, None])
+def test_a_done_run_of_an_older_version_is_judged_by_its_steps(planned, snapshots, pid):
+    folder = restore(planned, snapshots, STEPS)
+    write_state(folder, read_state(folder).replace(manifest=None, pid=pid))
+    (folder / "manifest.json").unlink()
+    assert not problem_of(planned)
+    last_lines(lambda rows: rows[:-1])(metrics_path(folder))
+    gap = "done, but metrics.jsonl does not have each of its 12 steps once"
+    assert problem_of(planned) == (gap if pid else "")  # without a process, another tool may have logged other steps
+
+
+def test_a_run_keeps_as_many_checkpoints_as_its_key_says(planned, snapshots):
+    assert [step for step, _ in checkpoints(restore(planned, snapshots, STEPS))] == [8, 12]
+    words = ("method=c0_grpo", "seed=0", f"trainer.steps={STEPS}", "trainer.checkpoint_every=4")
+    assert list(make(*words, "trainer.checkpoints_kept=1").runs) == list(planned.runs)
+
+
+def test_a_damaged_checkpoint_is_not_evaluated_or_exported(planned, snapshots):
+    folder = restore(planned, snapshots, STEPS)
+    path = folder / "checkpoints/step_000012/part/weights"
+    zero(path)
+    with pytest.raises(Usage, match=f"{path} was changed since it was written. Fix: choose another of"):
+        selection.checkpoint(folder, None)
+    assert selection.checkpoint(folder, 8) == (8, folder / "checkpoints/step_000008")
