@@ -51,10 +51,6 @@ class Preempted(Exception):
         self.step = step
 
 
-class NotLoaded(Exception):
-    """The run's newest checkpoint cannot be loaded."""
-
-
 def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Train as `config` says (seed, method, model, task, trainer, and verl's tree merged), from the newest checkpoint.
 
@@ -95,8 +91,7 @@ def _train(
         try:
             state = trainer.fork(folder) if done == fork_at else trainer.load(folder)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
-            fix = "move the folder away; the run then resumes from an older checkpoint, or from its start"
-            raise NotLoaded(f"{folder} cannot be loaded ({error}). Fix: {fix}") from error
+            raise ValueError(f"{folder} cannot be loaded ({error}). Fix: move it away, and retry the run") from error
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         shared_before = state["shared_seconds"]
         flops = state.get("flops")  # an older version did not count them: then they are not known

@@ -209,7 +209,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         curves = cache.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
     except FileNotFoundError:
         if state == RunState.DONE:
-            problem = f"done, but {path.name} is missing"
+            problem = problem or f"done, but {path.name} is missing"
     if problem is None and curves.steps.size == 0:
         problem = f"done, but {path.name} holds no step"
     if problem is not None and curves.steps.size and state != RunState.DONE:

@@ -23,7 +23,6 @@ from launcher.run.records import Manifest, State, read_record, write_record
 MANIFEST = "manifest.json"
 _LOGS = frozenset({"config.yaml", "metrics.jsonl", "histograms.jsonl", "responses.jsonl", "evaluations"})
 _OF_RUN = _LOGS | {"summary.json", "provenance.json"}
-_THREADS = 8
 
 
 def seal(folder: Path, with_times: bool = True) -> str:
@@ -90,17 +89,16 @@ def checkpoint_problem(checkpoint: Path, folder: Path | None = None) -> str | No
 
 def _difference(folder: Path, recorded: Mapping[str, str], present: Mapping[str, str]) -> str | None:
     for name in sorted({*recorded, *present}):
-        if name not in present:
-            return f"{folder / name} was lost"
-        if not present[name] or present[name] != recorded.get(name):
-            return f"{folder / name} was {'changed' if name in recorded else 'added'}"
+        if not present.get(name) or present[name] != recorded.get(name):
+            how = "added" if name not in recorded else "changed" if name in present else "lost"
+            return f"{folder / name} was {how}"
     return None
 
 
 def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """The sha256 of each file, by its path in the folder; empty: it cannot be read."""
     names = sorted(names)
-    with ThreadPoolExecutor(_THREADS) as threads:  # hashlib releases Python's lock
+    with ThreadPoolExecutor(8) as threads:  # hashlib releases Python's lock
         return dict(zip(names, threads.map(_digest, [folder / name for name in names]), strict=True))
 
 

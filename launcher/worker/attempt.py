@@ -200,11 +200,8 @@ class _Lines:
 def _fsync_tree(folder: Path) -> None:
     for root, _, names in os.walk(folder):
         for name in names:
-            handle = os.open(os.path.join(root, name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            with open(os.path.join(root, name), "rb") as file:
+                os.fsync(file.fileno())
         files.fsync_folder(Path(root))
 
 

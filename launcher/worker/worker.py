@@ -251,8 +251,7 @@ def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> Stat
         with claim.locked(folder):
             attempt.check()
             shutil.rmtree(aside, ignore_errors=True)
-            aside.parent.mkdir(exist_ok=True)
-            newest[1].rename(aside)
+            os.renames(newest[1], aside)
             prepare(folder, state.attempt)
             begin = last_final_step(folder)
             message = f"{why}: its checkpoint was moved to {aside}, and the run resumes from step {begin}"

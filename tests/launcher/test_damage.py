@@ -302,6 +302,7 @@ def test_a_run_that_did_not_log_each_step_is_not_done(planned, snapshots, monkey
         ("metrics.jsonl", last_lines(lambda rows: [*rows[:-1], bytes(len(rows[-1]) - 1) + b"\n"])),
         ("metrics.jsonl", last_lines(lambda rows: [*rows, rows[-1].replace(b'"value": ', b'"value": 9')])),
         ("metrics.jsonl", last_lines(lambda rows: rows[:-1])),
+        ("metrics.jsonl", Path.unlink),
         ("metrics.jsonl", last_lines(lambda rows: [*rows[:-2], rows[-1], rows[-2]])),
         ("responses.jsonl", torn),
         ("histograms.jsonl", Path.unlink),
