@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
 from trainer_ext import artifacts, backends, continuing, evaluation, scores
@@ -78,7 +79,10 @@ def _train(
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
-        state = trainer.load(folder)
+        try:
+            state = trainer.load(folder)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise ValueError(f"{folder} cannot be loaded ({error}). Fix: move it away, and retry the run") from error
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
         shared_before = state["shared_seconds"]
         flops = state.get("flops")  # an older version did not count them: then they are not known

@@ -24,7 +24,7 @@ CLOCKS = {
     "flops": "cost/flops",
 }
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
-_ENDED = frozenset({"done", "failed", "diverged", "cancelled", "lost"})
+_ENDED = frozenset({"failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache
 
 

@@ -19,7 +19,7 @@ from analysis.data import cache
 from analysis.data.metric_log import EMPTY, Array, Curves
 from analysis.spec.levels import Cell as Cell
 from analysis.spec.validation import BadPlan as BadPlan
-from launcher.run import compute
+from launcher.run import compute, whole
 from launcher.run.folder import cache_folder, metrics_path, read_provenance, read_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
@@ -189,23 +189,26 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     except (OSError, ValueError, TypeError) as error:
         problem = f"state.json cannot be read: {error}"
     else:
-        if state != RunState.DONE:
-            problem = _why(record)
+        problem = whole.problem(folder, record) if state == RunState.DONE else _why(record)
     path = metrics_path(folder)
     try:
         curves = cache.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
     except FileNotFoundError:
         if state == RunState.DONE:
-            problem = f"done, but {path.name} is missing"
+            problem = problem or f"done, but {path.name} is missing"
     if problem is None and curves.steps.size == 0:
         problem = f"done, but {path.name} holds no step"
-    if problem is not None and curves.steps.size:
+    if problem is not None and curves.steps.size and state != RunState.DONE:
         problem += f" (last step {int(curves.steps[-1])})"
     try:
         summary = read_summary(folder) or {}
         provenance = read_provenance(folder) or {}
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
+    steps = summary.get("steps")
+    if problem is None and record.manifest is None and record.pid is not None and isinstance(steps, int):
+        whole_log = curves.steps.size >= steps and not curves.repeated  # an older version did not check
+        problem = None if whole_log else f"done, but {path.name} does not have each of its {steps} steps once"
     return Run(
         run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code,
         device_seconds, unfinished,
@@ -213,14 +216,10 @@ def _read_run(multirun: Path, run_id: str) -> Run:
 
 
 def _why(state: State) -> str:
-    parts: list[str] = [state.state]
-    if state.message and state.message != state.state:
-        parts.append(str(state.message))
-    elif state.error:
-        kind, message = state.error.get("type"), str(state.error.get("message") or "").strip()
-        first = message.splitlines()[0] if message else ""
-        parts.append(f"{kind}: {first}" if kind and first else str(kind or first))
-    return ": ".join(part for part in parts if part)
+    error = state.error or {}
+    first = (error.get("message") or "").strip().partition("\n")[0]
+    why = state.message or ": ".join(filter(None, (error.get("type"), first)))
+    return f"{state.state}: {why}" if why and why != state.state else str(state.state)
 
 
 def leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:

@@ -38,6 +38,7 @@ from analysis.importing.naming import Named, Naming, name
 from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
 from launcher import files
+from launcher.run import whole
 from launcher.run.folder import read_provenance, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT, PLAN_FORMAT, State
@@ -327,6 +328,7 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
         started=run.started,
         finished=run.staged.finished,
         message=run.problem,
+        manifest=whole.seal(staged, with_times=False) if run.problem is None else None,
     )
     write_state(staged, state)
     if folder.exists():

@@ -17,7 +17,7 @@ from typing import Any
 from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.files import BadRunFolder
-from launcher.run import catalog
+from launcher.run import catalog, whole
 from launcher.run.folder import checkpoints, is_imported, read_config, read_state, run_folder
 from launcher.run.lifecycle import NEW, RunState
 from launcher.status import tables
@@ -186,6 +186,8 @@ def checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
     wanted = max(steps) if step is None else step
     if wanted not in steps:
         raise Usage(f"--checkpoint {step}: run {folder.name} has checkpoints of step {', '.join(map(str, steps))} only")
+    if damage := whole.checkpoint_problem(steps[wanted]):
+        raise Usage(f"{damage} since it was written. Fix: choose another of {list(steps)}, or `rerun` the run")
     return wanted, steps[wanted]
 
 

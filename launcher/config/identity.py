@@ -25,6 +25,7 @@ IGNORED = frozenset(
         "model.seconds_per_step",
         "task.reward_timeout_s",
         "trainer.checkpoint_every",
+        "trainer.checkpoints_kept",
         "trainer.hist_every",
         "trainer.eval_responses",
         "trainer.services_gb",

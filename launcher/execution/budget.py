@@ -13,7 +13,7 @@ from pathlib import Path
 
 from launcher.run import compute
 from launcher.run.compute import HOUR_S
-from launcher.run.folder import latest_checkpoint, run_folder
+from launcher.run.folder import last_final_step, run_folder
 
 _LOOK_EVERY_S = 1.0
 
@@ -74,8 +74,8 @@ class Budget:
     def expected(self, run_id: str) -> float:
         """The device-seconds from the run's newest checkpoint to its end, by what the done runs of this launch took."""
         work = self._work[run_id]
-        newest = latest_checkpoint(run_folder(self._multirun, run_id))
-        steps = max(0, work.steps - max(work.taken_over, newest[0] if newest else 0))
+        begin = last_final_step(run_folder(self._multirun, run_id))
+        steps = max(0, work.steps - max(work.taken_over, begin))
         took, expected = self._measured
         return work.step_seconds * steps * work.units * (took / expected if expected else 1.0)
 

@@ -16,7 +16,7 @@ from launcher.execution.budget import Budget
 from launcher.execution.progress import Display
 from launcher.files import size_of
 from launcher.run import claim, compute, launch_record, lifecycle, stop_request, transitions
-from launcher.run.folder import latest_checkpoint, read_state, run_folder, stacks_path, write_state
+from launcher.run.folder import last_final_step, read_state, run_folder, stacks_path, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
@@ -250,8 +250,7 @@ class Reconciler:
             if self._budget is not None:
                 self._budget.submitted(run_id)
             title = self._describe(run_id)
-            newest = latest_checkpoint(folder)
-            begin = newest[0] if newest else state.prefix_step
+            begin = last_final_step(folder) or state.prefix_step
             self._display.started(run_id, f"{title}, from step {begin}" if begin else title)
 
     def _wait_for(self, run_id: str, owner: Claim | None, ended: Ended | None = None) -> None:

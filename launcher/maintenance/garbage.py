@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import files
-from launcher.run import catalog, claim, launch_record
+from launcher.run import catalog, claim, launch_record, whole
 from launcher.run.folder import checkpoints, checkpoints_folder, find_state, metrics_path, run_folder
 from launcher.run.lifecycle import RunState
 
@@ -103,11 +103,15 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     if run_id not in planned and fresh and not _was_started(folder) and _is_old(folder / "config.yaml", policy):
         return [_garbage(folder, NEVER_RUN, run_id)]
     unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
-    paths = [path for _, path in checkpoints(folder)]
     items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
-    items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
-    if state.state == RunState.DONE and not policy.keep_last:
-        items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:]]
+    paths = [path for _, path in checkpoints(folder)]
+    if state.state == RunState.DONE:
+        damaged = sorted(folder.glob("attempts/*/checkpoints"))
+        items += [_garbage(path, SUPERSEDED, run_id) for path in (*paths[:-1], *damaged)]
+        if not policy.keep_last and whole.problem(folder, state) is None:
+            items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:]]
+    elif paths and not (paths[-1] / whole.MANIFEST).exists():  # else the run needs all that it keeps
+        items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
     return items
 
 

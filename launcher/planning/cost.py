@@ -85,13 +85,17 @@ class History:
         return Rate(float(run.config["model"].get("seconds_per_step") or 0), FILE, 0)
 
     def size(self, run: PlannedRun) -> float | None:
-        """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoint."""
+        """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoints."""
         model = _model(run.config)
         if model not in self._bytes:
             sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
         measured = self._bytes[model]
-        return run.checkpoint if measured is None else measured
+        if measured is not None or run.checkpoint is None:
+            return measured
+        trainer = run.config["trainer"]
+        written = -(-trainer["steps"] // trainer["checkpoint_every"])
+        return float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
 
     def _learn_other(self, folder: Path) -> None:
         try:

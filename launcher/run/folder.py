@@ -6,7 +6,8 @@
     multirun/runs/<id>/responses.jsonl   one line for each response of an evaluation
     multirun/runs/<id>/evaluations/      the rewards of each evaluation (evaluations.py)
     multirun/runs/<id>/summary.json      written just before `done`
-    multirun/runs/<id>/checkpoints/      complete ones only
+    multirun/runs/<id>/manifest.json     the digests of these files, written just before `done` (whole.py)
+    multirun/runs/<id>/checkpoints/      complete ones only, each with a manifest.json
 
 records.py and models.py say what each file holds. Only the standard library is imported at the top, so that every
 reader (analysis, commands, a worker) can afford it.
@@ -70,7 +71,7 @@ def responses_path(folder: Path) -> Path:
 
 
 def attempt_folder(folder: Path, attempt: int) -> Path:
-    """Output of one attempt: stdout.log, stderr.log, superseded.jsonl."""
+    """Of one attempt: stdout.log, stderr.log, superseded.jsonl; evaluations and checkpoints that it could not use."""
     return folder / "attempts" / str(attempt)
 
 
@@ -181,3 +182,8 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
 def latest_checkpoint(folder: Path) -> tuple[int, Path] | None:
     """The newest complete checkpoint as (step, path), or None."""
     return next(reversed(checkpoints(folder)), None)
+
+
+def last_final_step(folder: Path) -> int:
+    """The step of the newest checkpoint, up to which no resume computes a step again unless it is damaged; or 0."""
+    return (latest_checkpoint(folder) or (0, None))[0]

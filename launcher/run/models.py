@@ -10,7 +10,7 @@ from launcher.run.campaign_record import CampaignRecord
 from launcher.run.code import Code
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.launch_record import Launch
-from launcher.run.records import Claim, Record, State
+from launcher.run.records import Claim, Manifest, Record, State
 from launcher.run.stop_request import StopRequest
 
 
@@ -112,6 +112,7 @@ MODELS: Mapping[str, type[Any]] = {
     "state": State,
     "claim": Claim,
     "stop": StopRequest,
+    "manifest": Manifest,
     "launch": Launch,
     "campaign": CampaignRecord,
     "config": FrozenConfig,

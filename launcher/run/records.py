@@ -54,6 +54,7 @@ class State(Record):
     devices an attempt holds on all its nodes (without devices, how many nodes), 0 if no launch said so.
     `device_seconds` has the wall time of each attempt that has ended times `devices` (at least 1), by its number.
     `prefix` is the id of the run whose first `prefix_step` steps this run takes over; its attempts count here, too.
+    `manifest` is the sha256 of the manifest.json of a done run; an older version wrote none.
     """
 
     format: Literal[1] = field(default=FORMAT, kw_only=True)
@@ -76,6 +77,7 @@ class State(Record):
     device_seconds: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
     prefix: str | None = field(default=None, metadata=LATER)
     prefix_step: int | None = field(default=None, metadata=LATER)
+    manifest: str | None = field(default=None, metadata=LATER)
 
     def code_ids(self) -> tuple[str, ...]:
         """The ids of the records of code of the attempts, each once; none for a run of an older version."""
@@ -96,6 +98,16 @@ class Claim(Record):
     boot_id: str
     token: str
     attempt: int
+
+
+@dataclass(frozen=True)
+class Manifest(Record):
+    """manifest.json of a done run or a checkpoint: the sha256 of each file by its path. `times`: of a run, when each
+    was changed, in ns; a file that has the same time is not read again. `run`: of a checkpoint, the run's logs then."""
+
+    files: Mapping[str, str]
+    times: Mapping[str, int] = field(default_factory=dict)
+    run: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- files

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from launcher.run import claim, compute, stop_request
-from launcher.run.folder import latest_checkpoint, read_state, run_folder, write_state
+from launcher.run.folder import last_final_step, read_state, run_folder, write_state
 from launcher.run.lifecycle import RESUMABLE, Event, FailureKind, Rules, RunState, check, state_after
 from launcher.run.records import Claim, State
 
@@ -43,10 +43,10 @@ def started(state: State, owner: Claim, launch_id: str | None, from_step: int) -
     )
 
 
-def finished(state: State) -> State:
-    """The run is done."""
+def finished(state: State, manifest: str | None = None) -> State:
+    """The run is done. `manifest`: as in the state."""
     check(Event.FINISH, state.state, RunState.DONE)
-    return _timed(state, time.time()).replace(state=RunState.DONE)
+    return _timed(state, time.time()).replace(state=RunState.DONE, manifest=manifest)
 
 
 def ended(
@@ -108,8 +108,7 @@ def with_lost_attempt(folder: Path, state: State) -> State:
 
 def progressed(folder: Path, state: State) -> bool:
     """Whether the run's newest checkpoint is newer than the one from which its present attempt started."""
-    newest = latest_checkpoint(folder)
-    return newest is not None and newest[0] > (state.from_step or 0)
+    return last_final_step(folder) > (state.from_step or 0)
 
 
 def withdraw(folder: Path) -> bool:

@@ -1,9 +1,9 @@
 """A cache of what `status` needs of each run folder, in one file: multirun/.index.
 
-A row is used only while state.json is the file from which it was read (by modification time, size and inode); every
-other row is read again. The file may be deleted, torn, outdated or of another version at any time. Two writers replace
-each other's file atomically, and both are right. If multirun is not writable, the cache stays as it is, and the results
-are the same.
+A row is used only while state.json is the file from which it was read (by modification time, size and inode), and a
+done run's other files are as they were (by modification time and size); every other row is read again. The file may be
+deleted, torn, outdated or of another version at any time. Two writers replace each other's file atomically, and both
+are right. If multirun is not writable, the cache stays as it is, and the results are the same.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run import compute
+from launcher.run import compute, whole
 from launcher.run.folder import metrics_path, read_state, runs_folder
 from launcher.run.lifecycle import RunState
 
-FORMAT = 4
+FORMAT = 5
 UNREADABLE = "unreadable"
 _STATES = frozenset((*RunState, UNREADABLE))
 _TAIL, _LONG_TAIL = 2**14, 2**18
@@ -32,12 +32,12 @@ _TAIL, _LONG_TAIL = 2**14, 2**18
 class Row:
     """One run as it was when `key` was read. Times are unix seconds.
 
-    `state` is a RunState, or UNREADABLE with the reason in `message`. `step` is the last step of the
-    metric log (0 without one), `step_seconds` the measured time of a step (None with fewer than two lines), `metrics`
-    the last finite values by name: None where the log's last 256 KiB have none. `code` has the ids of the records of
-    its code, `launch_id` the token of the launch that submitted it. `device_seconds` is what its ended
-    attempts took, `unfinished_seconds` the part of those that did not finish the run; `started` is when the present one
-    began, on so many `devices`.
+    `state` is a RunState, or UNREADABLE with the reason in `message`, also of a done run whose files were changed.
+    `step` is the last step of the metric log (0 without one), `step_seconds` the measured time of a step (None with
+    fewer than two lines), `metrics` the last finite values by name: None where the log's last 256 KiB have none. `code`
+    has the ids of the records of its code, `launch_id` the token of the launch that submitted it. `device_seconds` is
+    what its ended attempts took, `unfinished_seconds` the part of those that did not finish the run; `started` is when
+    the present one began, on so many `devices`. `stamp` is that of its files if it has a manifest (whole.py).
     """
 
     key: tuple[int, int, int]
@@ -54,6 +54,7 @@ class Row:
     unfinished_seconds: float = 0.0
     started: float | None = None
     devices: int = 0
+    stamp: int = 0
 
 
 _NAMES = tuple(field.name for field in fields(Row))
@@ -104,10 +105,11 @@ class Index:
         if known is not None and current:
             missing = [name for name in metrics if name not in known.metrics]
             # The log of a running run grows while its state stays the same.
-            if not missing and known.state != RunState.RUNNING:
+            changed = known.stamp and known.stamp != whole.stamp(Path(runs, run_id))
+            if not missing and not changed and known.state != RunState.RUNNING:
                 return known
             metrics = {*metrics, *known.metrics}
-            current = not missing
+            current = not missing and not changed
         row = _read(Path(runs, run_id), key, metrics)
         self._rows[run_id] = row
         self._changed |= not current
@@ -140,18 +142,20 @@ def _checked(values: list[Any]) -> Row:
 
 def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> Row:
     """A run's row, from its state and the end of its metric log."""
+    stamp = whole.stamp(folder)  # before the files are read
     try:
         state = read_state(folder)
     except files.BadRunFolder as error:
         # One such folder must not hide the state of thousands of others.
         return Row(key, UNREADABLE, None, None, str(error), 0, None, dict.fromkeys(metrics))
     step, step_seconds, values = _log(metrics_path(folder), metrics)
+    changed = whole.problem(folder, state)
     return Row(
         key=key,
-        state=state.state,
+        state=UNREADABLE if changed else state.state,
         finished=state.finished,
         failure_kind=state.failure_kind,
-        message=state.message,
+        message=changed or state.message,
         step=step,
         step_seconds=step_seconds,
         metrics=values,
@@ -161,6 +165,7 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
         unfinished_seconds=compute.unfinished(state.device_seconds, state.attempt, state.state),
         started=state.started,
         devices=state.devices,
+        stamp=stamp if state.manifest else 0,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run.folder import histograms_path, latest_checkpoint, metrics_path
+from launcher.run.folder import histograms_path, metrics_path
 
 # The keys of a line that are not metrics.
 _ABOUT = frozenset({"step", "attempt", "time"})
@@ -59,9 +59,3 @@ def rows(folder: Path, until: Extent | None = None) -> Iterator[Row]:
 
 def _steps(path: Path, length: int) -> Iterator[dict[str, Any]]:
     return (record for record in files.json_lines(path, length) if "step" in record)
-
-
-def last_final_step(folder: Path) -> int:
-    """The step of the newest checkpoint, up to which no resume computes a step again; 0 without a checkpoint."""
-    newest = latest_checkpoint(folder)
-    return newest[0] if newest else 0

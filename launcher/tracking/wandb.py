@@ -27,13 +27,13 @@ import wandb
 
 from launcher import files
 from launcher.run.archive import generation
-from launcher.run.folder import multirun_of, read_config
+from launcher.run.folder import last_final_step, multirun_of, read_config
 from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.run.records import read_object
 from launcher.text import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.labels import Labels, labels
-from launcher.tracking.rows import Row, last_final_step
+from launcher.tracking.rows import Row
 from launcher.tracking.settings import Settings
 
 INIT_S = 30.0

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from launcher import files
 from launcher.config import identity
 from launcher.nodes import ONE, Nodes
-from launcher.run import evaluations, stop_request
+from launcher.run import evaluations, stop_request, whole
 from launcher.run.claim import Heartbeat
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
@@ -24,6 +24,7 @@ from launcher.run.folder import (
     checkpoints,
     checkpoints_folder,
     histograms_path,
+    last_final_step,
     latest_checkpoint,
     metrics_path,
     multirun_of,
@@ -32,20 +33,8 @@ from launcher.run.folder import (
 from launcher.run.lifecycle import FailureKind
 from launcher.tracking import Tracker
 
-
-class Answer(Protocol):
-    """What is kept of each response of an evaluation (trainer_ext.evaluation.Answer)."""
-
-    @property
-    def prompt(self) -> str: ...
-    @property
-    def split(self) -> str: ...
-    @property
-    def sample(self) -> int | None: ...
-    @property
-    def reward(self) -> float: ...
-    @property
-    def numbers(self) -> Mapping[str, float]: ...
+if TYPE_CHECKING:
+    from trainer_ext.evaluation import Answer
 
 
 class Attempt:
@@ -55,6 +44,7 @@ class Attempt:
         self.folder = folder
         self.nodes = nodes
         self.attempt = attempt
+        self.checkpoints_kept = 1  # as in runs that an older version froze
         self.cache = cache_folder(multirun_of(folder))
         self.stop_kind = FailureKind.PREEMPTED
         self.stop_message: str | None = None
@@ -107,10 +97,11 @@ class Attempt:
 
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
-        """Yield an empty folder to fill; on exit it becomes the run's newest checkpoint, and older ones are deleted.
+        """Yield an empty folder to fill; on exit it becomes the run's newest checkpoint, and the oldest are deleted.
 
-        The metric log is synced first, so that no checkpoint lacks the lines up to its step. Raises ClaimLost instead
-        of publishing the checkpoint if another process has claimed the run.
+        `checkpoints_kept` of them stay. A manifest with the digests of its files and of the logs is added. The metric
+        log is synced first, so that no checkpoint lacks the lines up to its step. Raises ClaimLost instead of
+        publishing the checkpoint if another process has claimed the run.
         """
         parent = checkpoints_folder(self.folder)
         parent.mkdir(parents=True, exist_ok=True)
@@ -121,6 +112,7 @@ class Attempt:
         try:
             yield aside
             self.sync()
+            whole.seal_checkpoint(aside, self.folder)
             _fsync_tree(aside)
             self._heartbeat.check()
             # A checkpoint of the same step is the same state. To delete it first would leave the run without one.
@@ -129,12 +121,11 @@ class Attempt:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         files.fsync_folder(parent)
-        for old_step, path in checkpoints(self.folder):
-            if old_step != step:
-                # Rename it first: a crash must not leave half of it under a checkpoint's name.
-                old = parent / f"{files.ASIDE}old-{path.name}-{os.getpid()}"
-                path.rename(old)
-                shutil.rmtree(old, ignore_errors=True)
+        for _, path in checkpoints(self.folder)[: -self.checkpoints_kept]:
+            # Rename it first: a crash must not leave half of it under a checkpoint's name.
+            old = parent / f"{files.ASIDE}old-{path.name}-{os.getpid()}"
+            path.rename(old)
+            shutil.rmtree(old, ignore_errors=True)
 
     def check(self) -> None:
         """Raise ClaimLost if another process has claimed the run."""
@@ -209,11 +200,8 @@ class _Lines:
 def _fsync_tree(folder: Path) -> None:
     for root, _, names in os.walk(folder):
         for name in names:
-            handle = os.open(os.path.join(root, name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            with open(os.path.join(root, name), "rb") as file:
+                os.fsync(file.fileno())
         files.fsync_folder(Path(root))
 
 
@@ -227,8 +215,7 @@ def prepare(folder: Path, attempt: int) -> None:
     stopped, and does not know yet that it lost the run, then writes into the old file. Unfinished files are deleted.
     The caller holds the folder's lock and its claim.
     """
-    newest = latest_checkpoint(folder)
-    resumed_from = newest[0] if newest else 0
+    resumed_from = last_final_step(folder)
     moved = attempt_folder(folder, attempt)
     moved.mkdir(parents=True, exist_ok=True)
     for path in _logs(folder):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run import claim, evaluations
+from launcher.run import claim, evaluations, whole
 from launcher.run.folder import (
     checkpoint_name,
     checkpoints,
@@ -54,7 +54,8 @@ def adopt(folder: Path, state: State) -> State:
     source, step = _source(folder, state), state.prefix_step or 0
     with suppress(FileNotFoundError), claim.locked(source):  # `gc` deletes checkpoints under this lock
         before, checkpoint = _state_of(source), dict(checkpoints(source)).get(step)
-        if before is not None and before.state == RunState.DONE and checkpoint is not None:
+        is_done = before is not None and before.state == RunState.DONE and not whole.problem(source, before)
+        if before and is_done and checkpoint is not None:
             _take_logs(source, folder, step)
             _take_checkpoint(checkpoint, folder, step)
             return state.replace(code=before.code)

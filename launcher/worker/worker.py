@@ -9,6 +9,7 @@ import argparse
 import multiprocessing
 import multiprocessing.connection
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -23,10 +24,11 @@ from launcher import files, tracking
 from launcher.config import content, identity
 from launcher.nodes import ONE, Nodes
 from launcher.project import COPIES, NO_DEVICES, ROOT
-from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions
+from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions, whole
 from launcher.run.folder import (
     attempt_folder,
     base_path,
+    last_final_step,
     latest_checkpoint,
     multirun_of,
     read_config,
@@ -188,8 +190,7 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
             stop_request.clear(folder)
             state = prefix.adopt(folder, state)
             prepare(folder, owner.attempt)
-            newest = latest_checkpoint(folder)
-            state = transitions.started(state, owner, launch_id, newest[0] if newest else 0)
+            state = transitions.started(state, owner, launch_id, last_final_step(folder))
             write_state(folder, state)
         except BaseException:
             claim.release(folder, owner)
@@ -220,6 +221,8 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         identity.verify(config, folder.name)
         config = content.located(config, COPIES)
         content.check(config)
+        attempt.checkpoints_kept = config["trainer"].get("checkpoints_kept", attempt.checkpoints_kept)
+        state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         function: Train = function_of(train)  # if its import fails, the run's own attempt does
@@ -233,11 +236,33 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         attempt.sync()
         state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
-        return transitions.finished(state)
+        if gap := whole.log_problem(folder, int(config["trainer"]["steps"])):
+            raise RuntimeError(f"{gap}. Fix: `retry` resumes the run from a checkpoint before that step")
+        return transitions.finished(state, whole.seal(folder))
     except claim.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of other code are failures of the run too
         return _failed(folder, state, error, attempt, launch)
+
+
+def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> State:
+    """The state after each newest checkpoint that is damaged, or that the logs do not reach, was set aside."""
+    while newest := latest_checkpoint(folder):
+        why = whole.log_problem(folder, newest[0]) or whole.checkpoint_problem(newest[1], folder)
+        if why is None:
+            break
+        aside = attempt_folder(folder, state.attempt) / "checkpoints" / newest[1].name
+        with claim.locked(folder):
+            attempt.check()
+            shutil.rmtree(aside, ignore_errors=True)
+            os.renames(newest[1], aside)
+            prepare(folder, state.attempt)
+            begin = last_final_step(folder)
+            message = f"{why}: its checkpoint was moved to {aside}, and the run resumes from step {begin}"
+            state = state.replace(message=message, from_step=begin, code=state.code if begin else {})
+            write_state(folder, state)
+        _say(message)
+    return state
 
 
 def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: Mapping[str, str]) -> State:

@@ -13,8 +13,14 @@ import sys
 from pathlib import Path
 
 from launcher import tracking
-from launcher.run.folder import checkpoint_name, checkpoints_folder, histograms_path, metrics_path, read_config
-from launcher.tracking.rows import last_final_step
+from launcher.run.folder import (
+    checkpoint_name,
+    checkpoints_folder,
+    histograms_path,
+    last_final_step,
+    metrics_path,
+    read_config,
+)
 from launcher.worker import attempt as attempts
 
 HISTOGRAM = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}

@@ -100,6 +100,19 @@ def test_the_last_checkpoint_of_a_done_run_goes_only_on_demand(multirun, capsys)
     assert all((done / name).exists() for name in KEPT)
 
 
+def test_an_unfinished_run_keeps_its_checkpoints_and_a_done_one_no_damaged_ones(multirun, capsys):
+    done, failed = run_folder(multirun, "done"), run_folder(multirun, "failed")
+    for _, path in checkpoints(failed):
+        (path / "manifest.json").touch()
+    for folder in (done, failed):
+        (folder / "attempts/2/checkpoints/step_000003").mkdir(parents=True)
+    assert paths(multirun, gc(multirun, capsys, "--delete")) == {
+        *(LISTED - {"runs/failed/checkpoints/step_000002"}),
+        "runs/done/attempts/2/checkpoints",
+    }
+    assert [step for step, _ in checkpoints(failed)] == [2, 4] and (failed / "attempts/2/checkpoints").exists()
+
+
 def test_nothing_of_a_run_with_an_owner_goes(multirun, capsys):
     done = run_folder(multirun, "done")
     with claim.locked(done):

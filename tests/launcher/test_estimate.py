@@ -110,7 +110,7 @@ def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoin
         planned = make("method=c0_grpo", "seed=0", *more[model == "tiny" and 2 :], f"multirun={tmp_path}")
         (run,) = planned.runs.values()
         storage[model] = cost.estimate([run], history_of_none(planned), 1, planned.cluster).storage
-    assert storage == {"tiny": OF_TINY, "qwen2_5_7b": 3 * 4 * 7_615_616_512, "pretrained": None}
+    assert storage == {"tiny": 2 * OF_TINY, "qwen2_5_7b": 2 * 3 * 4 * 7_615_616_512, "pretrained": None}
 
 
 def warned(planned):

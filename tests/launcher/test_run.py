@@ -177,8 +177,10 @@ def test_a_response_is_a_line_and_its_prompt_is_known_by_its_content(owned):
     assert {"step", "attempt", "id", "prompt", "response", "reward", "answer"} == set(log.records[0])
 
 
-def test_only_the_newest_complete_checkpoint_stays(owned):
-    for step in (5, 10):
+@pytest.mark.parametrize(("kept", "left"), [(1, [10]), (2, [5, 10]), (9, [1, 5, 10])])
+def test_only_the_newest_complete_checkpoints_stay(owned, kept, left):
+    owned.checkpoints_kept = kept
+    for step in (1, 5, 10):
         with owned.checkpoint(step) as path:
             (path / "weights").write_text(str(step))
     with pytest.raises(RuntimeError), owned.checkpoint(15) as path:
@@ -186,7 +188,7 @@ def test_only_the_newest_complete_checkpoint_stays(owned):
         raise RuntimeError("out of memory")
     found = owned.latest_checkpoint()
     assert found[0] == 10 and (found[1] / "weights").read_text() == "10"
-    assert [path.name for path in found[1].parent.iterdir()] == ["step_000010"]
+    assert sorted(path.name for path in found[1].parent.iterdir()) == [checkpoint_name(step) for step in left]
 
 
 def test_a_second_checkpoint_of_a_step_never_leaves_a_moment_without_one(owned):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from tests.trainer_ext.conftest import DECODING, FEW_PROMPTS, METHODS, SHORT, configuration, quick_settings, science
 from trainer_ext.backends.in_process.trainer import InProcess
-from trainer_ext.train import train
+from trainer_ext.train import Preempted, train
 
 pytestmark = pytest.mark.train
 LR = "verl.actor_rollout_ref.actor.optim.lr"
@@ -107,3 +107,20 @@ def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_unde
 def test_settings_that_cannot_work_are_named(override, said, new_run):
     with pytest.raises(ValueError, match=said):
         train(configuration(*SHORT, *override.split()), new_run())
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_named_with_what_to_do(new_run):
+    """One of an older version, without digests."""
+    run, config = new_run(stop_after=1), configuration(*SHORT, *FEW_PROMPTS, "method=c0_grpo")
+    with pytest.raises(Preempted):
+        train(config, run)
+    _, newest = run.latest_checkpoint()
+    for path in list(newest.iterdir()):
+        whole = path.read_bytes()
+        for content in (whole[:100], b"", None):
+            path.unlink()
+            if content is not None:
+                path.write_bytes(content)
+            with pytest.raises(ValueError, match=rf"{newest} cannot be loaded \(.*\)\. Fix: move it away"):
+                train(config, run)
+        path.write_bytes(whole)
