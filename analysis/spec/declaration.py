@@ -53,7 +53,7 @@ class Registration:
     """How a plan compares with its last declaration before any result, or else with the first one.
 
     plan: the declared one, without hypotheses, and when it was declared; both None in a record of an older version.
-    claims: when the hypotheses were declared. changes: of the plan and of its hypotheses.
+    claims: when the hypotheses were declared. changes: of the plan and of its hypotheses after results.
     """
 
     plan: Mapping[str, Any] | None
@@ -118,7 +118,7 @@ def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:
     for run in sorted(plan["runs"], key=lambda run: str(run["id"])):
         values.setdefault(f"runs of {run['group']}", {}).setdefault(str(run["seed"]), []).append(run["id"])
     if not asked["sequential"]:
-        of = [sorted(map(int, values[f"runs of {group}"])) for group in values["groups"]]
+        of = [sorted(map(int, values.get(f"runs of {group}", {}))) for group in values["groups"]]
         values["seeds"] = of[0] if all(own == of[0] for own in of) else dict(zip(values["groups"], of, strict=True))
     return dict(json.loads(json.dumps(values)))
 
@@ -135,7 +135,8 @@ def _since(
         if not same[0]:
             last = sum(1 for _ in takewhile(bool, reversed(same)))
             when = _when(declarations[-last]) if last else results
-            changes.append(Change(key, values[start].get(key, _ABSENT), now.get(key, _ABSENT), when))
+            if when.done:
+                changes.append(Change(key, values[start].get(key, _ABSENT), now.get(key, _ABSENT), when))
     return declarations[start], changes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.execution.forecast import Forecast, budget_line, sized, storage_words, warnings
-from launcher.planning import hypotheses
+from launcher.planning import hypotheses, preregistration
 from launcher.planning.campaign_stages import PlannedStage, shared_budget
 from launcher.planning.plan import Plan
 from launcher.run import catalog
@@ -47,7 +47,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
         "storage_bytes": total.storage,
         "slots": forecast.slots,
         "budget": budget_line(plan, forecast),
-        "warnings": list(warnings(plan, forecast)),
+        "warnings": [*preregistration.warnings(plan), *warnings(plan, forecast)],
         "stages": [_stage(stage, states, forecast, record) for stage in stages],
     }
 

@@ -6,6 +6,7 @@ same command goes on where the last one stopped.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,12 @@ def current(
     look."""
     known = frozen.seeds_of() if frozen is not None else {}
     return {group: sorted({*range(rule.start), *known.get(group, ()), *added.get(group, ())}) for group in groups}
+
+
+def with_seeds(command: str, seeds: Iterable[int]) -> str:
+    """An experiment's command with these seeds."""
+    words = [word for word in shlex.split(command) if not word.startswith("seed=")]
+    return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])
 
 
 def frozen_plan(folder: Path) -> Experiment | None:

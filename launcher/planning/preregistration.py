@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.spec import declaration
-from analysis.spec.declaration import Declaration, Registration
+from analysis.spec.declaration import Declaration
 from launcher import files
 from launcher.config import identity
 from launcher.planning import added_seeds
-from launcher.planning.plan import Experiment
+from launcher.planning.plan import Experiment, Plan
 from launcher.run import archive, claim
 from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
@@ -39,7 +39,7 @@ def declare(multirun: Path, experiment: Experiment) -> None:
     folder, said = multirun / experiment.name, _said(experiment)
     with claim.locked(folder):  # two launches at once must not overwrite each other's declaration
         earlier = _read(folder / NAME)
-        last = declaration.registration(earlier[-1:], experiment.document(), Declaration(0, 0))
+        last = declaration.registration(earlier[-1:], experiment.document(), Declaration(1, 1))
         if last is not None and last.plan is not None and not last.changes:
             return
         known, done = _results(multirun, experiment, earlier)
@@ -48,17 +48,29 @@ def declare(multirun: Path, experiment: Experiment) -> None:
         files.write_json(folder / NAME, {"format": FORMAT, "declarations": [*earlier, now]})
 
 
-def compared(multirun: Path, experiment: Experiment) -> Registration | None:
-    """How a plan that is not launched yet compares with what was declared, or else with the plan that it replaces.
+def warnings(plan: Plan) -> list[str]:
+    """A line for each experiment of which a launch changes what was declared, after results."""
+    return [line for one in plan.experiments if (line := _warning(plan.multirun, one)) is not None]
 
-    ValueError: the file has another format.
-    """
-    earlier = _read(multirun / experiment.name / NAME)
+
+def _warning(multirun: Path, experiment: Experiment) -> str | None:
+    """What a launch of the plan changes of what was declared, or else of the plan that it replaces, after results; with
+    the command that keeps every seed. None: nothing, or the record cannot be read, which the launch refuses."""
     former = added_seeds.frozen_plan(multirun / experiment.name)
+    try:
+        earlier = _read(multirun / experiment.name / NAME)
+    except ValueError:
+        return None
     known, done = _results(multirun, experiment, earlier)
     if former is not None and not any("plan" in entry for entry in earlier):
         earlier = [{"done": [], "planned": len(known), **_said(former)}]
-    return declaration.registration(earlier, experiment.document(), Declaration(len(done), len(known)))
+    found = declaration.registration(earlier, experiment.document(), Declaration(len(done), len(known)))
+    if found is None or found.plan is None or not found.changes:
+        return None
+    seeds = sorted({*found.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
+    lost = experiment.analysis.get("sequential") is None and len(seeds) > len(experiment.seeds)
+    keep = f" To keep every seed: {added_seeds.with_seeds(experiment.command, seeds)}" if lost else ""
+    return f"{experiment.name}: {found.sentence()} Every report says so first.{keep}"
 
 
 def _said(experiment: Experiment) -> dict[str, Any]:

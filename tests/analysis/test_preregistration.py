@@ -1,4 +1,4 @@
-"""A report says of each hypothesis whether it was declared before there were results; older records have nothing else."""
+"""Whether each hypothesis was declared before there were results; older records have only these."""
 
 from __future__ import annotations
 
