@@ -63,8 +63,7 @@ class Registration:
 
     def of(self, hypothesis: str) -> Declaration:
         """When a hypothesis was declared as the plan has it."""
-        late = (change.when for change in self.changes if change.key == _claim(hypothesis))
-        return next(late, self.claims)
+        return next((one.when for one in self.changes if one.key == f"hypothesis {hypothesis}"), self.claims)
 
     def sentence(self) -> str:
         """What was decided after results; empty if everything was declared before."""
@@ -148,12 +147,8 @@ def _same(key: str, declared: Mapping[str, Any], now: Mapping[str, Any]) -> bool
     return _ABSENT in (before, after) or all(before[seed] == after[seed] for seed in before.keys() & after.keys())
 
 
-def _claim(name: str) -> str:
-    return f"hypothesis {name}"
-
-
 def _claims(hypotheses: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {_claim(name): stated for name, stated in (hypotheses or {}).items()}
+    return {f"hypothesis {name}": stated for name, stated in (hypotheses or {}).items()}
 
 
 def _when(declaration: Mapping[str, Any]) -> Declaration:

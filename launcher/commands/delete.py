@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 
-from launcher import text
 from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.maintenance import garbage
@@ -18,7 +17,7 @@ from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState
-from launcher.text import byte_size, counted
+from launcher.text import byte_size, clean, counted
 
 HELP = "delete an experiment, with the runs that no other experiment has"
 _BUSY = (RunState.SUBMITTED, RunState.RUNNING)
@@ -33,29 +32,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: deleted and kept, the ids of its runs."""
     multirun, name = given.multirun, given.experiment
-    ids = list(catalog.entries(catalog.read_plan(multirun, name)))
-    others = catalog.plans(multirun)
-    if len(others) < len(catalog.experiments(multirun)):
+    ids, plans = list(catalog.entries(catalog.read_plan(multirun, name))), catalog.plans(multirun)
+    if len(plans) < len(catalog.experiments(multirun)):
         raise Usage(f"delete {name}: another plan cannot be read, and may name the same runs. Fix: restore it first")
-    shared = {run_id for other in others.keys() - {name} for run_id in catalog.entries(others[other])}
-    own = [run_id for run_id in ids if run_id not in shared]
+    shared = {run_id for other, plan in plans.items() if other != name for run_id in catalog.entries(plan)}
+    own = [run_id for run_id in ids if run_id not in shared and run_folder(multirun, run_id).exists()]
     busy = [run_id for run_id in own if catalog.present_state(run_folder(multirun, run_id)) in _BUSY]
     if busy:
         cancel = catalog.command(multirun, "cancel", name)
         raise Usage(f"delete {name}: {counted(len(busy), 'run')} queued or running, such as {busy[0]}. Fix: {cancel}")
-    size = sum(garbage.size_of(path) for path in (multirun / name, *(run_folder(multirun, run_id) for run_id in own)))
+    size = sum(map(garbage.size_of, (multirun / name, *(run_folder(multirun, run_id) for run_id in own))))
     what = f"{multirun / name} and {counted(len(own), 'run')} that no other plan names ({byte_size(size)})"
-    if not given.yes:
-        if not sys.stdin.isatty():
-            raise Usage(f"delete {name}: this deletes {what}. Fix: add --yes")
-        if input(f"Delete {text.clean(what)}? [y/N] ").strip().lower() not in ("y", "yes"):
-            raise Usage("nothing was deleted")
-    deleted, kept = garbage.delete_experiment(multirun, name)
-    left = [run_id for run_id in kept if run_id in own and run_folder(multirun, run_id).exists()]
+    if not given.yes and not sys.stdin.isatty():
+        raise Usage(f"delete {name}: this deletes {what}. Fix: add --yes")
+    if not given.yes and input(f"Delete {clean(what)}? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise Usage("nothing was deleted")
+    deleted = garbage.delete_experiment(multirun, name)
+    kept = [run_id for run_id in ids if run_id not in deleted]
     if given.json:
         print(json.dumps({"deleted": deleted, "kept": kept}, indent=1))
     else:
         print(f"{name}: deleted, with {counted(len(deleted), 'run')}; {counted(len(kept), 'run')} kept")
-    for run_id in left:
-        print(f"{run_id}: not deleted: it cannot be read, or a process has it; gc --orphans lists it", file=sys.stderr)
+    for run_id in (left := [run_id for run_id in own if run_id not in deleted]):
+        print(f"{run_id}: not deleted: it cannot be read, or a process has it", file=sys.stderr)
     return EXIT_FAILED if left else EXIT_FINE

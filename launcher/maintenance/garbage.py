@@ -69,17 +69,15 @@ def find(multirun: Path, policy: Policy) -> list[Garbage]:
     return of_runs + _shared(multirun, runs, [run_id for run_id in runs if run_id not in whole], policy)
 
 
-def delete_experiment(multirun: Path, experiment: str) -> tuple[list[str], list[str]]:
-    """Delete an experiment's folder, then its runs that no other plan names; which are deleted, and which stay."""
-    ids, policy = list(catalog.entries(catalog.read_plan(multirun, experiment))), Policy(orphans=True, old=-math.inf)
+def delete_experiment(multirun: Path, experiment: str) -> list[str]:
+    """Delete an experiment's folder, and its runs that no other plan names; the ids of these."""
+    ids, policy = catalog.entries(catalog.read_plan(multirun, experiment)), Policy(orphans=True, old=-math.inf)
     (multirun / experiment / "plan.json").unlink()  # from here on, gc --orphans goes on with what is left
     planned = planned_ids(multirun)
     items = [item for run_id in ids for item in of_run(multirun, run_id, planned, policy)]
-    deleted = {
-        item.run for item in delete(multirun, [item for item in items if item.what in (NEVER_RUN, ORPHAN)], policy)
-    }
+    gone = delete(multirun, [item for item in items if item.what in (NEVER_RUN, ORPHAN)], policy)
     _remove(multirun / experiment)
-    return [run_id for run_id in ids if run_id in deleted], [run_id for run_id in ids if run_id not in deleted]
+    return [item.run for item in gone if item.run is not None]
 
 
 def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage]:

@@ -54,21 +54,25 @@ def warnings(plan: Plan) -> list[str]:
 
 
 def _warning(multirun: Path, experiment: Experiment) -> str | None:
-    """What a launch of the plan changes of what was declared, or else of the plan that it replaces, after results; with
-    the command that keeps every seed. None: nothing, or the record cannot be read, which the launch refuses."""
+    """What a launch changes of what was declared, or else of the plan that it replaces, with the command that keeps
+    every seed. None: nothing, or the record cannot be read, which the launch refuses."""
     former = added_seeds.frozen_plan(multirun / experiment.name)
     try:
         earlier = _read(multirun / experiment.name / NAME)
     except ValueError:
         return None
-    known, done = _results(multirun, experiment, earlier)
+    before = earlier
     if former is not None and not any("plan" in entry for entry in earlier):
-        earlier = [{"done": [], "planned": len(known), **_said(former)}]
-    found = declaration.registration(earlier, experiment.document(), Declaration(len(done), len(known)))
+        before = [{"done": [], "planned": 0, **_said(former)}]
+    found = declaration.registration(before, experiment.document(), Declaration(1, 1))
+    if found is None or found.plan is None or not found.changes:
+        return None  # without a look at thousands of runs
+    known, done = _results(multirun, experiment, earlier)
+    found = declaration.registration(before, experiment.document(), Declaration(len(done), len(known)))
     if found is None or found.plan is None or not found.changes:
         return None
     seeds = sorted({*found.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
-    lost = experiment.analysis.get("sequential") is None and len(seeds) > len(experiment.seeds)
+    lost = added_seeds.rule_of(experiment) is None and len(seeds) > len(experiment.seeds)
     keep = f" To keep every seed: {added_seeds.with_seeds(experiment.command, seeds)}" if lost else ""
     return f"{experiment.name}: {found.sentence()} Every report says so first.{keep}"
 
@@ -109,6 +113,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     entries = value.get("declarations") if isinstance(value, dict) and value.get("format") == FORMAT else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "done" in entry for entry in entries):
+    whole = {"done", "planned", "hypotheses"}
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and whole <= entry.keys() for entry in entries):
         raise ValueError(f"not a record of declarations in format {FORMAT}")
     return entries

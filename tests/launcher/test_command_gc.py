@@ -220,7 +220,7 @@ def test_delete_takes_an_experiment_and_the_runs_that_no_other_plan_names(multir
     before = everything(multirun)
     assert main(words) == 2 and everything(multirun) == before
     said = capsys.readouterr().err
-    assert "other and 2 runs that no other plan names" in said and "Fix: add --yes" in said
+    assert "other and 1 run that no other plan names" in said and "Fix: add --yes" in said
     assert main([*words, "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"deleted": ["mine"], "kept": ["done", "never"]}
     assert before - everything(multirun) == {
