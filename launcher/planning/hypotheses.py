@@ -70,12 +70,9 @@ def findable(experiment: Experiment) -> str | None:
 
 def powers(experiment: Experiment) -> dict[str, str]:
     """Of each hypothesis about two groups, what its seeds can find, in words. It loads SciPy."""
-    from analysis.stats import power
-
     asked, said = _asked(experiment, {}), {}
     for name, found in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
-        at_one = power.power_of(found.test, found.seeds, 1.0, found.level)
-        said[name] = f"{_power(asked, found)}, and one of 1 with {at_one:.0%}"
+        said[name] = f"{_power(asked, found)}, and one of 1 with {precheck.power_at(found, 1.0):.0%}"
     timed = [one.id for one in asked.hypotheses if one.target is not None and one.id in said]
     return said | {name: f"{said[name]}; less if runs do not reach the threshold" for name in timed}
 

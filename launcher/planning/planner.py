@@ -25,7 +25,7 @@ from launcher.planning import added_seeds, continuation, design, experiment_spec
 from launcher.planning import budget as budgets
 from launcher.planning.clusters import CLUSTERS
 from launcher.planning.experiment_spec import ExperimentSpec
-from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, is_code_choice
+from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, Prefix, seeds_of
 from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
@@ -182,7 +182,9 @@ class _Planner:
         self._check_owner(name, str(section.get("name")), where)
         multirun = self._root / str(tree.get("multirun") or "multirun")
         frozen = added_seeds.frozen_plan(multirun / str(section.get("name")))
-        arguments = self._with_recorded_seeds(frozen, section.get("seeds") or [tree["seed"]])
+        arguments = added_seeds.recorded(
+            self._arguments, frozen, section.get("seeds") or [tree["seed"]], self._problems
+        )
         spec = experiment_spec.read(section, tree["seed"], default, arguments, where, self._problems)
         if frozen is not None:
             by = "seed" if self._arguments.seeds is not None else "experiment.seeds"
@@ -219,19 +221,6 @@ class _Planner:
             fork={"at": spec.fork.at, "source": spec.fork.source} if spec.fork else None,
             prefixes=specs.prefix_entries,
         )
-
-    def _with_recorded_seeds(self, frozen: Experiment | None, declared: Any) -> Arguments:
-        """The command line's arguments; of `seed=+5,6`, with the seeds of the plan that was frozen last, or else of the
-        experiment's file."""
-        given = self._arguments
-        if not given.adds_seeds:
-            return given
-        before = declared if frozen is None or isinstance(declared, Mapping) else list(frozen.seeds)
-        if isinstance(before, Mapping) or len(given.experiments) > 1:
-            rule = "+ adds to the seeds of one experiment, whose number no rule decides"
-            self._problems.add(COMMAND_LINE, "seed", f"+{given.seeds}", rule, "write all seeds, as in seed=0,1,2")
-            return given
-        return replace(given, seeds=list(dict.fromkeys([*before, *(given.seeds or ())])))
 
     def _adhoc_name(self, prefix: str, method: str) -> str:
         """The name of an experiment without a file: its methods, and a hash of what else the command line chooses.
