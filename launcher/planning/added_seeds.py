@@ -44,7 +44,7 @@ def current(
 
 
 def recorded(given: Arguments, frozen: Experiment | None, declared: Any, problems: Diagnostics) -> Arguments:
-    """The command line's arguments; `seed=+5,6` with the seeds of the plan that was frozen last, or else of the file."""
+    """The arguments; `seed=+5,6` with the seeds of the plan that was frozen last, or else of the file."""
     if not given.adds_seeds:
         return given
     before = declared if frozen is None or isinstance(declared, Mapping) else list(frozen.seeds)
