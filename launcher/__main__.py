@@ -32,6 +32,7 @@ COMMANDS = (
     "reproduce",
     "sync",
     "gc",
+    "delete",
     "completion",
 )
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.

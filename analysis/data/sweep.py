@@ -115,9 +115,13 @@ def read_sweep(folder: Path) -> Sweep:
 
     Raises BadPlan when there is no plan, or not one of this format.
     """
-    plan = _read_plan(folder / "plan.json")
+    return sweep_of(folder, _read_plan(folder / "plan.json"))
+
+
+def sweep_of(folder: Path, plan: Mapping[str, Any], known_runs: Mapping[str, Run] | None = None) -> Sweep:
+    """The sweep of a plan in FOLDER. known_runs: runs that have been read, by id."""
     multirun = folder.parent
-    seen: dict[str, Run] = {}
+    seen = dict(known_runs or {})
     known: dict[bytes, Array] = {}
     runs = []
     for entry in plan["runs"]:

@@ -1,4 +1,4 @@
-"""Whether a hypothesis was declared before there were results, read from multirun/<experiment>/hypotheses.json.
+"""What was declared before there were results, read from multirun/<experiment>/hypotheses.json.
 
 The launcher keeps every declaration with the runs that were done by then (launcher/planning/preregistration.py has the
 format).
@@ -7,29 +7,34 @@ format).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+
+from analysis.data.sweep import Sweep, sweep_of
+from analysis.findings.study import Study, study
+from analysis.spec import declaration
+from analysis.spec.declaration import Declaration, Registration
+from analysis.spec.settings import settings
+
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
-class Declaration(NamedTuple):
-    """How many of the planned runs were done when a hypothesis was declared."""
-
-    done: int
-    planned: int
-
-
-def declared(folder: Path, hypotheses: Mapping[str, Any]) -> dict[str, Declaration]:
-    """By id, the first declaration with exactly the plan's content; hypotheses that are not recorded are left out.
-
-    folder: multirun/<experiment>. A file that is absent or unreadable records nothing.
-    """
-    first: dict[str, Declaration] = {}
+def registered(sweep: Sweep) -> Registration | None:
+    """How the plan of a sweep compares with what was declared; None: that is not recorded, or cannot be read."""
+    runs = {run.id: run.done for run in sweep.runs}
     try:
-        for entry in json.loads((folder / "hypotheses.json").read_text(encoding="utf-8"))["declarations"]:
-            for name, stated in hypotheses.items():
-                if entry["hypotheses"].get(name) == stated:
-                    first.setdefault(name, Declaration(len(entry["done"]), entry["planned"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return first
+        kept = json.loads((sweep.folder / "hypotheses.json").read_text(encoding="utf-8"))["declarations"]
+        return declaration.registration(kept, sweep.plan, Declaration(sum(runs.values()), len(runs)))
+    except _BROKEN:
+        return None
+
+
+def as_declared(compared: Study, found: Registration) -> Study | None:
+    """The primary measure as it was declared, on the runs that were declared; None: it cannot be computed."""
+    # Normalised scores cannot be normalised again.
+    known = {} if compared.settings.normalize else {run.id: run for run in compared.sweep.runs}
+    try:
+        plan = {**compared.sweep.plan, **(found.plan or {})}
+        section = {**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}
+        asked = settings(section, groups=plan["groups"], baseline=plan["baseline"])
+        return study(sweep_of(compared.sweep.folder, plan, known), asked)
+    except _BROKEN:
+        return None

@@ -16,9 +16,9 @@ import numpy as np
 
 from analysis.findings import looks, ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
-from analysis.findings.preregistration import Declaration
 from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
 from analysis.spec import registry
+from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.stats import dispersion, functions, power
 from analysis.stats.contrast import Contrast

@@ -26,7 +26,7 @@ from analysis.figures.kept import Kept
 from analysis.figures.rendering import render
 from analysis.findings.levels import levels
 from analysis.findings.parquet import results
-from analysis.findings.preregistration import declared
+from analysis.findings.preregistration import registered
 from analysis.findings.responses import responses
 from analysis.findings.study import Block, Comparison, Estimate, study
 from analysis.findings.verdicts import judge
@@ -56,8 +56,9 @@ def write(folder: Path) -> Report:
     sweep, by = read_judged(folder)
     asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
     compared = study(sweep, asked)
-    when = declared(folder, (sweep.plan.get("analysis") or {}).get("hypotheses") or {})
-    verdicts = tuple(replace(judge(h, compared), declared=when.get(h.id)) for h in asked.hypotheses)
+    record = registered(sweep)
+    judged = [(h, judge(h, compared)) for h in asked.hypotheses]
+    verdicts = tuple(replace(one, declared=record.of(h.id) if record else None) for h, one in judged)
     parts = tuple(sections(compared, by))
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]

@@ -14,6 +14,7 @@ from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
 from analysis.findings.levels import averaged_over
 from analysis.findings.outcomes import Outcome
+from analysis.findings.preregistration import as_declared, registered
 from analysis.findings.study import Comparison, Study
 from analysis.findings.worst_case import worst_cases
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -63,11 +64,12 @@ class Leading:
 
 @dataclass(frozen=True)
 class Answer:
-    """The question, its answer (`result`), what a campaign decided before the runs (`conditions`), each method at each
-    level (`levels`), the runs that collapsed (`collapsed`), how sure the answer is (`certainty`), what n seeds can
-    decide (`limits`), the runs that are missing (`gaps`), and which runs there are and what they took (`cost`).
-    leading: what the result is about; None if nothing is compared."""
+    """What was decided after results (`declaration`), the question, its answer (`result`), what a campaign decided
+    before the runs (`conditions`), each method at each level (`levels`), the runs that collapsed (`collapsed`), how
+    sure the answer is (`certainty`), what n seeds can decide (`limits`), the runs that are missing (`gaps`), and which
+    runs there are and what they took (`cost`). leading: what the result is about; None if nothing is compared."""
 
+    declaration: str
     question: str
     result: str
     conditions: tuple[str, ...]
@@ -97,6 +99,7 @@ def answer(study: Study) -> Answer:
     leader = _leader(study, usable) if usable else None
     result, certainty = _result(study, usable, leader)
     return Answer(
+        declaration=_declaration(study),
         question=_question(study),
         result=result,
         conditions=tuple(condition_lines(sweep)),
@@ -109,6 +112,21 @@ def answer(study: Study) -> Answer:
         cost=cost,
         leading=None if leader is None else _leading(leader),
     )
+
+
+def _declaration(study: Study) -> str:
+    """What was decided after results, and the answer as declared."""
+    found = registered(study.sweep)
+    said = "" if found is None else found.sentence()
+    if found is None or found.plan is None or not found.changes:
+        return said
+    declared = as_declared(study, found)
+    if declared is None:
+        return f"{said} As declared, the question cannot be computed."
+    usable = [c for c in declared.primary.comparisons if c.result.mean_difference is not None]
+    leader = _leader(declared, usable) if usable else None
+    answer = _result(declared, usable, None)[0] if leader is None else _statement(declared, leader, len(usable))
+    return f"{said} As declared: {answer}"
 
 
 def _warnings(run: Run) -> Iterator[HealthWarning]:

@@ -52,7 +52,7 @@ def show(written: Report, console: Console) -> None:
 
 def _answer(written: Report) -> Iterator[str]:
     answer = written.answer
-    yield from (answer.question, answer.result)
+    yield from filter(None, (answer.declaration, answer.question, answer.result))
     yield from (f"* {line}" for line in answer.points)  # to be read before any p
     yield answer.certainty
 

@@ -125,6 +125,13 @@ def _findable(asked: Settings, summary: str, n: int, comparisons: int) -> Findab
     return Findable(test, asked.pairing == "seed", n, effect, level, comparisons, needed)
 
 
+def power_at(found: Findable, effect: float) -> float:
+    """The power at a true difference, in the unit of `Findable.effect`. It loads SciPy."""
+    from analysis.stats import power
+
+    return power.power_of(found.test, found.seeds, effect, found.level)
+
+
 def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:
     """The hypotheses of TWO_GROUPS whose smallest adjusted p is above alpha, `spread` and `extreme` with too few
     seeds for their tests, and all whose groups have fewer than two seeds to compare; not those made of other

@@ -10,6 +10,7 @@ from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
+from analysis.findings.preregistration import registered
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, lengths
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
@@ -59,7 +60,7 @@ def main(study: Study) -> Table:
     compared = comparison_table("main", "Main comparison", study, chosen(study))
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
-        "The first measure is the declared question; the others are secondary.",
+        wording.first_measure(registered(study.sweep)),
         *wording.look_lines(study),
         *wording.pairing_gain(study),
     ]

@@ -14,6 +14,7 @@ from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase
 from analysis.numbers import format_apart, format_estimate, format_level, format_number, format_p
+from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import Settings
@@ -396,6 +397,15 @@ def declared(verdict: Verdict) -> str:
     if when is None:
         return "not recorded"
     return f"with {when.done} of {when.planned} runs done" if when.done else "before any run was done"
+
+
+def first_measure(found: Registration | None) -> str:
+    """What the first measure of the main table is."""
+    if found is None or found.declared is None:
+        return "The first measure is the primary one; when it was chosen is not recorded. The others are secondary."
+    if found.sentence():
+        return "The first measure is the primary one; not all was declared before results. The others are secondary."
+    return "The first measure is the declared question; the others are secondary."
 
 
 def grounds(several: Sequence[Ground], sweep: Sweep, h: Hypothesis | None = None, alpha: float | None = None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.execution.forecast import Forecast, budget_line, sized, storage_words, warnings
-from launcher.planning import hypotheses
+from launcher.planning import hypotheses, preregistration
 from launcher.planning.campaign_stages import PlannedStage, shared_budget
 from launcher.planning.plan import Plan
 from launcher.run import catalog
@@ -30,7 +30,8 @@ def whole(stages: Sequence[PlannedStage]) -> Plan:
 def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignRecord | None) -> dict[str, Any]:
     """The JSON object. Costs are those of the runs that are not done, as in the plan of an experiment.
 
-    `needs` has the hypotheses of a gate with their claims; `undecidable` those that the planned seeds cannot decide.
+    `needs` has the hypotheses of a gate with their claims; `undecidable` those that the planned seeds cannot decide;
+    `power` what the seeds can find, in words (null: it is not computed).
     """
     plan = whole(stages)
     states = {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
@@ -47,7 +48,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
         "storage_bytes": total.storage,
         "slots": forecast.slots,
         "budget": budget_line(plan, forecast),
-        "warnings": list(warnings(plan, forecast)),
+        "warnings": [*preregistration.warnings(plan), *warnings(plan, forecast)],
         "stages": [_stage(stage, states, forecast, record) for stage in stages],
     }
 
@@ -69,6 +70,7 @@ def _stage(
         for one in hypotheses.undecidable(experiment)
         if one["id"] in needs
     }
+    powers = {name: said for one in stage.experiments for name, said in hypotheses.powers(one).items()} if needs else {}
     recorded = {one.name: one for one in record.stages}.get(stage.name) if record is not None else None
     return {
         "name": stage.name,
@@ -77,6 +79,7 @@ def _stage(
         **sized(ids, states, cost),
         "needs": needs,
         "undecidable": lost,
+        "power": {name: powers.get(name) for name in needs},
         "takes": [
             {
                 "key": pin.key, "group": pin.into, "stage": pin.take.stage, "factor": pin.factor,
@@ -134,3 +137,5 @@ def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             lost = stage["undecidable"].get(name)
             cannot = f" It cannot be met: {lost['seeds']} seeds, and {lost['needed']} are needed." if lost else ""
             yield f"    {name}: {claim}{cannot}"
+            if lost is None:
+                yield f"      {stage['power'][name] or 'its power is not computed'}"

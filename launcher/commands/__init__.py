@@ -20,6 +20,7 @@ Its modules:
     export       write a run's trained model as a folder that transformers loads
     sync         send finished runs to W&B
     gc           find and delete files that are no longer needed
+    delete       delete an experiment, with the runs that no other has
     completion   print a script for the completion of a shell
     selection    the names and filters that several commands share
 """

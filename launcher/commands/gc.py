@@ -1,7 +1,8 @@
 """python -m launcher gc: files that are no longer needed; --delete deletes them.
 
-It always keeps every configuration, metric, summary, log and provenance of a run that was started, files that a live
-process may be writing, and the newest checkpoint of every run that is not done. Exit codes: 0 fine, 2 usage.
+Without --orphans, it keeps every configuration, metric, summary, log and provenance of a run that was started. It
+always keeps files that a live process may be writing, and the newest checkpoint of a planned run that is not done.
+Exit codes: 0 fine, 2 usage.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", choices=("last", "none"), default="last", help="checkpoints of done runs to keep; default: last"
     )
+    parser.add_argument("--orphans", action="store_true", help="also runs that no plan names, with their results")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: deleted (true or false), bytes, items (what, path, bytes, run)."""
-    policy = Policy(keep_last=given.keep == "last")
+    policy = Policy(keep_last=given.keep == "last", orphans=given.orphans)
     items = garbage.find(given.multirun, policy)
     if given.delete:
         items = garbage.delete(given.multirun, items, policy)

@@ -16,7 +16,7 @@ from launcher.commands import completion
 from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.errors import Usage, print_problems
-from launcher.planning import hypotheses
+from launcher.planning import hypotheses, preregistration
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
@@ -110,7 +110,7 @@ def document(
     which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
     `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
     saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
-    `warnings` says what may fail although the plan is valid.
+    `warnings` says what a launch changes of what was declared, and what may fail although the plan is valid.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
@@ -137,7 +137,7 @@ def document(
         "wall_seconds": total.wall_seconds,
         "slots": cost.slots,
         "storage_bytes": total.storage,
-        "warnings": list(warnings(planned, cost)),
+        "warnings": [*preregistration.warnings(planned), *warnings(planned, cost)],
         "step_times": [
             {"source": source, "runs": runs, "measured_runs": measured}
             for source, (runs, measured) in cost.sources().items()

@@ -139,7 +139,7 @@ def _sweep(words: Sequence[str], plan: Plan) -> int:
 
 def _commands(multirun: Path, selected: Selection) -> list[list[str]]:
     """The overrides of the named experiments' commands, and of a command for each run of no named experiment."""
-    plans = {name: catalog.read_plan(multirun, name) for name in catalog.experiments(multirun)}
+    plans = catalog.plans(multirun)
     chosen = list(selected.experiments)
     for run_id in selected.ids:
         planning = [name for name, plan in plans.items() if run_id in catalog.entries(plan)]

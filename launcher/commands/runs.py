@@ -1,7 +1,7 @@
 """python -m launcher runs: a line for each run: id, group, factors, seed, state, job, step, folder.
 
-Without a name, the runs of every planned experiment. Exit codes: 0 fine, 2 no such run, experiment, group, seed, state
-or key.
+Without a name, the runs of every planned experiment; with --all, also those that no plan names. Exit codes: 0 fine, 2
+no such run, experiment, group, seed, state or key.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ HELP = "list runs: id, group, factors, seed, state, job, step, folder"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The names and filters."""
     selection.add(parser, default="every planned run")
+    parser.add_argument("--all", action="store_true", help="also the runs that no plan names")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -62,10 +62,11 @@ def add(parser: argparse.ArgumentParser, nargs: str = "*", default: str = "") ->
 def select(given: argparse.Namespace, known: Sequence[str] = ()) -> Selection:
     """The runs that the arguments name. Raises Usage for a name, group, seed, state or key that does not exist.
 
-    Without a name: the runs of every planned experiment. `known`: words with `=` that are no filters.
+    Without a name: the runs of every planned experiment. `known`: words with `=` that are no filters. With --all, also
+    the runs that no plan names.
     """
     multirun: Path = given.multirun
-    plans = {name: catalog.read_plan(multirun, name) for name in catalog.experiments(multirun)}
+    plans = catalog.plans(multirun)
     words = [name for name in given.names if name not in known]
     # An experiment's name may contain `=`.
     names = [word for word in words if "=" not in word or word in plans]
@@ -76,6 +77,9 @@ def select(given: argparse.Namespace, known: Sequence[str] = ()) -> Selection:
         (place.experiment, place.run_id, place.entry.get("group")): place for place in _places(multirun, plans, names)
     }
     kept = list(found.values())
+    if getattr(given, "all", False):
+        planned = {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
+        kept += [Place(run_id, None, {}) for run_id in catalog.run_ids(multirun) if run_id not in planned]
     for values, key, read in (
         (given.group, "group", lambda place: place.entry.get("group")),
         (given.seed, "seed", lambda place: place.entry.get("seed")),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import text
 from launcher.commands import completion
+from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import campaign_record, catalog
 from launcher.run.campaign_record import CampaignRecord
@@ -46,14 +47,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
     campaigns = _campaigns(given.multirun, given.experiment)
-    planned = catalog.experiments(given.multirun)
-    if given.experiment is None:
-        names = planned
-    elif campaigns:
-        names = [name for name in campaigns_standing.experiments(campaigns) if name in planned]
+    if given.experiment is not None and not campaigns:
+        plans = {given.experiment: catalog.read_plan(given.multirun, given.experiment)}
     else:
-        names = [given.experiment]
-    plans = {name: catalog.read_plan(given.multirun, name) for name in names}
+        plans = catalog.plans(given.multirun)
+        if given.experiment is not None:
+            named = campaigns_standing.experiments(campaigns)
+            plans = {name: plans[name] for name in named if name in plans}
     index = Index(given.multirun)
     watched = given.watch and bool(plans)
     interrupted = False
@@ -75,8 +75,15 @@ def run(given: argparse.Namespace) -> int:
 
 def _campaigns(multirun: Path, name: str | None) -> list[CampaignRecord]:
     """The recorded campaign of that name, or all of them for None."""
-    names = campaign_record.named(multirun)
-    records = [campaign_record.find(multirun, one) for one in names if name in (None, one)]
+    records = []
+    for one in campaign_record.named(multirun):
+        if name in (None, one):
+            try:
+                records.append(campaign_record.find(multirun, one))
+            except BadRunFolder as error:
+                if name is not None:
+                    raise
+                catalog.warn(str(error))
     return [record for record in records if record is not None]
 
 

@@ -18,7 +18,7 @@ from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.forecast import Forecast, budget_line, budget_of, warnings
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
-from launcher.planning import added_seeds, continuation, freeze, hypotheses
+from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
 from launcher.planning.plan import Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.planning.resources import shape
@@ -81,6 +81,8 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     runs would be compared with runs of other code.
     """
     _check_writable(plan.multirun)
+    for line in preregistration.warnings(plan):
+        print(line, flush=True)
     while True:
         outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
         if outcome.detached:

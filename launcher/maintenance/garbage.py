@@ -7,6 +7,7 @@ started and that no plan names. A run that may have a live owner is left alone.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from launcher.run.lifecycle import RunState
 # Files that a live process is writing or freezing are younger.
 OLD_S = 3600.0
 NEVER_RUN = "runs that no plan names and that never ran"
+ORPHAN = "runs that no plan names"
 UNFINISHED_WRITE = "left by interrupted writes"
 SUPERSEDED = "checkpoints that a newer one supersedes"
 OF_DONE = "checkpoints of done runs"
@@ -50,9 +52,11 @@ class Garbage:
 
 @dataclass(frozen=True)
 class Policy:
-    """`keep_last`: keep the last checkpoint of a done run. `old`: seconds after which a file is not being written."""
+    """`keep_last`: keep the last checkpoint of a done run. `orphans`: delete whole runs that no plan names.
+    `old`: seconds after which a file is not being written."""
 
     keep_last: bool = True
+    orphans: bool = False
     old: float = OLD_S
 
 
@@ -61,8 +65,19 @@ def find(multirun: Path, policy: Policy) -> list[Garbage]:
     planned = planned_ids(multirun)
     runs = catalog.run_ids(multirun)
     of_runs = [item for run_id in runs for item in of_run(multirun, run_id, planned, policy)]
-    never_run = {item.run for item in of_runs if item.what == NEVER_RUN}
-    return of_runs + _shared(multirun, runs, [run_id for run_id in runs if run_id not in never_run], policy)
+    whole = {item.run for item in of_runs if item.what in (NEVER_RUN, ORPHAN)}
+    return of_runs + _shared(multirun, runs, [run_id for run_id in runs if run_id not in whole], policy)
+
+
+def delete_experiment(multirun: Path, experiment: str) -> list[str]:
+    """Delete an experiment's folder, and its runs that no other plan names; the ids of these."""
+    ids, policy = catalog.entries(catalog.read_plan(multirun, experiment)), Policy(orphans=True, old=-math.inf)
+    (multirun / experiment / "plan.json").unlink()  # from here on, gc --orphans goes on with what is left
+    planned = planned_ids(multirun)
+    items = [item for run_id in ids for item in of_run(multirun, run_id, planned, policy)]
+    gone = delete(multirun, [item for item in items if item.what in (NEVER_RUN, ORPHAN)], policy)
+    _remove(multirun / experiment)
+    return [item.run for item in gone if item.run is not None]
 
 
 def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage]:
@@ -82,9 +97,11 @@ def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage
 
 
 def planned_ids(multirun: Path) -> set[str]:
-    """The runs that some plan names. Raises Usage if a plan cannot be read: its runs must not be deleted."""
-    plans = (catalog.read_plan(multirun, name) for name in catalog.experiments(multirun))
-    return {run_id for plan in plans for run_id in catalog.entries(plan)}
+    """The runs that some plan names: all runs if a plan cannot be read, because it may name each of them."""
+    plans = catalog.plans(multirun)
+    if len(plans) < len(catalog.experiments(multirun)):
+        return set(catalog.run_ids(multirun))
+    return {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
 
 
 # ---------------------------------------------------------------- one run
@@ -102,6 +119,13 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     fresh = state.state == RunState.PLANNED and state.attempt == 0
     if run_id not in planned and fresh and not _was_started(folder) and _is_old(folder / "config.yaml", policy):
         return [_garbage(folder, NEVER_RUN, run_id)]
+    if (
+        run_id not in planned
+        and policy.orphans
+        and state.state not in _ACTIVE
+        and _is_old(folder / "state.json", policy)
+    ):
+        return [_garbage(folder, ORPHAN, run_id)]
     unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
     items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
     paths = [path for _, path in checkpoints(folder)]

@@ -6,7 +6,9 @@ same command goes on where the last one stopped.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pydantic import ValidationError
 
 from analysis.spec.settings import Sequential
 from launcher.errors import Diagnostics
+from launcher.planning.overrides import COMMAND_LINE, Arguments
 from launcher.planning.plan import Experiment
 from launcher.run import catalog
 from launcher.run.folder import run_folder
@@ -38,6 +41,24 @@ def current(
     look."""
     known = frozen.seeds_of() if frozen is not None else {}
     return {group: sorted({*range(rule.start), *known.get(group, ()), *added.get(group, ())}) for group in groups}
+
+
+def recorded(given: Arguments, frozen: Experiment | None, declared: Any, problems: Diagnostics) -> Arguments:
+    """The arguments; `seed=+5,6` with the seeds of the plan that was frozen last, or else of the file."""
+    if not given.adds_seeds:
+        return given
+    before = declared if frozen is None or isinstance(declared, Mapping) else list(frozen.seeds)
+    if isinstance(before, Mapping) or len(given.experiments) > 1:
+        rule = "+ adds to the seeds of one experiment, whose number no rule decides"
+        problems.add(COMMAND_LINE, "seed", f"+{given.seeds}", rule, "write all seeds, as in seed=0,1,2")
+        return given
+    return replace(given, seeds=list(dict.fromkeys([*before, *(given.seeds or ())])))
+
+
+def with_seeds(command: str, seeds: Iterable[int]) -> str:
+    """An experiment's command with these seeds."""
+    words = [word for word in shlex.split(command) if not word.startswith("seed=")]
+    return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])
 
 
 def frozen_plan(folder: Path) -> Experiment | None:

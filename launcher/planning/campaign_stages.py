@@ -172,6 +172,7 @@ class Planner:
         except InvalidPlan as invalid:
             raise InvalidPlan([self._at_home(problem, name, stage) for problem in invalid.problems]) from invalid
         self._check_gate(name, stage, plan)
+        self._check_seeds(name, pins, above, plan)
         kept = {key: value for key, value in values.items() if key in chosen}
         return PlannedStage(name, stage, pins, kept, plan)
 
@@ -230,6 +231,22 @@ class Planner:
                 rule = f"the stage's experiments declare no such hypothesis; declared: {', '.join(known) or 'none'}"
                 fix = closest(hypothesis, list(known), otherwise="name one of them, or declare it here")
                 problems.add(self.file, f"stages.{name}.gate", hypothesis, rule, fix)
+        problems.raise_any()
+
+    def _check_seeds(self, name: str, pins: Sequence[Pin], above: Mapping[str, PlannedStage], plan: Plan) -> None:
+        """A level that was chosen on a seed looks better on this seed than it is."""
+        problems = Diagnostics()
+        for pin in {pin.key: pin for pin in pins}.values():
+            (experiment,) = above[pin.take.stage].experiments
+            shared = sorted({*experiment.seeds} & {*plan.experiments[0].seeds})
+            if shared:
+                rule = f"stage {pin.take.stage} chooses it on seeds that {name} judges: {', '.join(map(str, shared))}"
+                first = max(experiment.seeds) + 1
+                fresh = ",".join(map(str, range(first, first + len(plan.experiments[0].seeds))))
+                fix = f'give {name} fresh seeds: overrides: ["seed={fresh}"]'
+                if any(word.startswith("seed=") for word in self.asked.words):
+                    fix += ", and remove seed= from the command line, which is for all stages"
+                problems.add(self.file, f"stages.{name}.take.{pin.key}", pin.take.stage, rule, fix)
         problems.raise_any()
 
     def _at_home(self, problem: Problem, name: str, stage: Stage) -> Problem:

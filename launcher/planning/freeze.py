@@ -20,7 +20,7 @@ from launcher.text import one_line
 
 
 def freeze(plan: Plan) -> None:
-    """Write verl's trees, run folders, and for each experiment its hypotheses and plan.json, unless they are there.
+    """Write verl's trees, run folders, and for each experiment its declaration and plan.json, unless they are there.
 
     Raises InvalidPlan, before it writes anything, when the frozen configuration of a run that is not done was changed.
     """
@@ -44,10 +44,8 @@ def freeze(plan: Plan) -> None:
 def _declare(multirun: Path, experiment: Experiment) -> None:
     folder = multirun / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
-    ids = dict.fromkeys(entry.id for entry in experiment.entries)
-    done = [run_id for run_id in ids if _state(multirun, run_id) == RunState.DONE]
     try:
-        preregistration.declare(folder, experiment.analysis.get("hypotheses"), len(ids), done)
+        preregistration.declare(multirun, experiment)
     except ValueError as error:
         fix = "move the file away to begin a new record"
         problem = Problem(str(folder / preregistration.NAME), "declarations", None, str(error), fix)

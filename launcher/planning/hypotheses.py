@@ -65,12 +65,25 @@ def findable(experiment: Experiment) -> str | None:
     found = precheck.findable(asked, experiment.seeds_of(), experiment.baseline)
     if found is None or found.effect is None:
         return None
+    return f"{experiment.name}: {_power(asked, found)} ({asked.summary} of {asked.metric})"
+
+
+def powers(experiment: Experiment) -> dict[str, str]:
+    """Of each hypothesis about two groups, what its seeds can find, in words. It loads SciPy."""
+    asked, said = _asked(experiment, {}), {}
+    for name, found in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
+        said[name] = f"{_power(asked, found)}, and one of 1 with {precheck.power_at(found, 1.0):.0%}"
+    timed = [one.id for one in asked.hypotheses if one.target is not None and one.id in said]
+    return said | {name: f"{said[name]}; less if runs do not reach the threshold" for name in timed}
+
+
+def _power(asked: Settings, found: precheck.Findable) -> str:
     of = "the differences between seeds" if found.paired else "one method's runs"
     first = f", as the first of {found.comparisons} comparisons" if found.level < asked.alpha else ""
-    return (
-        f"{experiment.name}: with {_seeds(asked, found.seeds)}, {found.test} finds with 80% power a true difference "
-        f"of {found.effect:.2g} standard deviations of {of}{first} ({asked.summary} of {asked.metric})"
+    size = (
+        "no true difference" if found.effect is None else f"a true difference of {found.effect:.2g} standard deviations"
     )
+    return f"with {_seeds(asked, found.seeds)}, {found.test} finds with 80% power {size} of {of}{first}"
 
 
 def _unjudged_warning(experiment: Experiment) -> str | None:

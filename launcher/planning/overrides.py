@@ -34,12 +34,14 @@ CODE_CHOICES: Mapping[str, tuple[Any, CodeChoice]] = {
 class Arguments:
     """What the command line asks for; every list and mapping in the order given.
 
-    more_hypotheses: files that `+hypothesis=NAME` adds to those of the experiment; hydras: Hydra's own overrides.
+    adds_seeds: whether the seeds are added to those of the plan (`seed=+5,6`). more_hypotheses: files that
+    `+hypothesis=NAME` adds to those of the experiment; hydras: Hydra's own overrides.
     """
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
     methods: list[tuple[str, ...]] | None = None
     seeds: list[Any] | None = None
+    adds_seeds: bool = False
     choices: dict[str, str] = field(default_factory=dict)
     more_hypotheses: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
@@ -132,7 +134,7 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
     elif composer.is_group(key):
         _add_choices(composer, parsed, key, levels, override.is_add(), problems)
     elif key == "seed":
-        parsed.seeds = levels
+        parsed.seeds, parsed.adds_seeds = levels, (override.input_line or "").partition("=")[2].startswith("+")
     elif "/" in key:
         groups = [*composer.subgroups(""), *(f"method/{part}" for part in composer.subgroups("method"))]
         close = closest(key, groups, otherwise=f"use one of {', '.join(groups)}")

@@ -178,9 +178,12 @@ class _Planner:
         if name is None and "experiment.name" not in self._arguments.values:
             section["name"] = self._adhoc_name(str(section.get("name")), default)
         self._check_owner(name, str(section.get("name")), where)
-        spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
         multirun = self._root / str(tree.get("multirun") or "multirun")
-        frozen = added_seeds.frozen_plan(multirun / spec.name)
+        frozen = added_seeds.frozen_plan(multirun / str(section.get("name")))
+        arguments = added_seeds.recorded(
+            self._arguments, frozen, section.get("seeds") or [tree["seed"]], self._problems
+        )
+        spec = experiment_spec.read(section, tree["seed"], default, arguments, where, self._problems)
         if frozen is not None:
             by = "seed" if self._arguments.seeds is not None else "experiment.seeds"
             at = COMMAND_LINE if by == "seed" else self._arguments.origin(by, where)
@@ -204,7 +207,7 @@ class _Planner:
         steps = [int(run.config["trainer"]["steps"]) for run in specs.runs.values()]
         return Experiment(
             experiment=spec.name,
-            command=self._command,
+            command=added_seeds.with_seeds(self._command, spec.all_seeds) if arguments.adds_seeds else self._command,
             baseline=spec.baseline,
             steps=max(steps, default=0),
             seeds=tuple(sorted({entry.seed for entry in specs.entries})) if spec.rule else spec.all_seeds,

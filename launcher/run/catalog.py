@@ -5,9 +5,11 @@ A name is compared with the existing ones; it is never used as a pattern or as p
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +61,40 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
     fix = f"repeat its command, python launch.py -m experiment={experiment}, which writes it again"
     try:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Usage(f"{path}: not JSON ({error}). Fix: {fix}") from error
-    if not isinstance(value, dict) or value.get("format") != PLAN_FORMAT or not isinstance(value.get("runs"), list):
+    except (OSError, ValueError, RecursionError) as error:
+        raise Usage(f"{path}: cannot be read as JSON ({error}). Fix: {fix}") from error
+    if not _is_plan(value):
         raise Usage(f"{path}: not a plan of format {PLAN_FORMAT}, the only one that this version reads. Fix: {fix}")
-    return value
+    return dict(value)
+
+
+def _is_plan(value: Any) -> bool:
+    kinds = {"experiment": str, "steps": int, "analysis": dict, "runs": list}
+    if not isinstance(value, dict) or value.get("format") != PLAN_FORMAT:
+        return False
+    if not all(isinstance(value.get(key), kind) for key, kind in kinds.items()):
+        return False
+    return isinstance(value["analysis"].get("primary") or {}, dict) and all(
+        isinstance(entry, dict) and isinstance(entry.get("id"), str) and {"group", "seed", "factors"} <= entry.keys()
+        for entry in _all_entries(value)
+    )
+
+
+def plans(multirun: Path) -> dict[str, dict[str, Any]]:
+    """The plans that can be read, by experiment; the others are named on standard error, once."""
+    read = {}
+    for name in experiments(multirun):
+        try:
+            read[name] = read_plan(multirun, name)
+        except Usage as error:
+            warn(str(error))
+    return read
+
+
+@functools.cache
+def warn(text: str) -> None:
+    """Name a file that is left out, once in a process."""
+    print(f"warning: left out: {text}", file=sys.stderr, flush=True)
 
 
 def entries(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -90,8 +121,7 @@ def title(entry: Mapping[str, Any]) -> str:
 
 def titles(multirun: Path) -> dict[str, str]:
     """The title of every planned run by id, from the first plan that names it."""
-    plans = (read_plan(multirun, name) for name in experiments(multirun))
-    every = _first(entry for plan in plans for entry in _all_entries(plan))
+    every = _first(entry for plan in plans(multirun).values() for entry in _all_entries(plan))
     return {run_id: title(entry) for run_id, entry in every.items()}
 
 

@@ -24,8 +24,8 @@ class Labels:
 def labels(multirun: Path) -> dict[str, Labels]:
     """The labels of every planned run, by id; experiments in the order of their names."""
     by_id: dict[str, Labels] = {}
-    for experiment in catalog.experiments(multirun):
-        for entry in catalog.read_plan(multirun, experiment)["runs"]:
+    for experiment, plan in catalog.plans(multirun).items():
+        for entry in plan["runs"]:
             tag = f"{experiment}/{entry['group']}"[:LONGEST_TAG]
             before = by_id.get(entry["id"]) or Labels(experiment, entry["group"], catalog.title(entry))
             if tag not in before.tags:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main as analysis
+from launcher.__main__ import main
 from launcher.execution import looks, sweep
-from launcher.planning import freeze
+from launcher.planning import freeze, preregistration
 from launcher.planning.plan import Plan
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
@@ -98,6 +99,57 @@ def test_a_fixed_number_may_become_another_one_but_no_rule(words: tuple[str, ...
     assert seeds_of(make(*words, "seed=0,1,2,3,4"))["ptrw"] == [0, 1, 2, 3, 4]
     (line,) = refused(*words, RULE)
     assert "fixes the number of seeds" in line and "write experiment.seeds: [0, 1, 2, 3]" in line
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_plan_that_drops_seeds_with_results_says_so_with_the_command_that_keeps_them(
+    words: tuple[str, ...], recorded: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make(*words, "seed=0,1,2,3,4")
+    folder = plan.multirun / "looks"
+    freeze.freeze(plan)
+    if not recorded:  # as by an older version
+        (folder / "hypotheses.json").unlink()
+    assert preregistration.warnings(make(*words, "seed=0,1")) == []  # without a result
+    with_results(plan)
+    if not recorded:
+        (folder / "hypotheses.json").unlink()
+    fewer = [*words, "seed=0,1"]
+    (line,) = preregistration.warnings(make(*fewer))
+    assert line.startswith("looks: Changed after 1 of 15 runs were done: seeds = 0, 1 (declared: 0, 1, 2, 3, 4). ")
+    assert line.endswith(" seed=0,1,2,3,4") and "To keep every seed: python launch.py -m " in line
+    assert main(["plan", *fewer]) == 0 and line in capsys.readouterr().out
+    assert preregistration.warnings(make(*words, "seed=0,1,2,3,4")) == []
+    (line,) = preregistration.warnings(make(*words, "seed=0,1,2,3,4", "analysis.alpha=0.1"))
+    assert "alpha = 0.1 (declared: 0.05)" in line and "keep" not in line
+
+
+def test_a_launch_with_nothing_to_run_says_what_it_replaces(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = with_results(make(*words, "seed=0,1"))
+    for run_id in plan.runs:
+        folder = run_folder(plan.multirun, run_id)
+        write_state(folder, read_state(folder).replace(state=RunState.DONE))
+    monkeypatch.setattr(sweep, "report", lambda *_: 0)  # a program of its own
+    assert sweep.reconcile(ROOT, make(*words, "seed=0")) == 0
+    assert "seeds = 0 (declared: 0, 1)" in capsys.readouterr().out
+
+
+def test_plus_adds_seeds_to_the_recorded_plan(words: tuple[str, ...]) -> None:
+    assert make(*words, "seed=+5,6").experiments[0].seeds == (0, 5, 6)  # those of the configuration
+    freeze.freeze(make(*words, "seed=0,1,2"))
+    more = make(*words, "seed=+5,6")
+    assert more.experiments[0].seeds == (0, 1, 2, 5, 6)
+    assert more.experiments[0].command == make(*words, "seed=0,1,2,5,6").experiments[0].command
+    assert make(*words, "seed=+1").experiments[0].seeds == (0, 1, 2)
+    freeze.freeze(more)
+    assert make(*words, "seed=+9").experiments[0].seeds == (0, 1, 2, 5, 6, 9)
+
+
+def test_plus_is_refused_where_it_is_not_clear_what_it_adds_to(words: tuple[str, ...]) -> None:
+    for given in ((*words, RULE), ("experiment=bnto_main,quickstart", "scale=tiny")):
+        assert all("command line: seed" in line and "write all seeds" in line for line in refused(*given, "seed=+5"))
 
 
 @pytest.mark.processes

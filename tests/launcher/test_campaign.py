@@ -347,8 +347,46 @@ def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys):
     assert not world.multirun.exists()
 
 
+@pytest.mark.parametrize(
+    ("seeds", "words", "shared"),
+    [([0], (), "0"), ([7, 1, 0], (), "0, 1"), ([7], ("seed=7",), "7"), ([7], ("stages", 7), "7")],
+)
+def test_levels_are_not_chosen_on_the_seeds_that_judge_them(world, seeds, words, shared):
+    write_experiment(world.conf, GROUPS, "tuning", seeds=seeds, factors={LR: [1e-4, 1e-3]})
+    if words[:1] == ("stages",):
+        world.write({**STAGES, "main": {**STAGES["main"], "overrides": ["seed=7,8"]}})
+        words = ()
+    world.composer = Composer(world.conf, "config")
+    (line,) = world.refused(*words)
+    assert f"c.yaml: stages.main.take.{LR} = tune: stage tune chooses it on seeds that main judges: {shared}. " in line
+    assert 'Fix: give main fresh seeds: overrides: ["seed=' in line and ("remove seed=" in line) == bool(words)
+
+
+def test_the_plan_says_what_the_seeds_of_each_gate_find(world, capsys):
+    shown = document("c", world.planner().all(None), None)
+    found = shown["stages"][0]["power"]
+    assert found["better"].startswith("with 2 seeds, paired_t finds with 80% power a true difference of ")
+    assert found["better"].endswith(" standard deviations of the differences between seeds, and one of 1 with 9%")
+    show(shown)
+    said = capsys.readouterr().out
+    assert f"      {found['better']}\n" in said and "power is not computed" not in said
+
+
+def test_the_power_of_a_gate_of_times_and_of_one_group(world, capsys):
+    gate = {
+        "sooner": {**CLAIM, "kind": "ratio", "summary": "time_to", "at": 0.5, "at_most": 1.0},
+        "within": {**{key: CLAIM[key] for key in ("claim", "group", "metric")}, "kind": "range", "high": 1.0},
+    }
+    world.write({"check": {"experiment": "small", "overrides": ["seed=0,1,2,3,4,5,6"], "gate": gate}})
+    (stage,) = document("c", world.planner().all(None), None)["stages"]
+    assert "with 7 seeds, signflip finds" in stage["power"]["sooner"]
+    assert stage["power"]["sooner"].endswith("; less if runs do not reach the threshold")
+    assert stage["power"]["within"] is None
+
+
 def test_the_plan_says_when_the_seeds_cannot_meet_a_gate(world, capsys):
-    show(document("c", world.planner("seed=0").all(None), None))
+    world.write({**STAGES, "check": {**STAGES["check"], "overrides": ["seed=0"]}})
+    show(document("c", world.planner().all(None), None))
     assert f"{CLAIM['claim']} It cannot be met: 1 seeds, and 2 are needed." in capsys.readouterr().out
 
 

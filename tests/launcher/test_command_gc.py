@@ -201,11 +201,59 @@ def test_a_tree_stays_while_one_run_does_not_tell_its_own(multirun, capsys):
     assert "bases/b1.yaml" not in paths(multirun, gc(multirun, capsys))
 
 
-def test_an_unreadable_plan_stops_everything(multirun, capsys):
+def test_under_a_plan_that_cannot_be_read_every_run_stays(multirun, capsys):
+    before = paths(multirun, gc(multirun, capsys))
+    age(make_run(multirun, "result", RunState.DONE, steps=2) / "state.json")
     (multirun / "study/plan.json").write_text("{")
+    assert paths(multirun, gc(multirun, capsys, "--delete", "--orphans")) == before - {"runs/orphan"}
+    assert {"orphan", "result", "done", "failed", "waiting"} <= {path.name for path in multirun.glob("runs/*")}
+    assert main(["gc", "--multirun", str(multirun)]) == 0
+
+
+def test_runs_that_no_plan_names_go_on_demand(multirun, capsys):
+    for run_id, state in (("result", RunState.DONE), ("queued", RunState.SUBMITTED), ("owned", RunState.RUNNING)):
+        age(make_run(multirun, run_id, state, steps=2) / "state.json")
+    owner = claim.acquire(run_folder(multirun, "owned"), 1)
+    assert owner is not None
+    assert {"runs/result", "runs/orphan"} & paths(multirun, gc(multirun, capsys)) == {"runs/orphan"}
+    gone = paths(multirun, gc(multirun, capsys, "--orphans", "--delete"))
+    assert "runs/result" in gone and not run_folder(multirun, "result").exists()
+    assert {"queued", "owned", "done", "failed", "waiting", "newborn"} <= {
+        path.name for path in multirun.glob("runs/*")
+    }
+
+
+# ---------------------------------------------------------------- delete
+
+
+def test_delete_takes_an_experiment_and_the_runs_that_no_other_plan_names(multirun, capsys):
+    make_run(multirun, "mine", RunState.FAILED)
+    make_plan(multirun, "other", {"A": ["done", "mine", "never"]})
+    words = ["delete", "other", "--multirun", str(multirun)]
     before = everything(multirun)
-    assert main(["gc", "--delete", "--multirun", str(multirun)]) == 2
-    assert "study/plan.json: not JSON" in capsys.readouterr().err and everything(multirun) == before
+    assert main(words) == 2 and everything(multirun) == before
+    said = capsys.readouterr().err
+    assert "other and 1 run that no other plan names" in said and "Fix: add --yes" in said
+    assert main([*words, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"deleted": ["mine"], "kept": ["done", "never"]}
+    assert before - everything(multirun) == {
+        path for path in before if {"other", "mine"} & set(path.relative_to(multirun).parts)
+    }
+    assert main(words) == 2 and "'other': no such planned experiment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("state", [RunState.SUBMITTED, RunState.RUNNING])
+def test_delete_refuses_runs_at_work_and_plans_that_may_share(multirun, capsys, state):
+    make_run(multirun, "busy", state)
+    if state == RunState.RUNNING:
+        assert claim.acquire(run_folder(multirun, "busy"), 1) is not None
+    make_plan(multirun, "other", {"A": ["busy"]})
+    words = ["delete", "other", "--yes", "--multirun", str(multirun)]
+    before = everything(multirun)
+    assert main(words) == 2 and "Fix: python -m launcher cancel other" in capsys.readouterr().err
+    (multirun / "study/plan.json").write_text("[]")
+    assert main(words) == 2 and "another plan cannot be read" in capsys.readouterr().err
+    assert everything(multirun) == before
 
 
 def test_a_link_is_removed_and_what_it_points_to_stays(multirun, capsys, tmp_path_factory):

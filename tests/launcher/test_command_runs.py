@@ -10,9 +10,10 @@ import pytest
 
 from launcher import files
 from launcher.__main__ import main
-from launcher.run import launch_record
+from launcher.run import catalog, launch_record
 from launcher.run.folder import find_state, read_state, run_folder
 from launcher.run.lifecycle import RunState
+from launcher.tracking.labels import labels
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 
@@ -70,6 +71,54 @@ def test_a_run_has_its_place_state_job_step_and_folder(multirun, capsys):
 def test_a_run_of_several_experiments_that_is_named_by_its_id_is_listed_once(multirun, capsys):
     assert ids(multirun, capsys, "a1") == ["a1"]
     assert sorted(ids(multirun, capsys)) == ["a1", "a1", "a2", "b1", "b2", "b3"]
+
+
+def test_all_lists_the_runs_that_no_plan_names(multirun, capsys):
+    assert "cc" not in ids(multirun, capsys)
+    assert ids(multirun, capsys, "--all")[-1] == "cc" and ids(multirun, capsys, "--all", "--state", "done")[-1] == "cc"
+    assert ids(multirun, capsys, "again", "--all") == ["a1", "cc"]
+    assert main(["runs", "--all", "--multirun", str(multirun)]) == 0
+    assert "cc " in capsys.readouterr().out
+
+
+DAMAGED = {
+    "a list": "[]", "empty": "", "torn": '{"format": 1, "runs": [', "zeros": "\0" * 50,
+    "another format": '{"format": 9}',
+    "no steps": '{"format": 1, "experiment": "again", "analysis": {}, "runs": []}', "deep": "[" * 10**5,
+    "an entry": '{"format": 1, "experiment": "again", "steps": 1, "analysis": {}, "runs": [3]}',
+    "an analysis": '{"format": 1, "experiment": "again", "steps": 1, "analysis": {"primary": []}, "runs": [{"id": 1}]}',
+    "bytes": b"\xff\xfe", "a folder": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_plan_that_cannot_be_read_is_named_and_the_others_work(multirun, capsys, damage):
+    path, content = multirun / "again/plan.json", DAMAGED[damage]
+    path.unlink()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    catalog.warn.cache_clear()
+    for words in (["status"], ["runs"], ["logs", "study"], ["logs", "a2"], ["gc"], ["status", "study"]):
+        assert main([*words, "--multirun", str(multirun)]) in ((1,) if words[0] == "status" else (0,)), words
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err and (words[0] == "gc" or "study" in said.out or "a2" in said.out)
+        assert said.err.count("left out: ") == (words == ["status"])  # once in a process
+    for words in (["status", "again"], ["runs", "again"], ["logs", "again"], ["cancel", "again"]):
+        assert main([*words, "--multirun", str(multirun)]) == 2
+        assert "again/plan.json" in (said := capsys.readouterr().err) and "Fix: repeat its command" in said
+    assert set(labels(multirun)) == {"a1", "a2", "b1", "b2", "b3"}
+
+
+def test_a_campaigns_record_that_cannot_be_read_is_named_and_the_others_work(multirun, capsys):
+    (multirun / "series").mkdir()
+    (multirun / "series/campaign.json").write_text("[]")
+    catalog.warn.cache_clear()
+    assert main(["status", "--multirun", str(multirun)]) == 1
+    said = capsys.readouterr()
+    assert "study" in said.out and "series/campaign.json" in said.err
+    assert main(["status", "series", "--multirun", str(multirun)]) == 2
 
 
 def test_people_read_a_line_for_each_run(multirun, capsys):

@@ -1,19 +1,32 @@
-"""Hypotheses are kept when they are first submitted, and never again changed; later ones stand beside them."""
+"""What decides is kept when it is first submitted, and never again changed; later declarations stand beside it."""
 
 from __future__ import annotations
 
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from random import Random
 
 import pytest
 
+from analysis.data.sweep import read_sweep
+from analysis.findings.preregistration import registered
+from analysis.findings.study import study
+from analysis.report.headline import answer
+from analysis.spec.settings import settings
+from analysis.tables.comparison import main
 from launcher.errors import InvalidPlan
-from launcher.planning import freeze, preregistration
-from launcher.run.folder import read_state, run_folder, write_state
+from launcher.planning import freeze, planner, preregistration
+from launcher.planning.campaign_stages import spelled
+from launcher.run.archive import archive
+from launcher.run.folder import metrics_path, read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
-from tests.launcher.experiments import make
+from tests.analysis.conftest import metrics
+from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import SHIPPED, make
 
+SMALL = ("experiment.baseline=c0_grpo", "experiment.name=small", "analysis.primary.metric=analysis/reward_sum_mean")
 ARGUMENTS = ("experiment=qstar_main", "seed=0", "scale=tiny")
 
 
@@ -43,19 +56,24 @@ def test_the_first_declaration_stays_and_others_are_amendments(tmp_path):
     again, amended = kept(folder)
     assert again == first and amended["hypotheses"]["H1"]["low"] == 0.8
     assert amended["hash"] != first["hash"] and amended["done"] == [next(iter(planned.runs))]
-    freeze.freeze(planned)  # back to the first ones: they are kept already
-    assert len(kept(folder)) == 2
+    freeze.freeze(planned)  # back to the first ones: the order of declarations is kept
+    assert [one["hypotheses"] for one in kept(folder)[2:]] == [first["hypotheses"]]
 
 
-def test_an_experiment_without_hypotheses_keeps_none(tmp_path):
-    freeze.freeze(make("method=ptrw", f"multirun={tmp_path}"))
-    assert not (tmp_path / "adhoc-ptrw/hypotheses.json").exists()
-
-
-def test_the_hash_does_not_depend_on_the_order_of_keys(tmp_path):
-    preregistration.declare(tmp_path, {"A": {"x": 1, "y": 2.0}}, 1, [])
-    preregistration.declare(tmp_path, {"A": {"y": 2, "x": 1}}, 1, [])
-    assert len(kept(tmp_path)) == 1
+def test_figures_labels_and_spelling_declare_nothing_new(tmp_path):
+    words = (*SMALL, "method=c0_grpo,ptrw", "seed=0", f"multirun={tmp_path}")
+    freeze.freeze(make(*words))
+    (first,) = kept(tmp_path / "small")
+    assert first["hypotheses"] == {} and first["plan"]["seeds"] == [0]
+    same = (
+        "analysis.alpha=0.05",
+        "analysis.figures=[actor/lr]",
+        "analysis.metrics=[actor/lr]",
+        "analysis.test=paired_t",
+    )
+    for word in same:
+        freeze.freeze(make(*words, word))
+    assert kept(tmp_path / "small") == [first]
 
 
 def test_a_file_of_another_kind_is_never_overwritten(tmp_path):
@@ -70,12 +88,220 @@ def test_a_file_of_another_kind_is_never_overwritten(tmp_path):
 
 def test_of_many_launches_at_once_none_loses_anothers_declaration(tmp_path):
     many = 8
+    words = (*SMALL, "method=c0_grpo,ptrw", f"multirun={tmp_path}")
+    planned = [make(*words, f"seed={number}").experiments[0] for number in range(many)]
     start = threading.Barrier(many)
+    (tmp_path / "small").mkdir()
 
-    def declare(number):
+    def declare(experiment):
         start.wait()
-        preregistration.declare(tmp_path, {"A": {"x": number}}, 1, [])
+        preregistration.declare(tmp_path, experiment)
 
     with ThreadPoolExecutor(many) as pool:
-        list(pool.map(declare, range(many)))
-    assert sorted(one["hypotheses"]["A"]["x"] for one in kept(tmp_path)) == list(range(many))
+        list(pool.map(declare, planned))
+    assert sorted(one["plan"]["seeds"] for one in kept(tmp_path / "small")) == [[number] for number in range(many)]
+
+
+# ---------------------------------------------------------------- what a report says of it
+
+GROUPS = ("method=c0_grpo,ptrw", "method=c0_grpo,ptrw,gspo")
+
+
+class Story:
+    """Launches of one experiment, whose runs end when the story says so."""
+
+    def __init__(self, multirun):
+        self.multirun, self.plan, self.planned = multirun, None, {}
+
+    def launch(self, *words):
+        if words not in self.planned:
+            self.planned[words] = make(*SMALL, *words, f"multirun={self.multirun}")
+        self.plan = self.planned[words]
+        freeze.freeze(self.plan)
+
+    def finish(self, many=99):
+        """End so many of the planned runs; whether the experiment has a result."""
+        for entry in self.plan.experiments[0].entries[:many]:
+            folder = run_folder(self.multirun, entry.id)
+            if read_state(folder).state != RunState.DONE:
+                write_state(folder, read_state(folder).replace(state=RunState.DONE))
+                lines = metrics(entry.group, entry.seed, 4)
+                metrics_path(folder).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def first_lines(self, name="small"):
+        """What stands above the question, and what the note below the main table calls the first measure."""
+        sweep = read_sweep(self.multirun / name)
+        compared = study(sweep, settings(sweep.plan["analysis"], groups=sweep.groups, baseline=sweep.baseline))
+        return answer(compared).declaration, "is the declared question" in main(compared).notes[1]
+
+
+@pytest.fixture
+def story(tmp_path):
+    return Story(tmp_path)
+
+
+BASE = ("method=c0_grpo,ptrw", "seed=0,1,2")
+CHANGES = [
+    (("analysis.primary.summary=auc",), "summary = auc (declared: final)"),
+    (("analysis.primary.metric=actor/ppo_kl",), "metric = actor/ppo_kl (declared: analysis/reward_sum_mean)"),
+    (("analysis.primary.direction=lower",), "direction = lower (declared: higher)"),
+    (("analysis.alpha=0.1",), "alpha = 0.1 (declared: 0.05)"),
+    (("analysis.test=wilcoxon",), "test = wilcoxon (declared: paired_t)"),
+    (("analysis.family=bh",), "family = bh (declared: holm)"),
+    (("analysis.pairing=none",), "pairing = none (declared: seed), test = welch (declared: paired_t)"),
+    (("analysis.window={points: 3}",), "window changed"),
+    (("analysis.axis=samples",), "axis = samples (declared: steps)"),
+    (("analysis.incomplete=carry",), "incomplete = carry (declared: exclude)"),
+    (("analysis.seed=7",), "seed = 7 (declared: 0)"),
+    (("analysis.time_to=[{at: 0.5}]",), "time_to changed"),
+    (("experiment.baseline=ptrw",), "baseline = ptrw (declared: c0_grpo)"),
+    (("seed=0,1",), "seeds = 0, 1 (declared: 0, 1, 2)"),
+    (("seed=0,1,2,3",), "seeds = 0, 1, 2, 3 (declared: 0, 1, 2)"),
+    (("seed=7,8,9",), "seeds = 7, 8, 9 (declared: 0, 1, 2)"),
+    ((GROUPS[1],), "groups = c0_grpo, gspo, ptrw (declared: c0_grpo, ptrw)"),
+    (("method.sigma=0.3,0.5",), "levels of method.sigma added"),
+    (("trainer.steps=7",), "steps = 7 (declared: "),
+    (("experiment.exclude=[{group: ptrw, seed: 2}]",), "seeds changed"),
+    (("+analysis.hypotheses.H={claim: c, kind: greater, group: ptrw, metric: analysis/reward_sum_mean}",),
+     "hypothesis H added"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "said"), CHANGES)
+def test_what_decides_and_was_changed_after_results_stands_above_the_question(story, words, said):
+    story.launch(*BASE, *words)
+    story.launch(*BASE)  # before a result, a change is a declaration
+    assert story.first_lines() == ("", True)
+    story.finish()
+    story.launch(*BASE)
+    assert story.first_lines() == ("", True)
+    story.launch(*BASE, *words)
+    line, declared = story.first_lines()
+    assert line.startswith("Changed after 6 of ") and said in line and not declared
+    assert ". As declared: " in line and "in the final value of mean reward" in line
+    story.launch(*BASE)
+    assert story.first_lines() == ("", True)
+
+
+def test_a_choice_between_two_declarations_is_late(story):
+    story.launch(*BASE, "analysis.alpha=0.1")
+    story.launch(*BASE)
+    story.finish(1)
+    story.launch(*BASE, "analysis.alpha=0.1")
+    assert story.first_lines()[0].startswith("Changed after 1 of 6 runs were done: alpha = 0.1 (declared: 0.05).")
+
+
+def test_one_group_that_was_changed_after_its_results_is_named(story):
+    story.launch(*BASE)
+    story.finish()
+    story.launch(*BASE, "method.sigma=0.4")  # of ptrw alone
+    assert story.first_lines()[0].startswith("Changed after 6 of 9 runs were done: runs of ptrw changed.")
+
+
+def test_runs_that_another_experiment_has_finished_are_results(story):
+    story.launch(*BASE, "experiment.name=earlier")
+    story.finish()
+    story.launch(*BASE)
+    line, declared = story.first_lines()
+    assert line.startswith("What decides was first recorded after 6 of 6 runs were done") and not declared
+
+
+def test_a_record_that_was_deleted_or_cannot_be_read_declares_nothing(story):
+    story.launch(*BASE)
+    story.finish()
+    path = story.multirun / "small/hypotheses.json"
+    for text in ("", "[]", "{}", '{"declarations": [3]}', '{"declarations": 3}', "\0" * 9):
+        path.write_text(text)
+        assert story.first_lines() == ("", False)
+    path.unlink()
+    assert story.first_lines() == ("", False)
+    story.launch(*BASE, "analysis.alpha=0.1")
+    assert story.first_lines()[0].startswith("What decides was first recorded after 6 of 6 runs were done")
+
+
+def test_archived_runs_and_an_edited_plan_are_seen_through(story):
+    story.launch(*BASE)
+    story.finish()
+    for run_id in story.plan.runs:
+        archive(story.multirun, run_id)
+    story.launch(*BASE, "analysis.alpha=0.1")
+    assert "Changed after 6 of 6 runs were done: alpha = 0.1" in story.first_lines()[0]
+    story.launch(*BASE)
+    story.finish()
+    path = story.multirun / "small/plan.json"
+    path.write_text(path.read_text().replace('"alpha": 0.05', '"alpha": 0.2'))
+    assert "Changed after 6 of 6 runs were done: alpha = 0.2" in story.first_lines()[0]
+
+
+def test_a_rehearsal_at_another_scale_declares_nothing_and_hides_nothing(story):
+    rehearsal = (*BASE, "scale=tiny", "analysis.alpha=0.1")
+    story.launch(*rehearsal)
+    story.finish()
+    story.launch(*BASE)
+    assert story.first_lines() == ("", True)
+    story.finish()
+    story.launch(*rehearsal)
+    story.launch(*BASE, "analysis.alpha=0.1")
+    assert "Changed after 6 of 6 runs were done: alpha = 0.1" in story.first_lines()[0]
+
+
+def test_seeds_that_a_rule_adds_are_declared(story):
+    rule = ("method=c0_grpo,ptrw", "experiment.seeds={start: 2, max: 4, until: decided}")
+    story.launch(*rule)
+    story.finish()
+    story.plan = planner.make(ROOT, (*SMALL, *rule, f"multirun={story.multirun}"), SHIPPED,
+                              {"small": {"c0_grpo": range(4), "ptrw": range(4)}})  # fmt: skip
+    freeze.freeze(story.plan)
+    assert len(story.plan.runs) == 8 and story.first_lines() == ("", True)
+
+
+def test_a_record_of_an_older_version_has_hypotheses_alone(story):
+    claim = {"claim": "c", "kind": "greater", "group": "ptrw", "metric": "analysis/reward_sum_mean"}
+    path = story.multirun / "small/hypotheses.json"
+    path.parent.mkdir()
+    old = {"hash": "h", "time": 0, "planned": 6, "done": [], "hypotheses": {"H": claim}}
+    story.launch(*BASE, f"+analysis.hypotheses.H={spelled(claim)}")
+    path.write_text(json.dumps({"format": 1, "declarations": [old]}))
+    assert story.first_lines() == ("", False)
+    story.finish()
+    story.launch(*BASE, f"+analysis.hypotheses.H={spelled(claim)}", "analysis.alpha=0.1")
+    found = registered(read_sweep(story.multirun / "small"))
+    assert found.of("H") == (0, 6) and found.declared == (6, 6)
+
+
+def test_in_200_random_stories_no_late_choice_is_called_declared(tmp_path):
+    """The oracle knows only what was launched when, and whether a run was done by then."""
+    random = Random(34)
+    own = [("analysis.primary.summary=auc",), ("analysis.alpha=0.1",), ("analysis.test=wilcoxon",), ()]
+    choices = [(GROUPS[group], f"seed={seeds}", *words) for group in (0, 0, 1) for seeds in ("0,1", "0,1,2", "3,4,5")
+               for words in own]  # fmt: skip
+    stories = Story(tmp_path / "plans")
+    late_ones = 0
+    for number in range(200):
+        story = Story(tmp_path / str(number))
+        story.multirun.mkdir()
+        declared, current, results, first = None, None, False, True
+        for _ in range(random.randint(2, 6)):
+            event = random.choice(("launch", "launch", "launch", "finish", "delete"))
+            if event == "launch":
+                current = random.choice(choices[: random.choice((3, 36))])
+                if current not in stories.planned:
+                    stories.planned[current] = make(*SMALL, *current, f"multirun={stories.multirun}")
+                story.planned[current] = replace(stories.planned[current], multirun=story.multirun)
+                story.launch(*current)
+                if not results or first:
+                    declared, late_record, first = current, results, False
+            elif event == "finish" and current is not None:
+                story.finish(random.choice((1, 99)))
+                results = True
+            elif event == "delete" and current is not None:
+                (story.multirun / "small/hypotheses.json").unlink(missing_ok=True)
+                first = True
+        if current is None:
+            continue
+        line, calls_it_declared = story.first_lines()
+        late = first or late_record or current != declared
+        late_ones += late
+        assert calls_it_declared == (not late), (number, line)
+        assert bool(line) == (late and not first), (number, line)
+    assert 60 < late_ones < 180
