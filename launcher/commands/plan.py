@@ -41,16 +41,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
-    from launcher.execution import code_changes
+    from launcher.execution import checks, code_changes
     from launcher.execution.forecast import Forecast, budget_line
     from launcher.planning import campaign_stages as stages
-    from launcher.planning import continuation, planner
+    from launcher.planning import continuation, freeze, planner
     from launcher.planning.plan import CodeChoice
 
     try:
         if stages.is_campaign(given.overrides):
             return _run_campaign(given)
         planned = planner.make(ROOT, given.overrides)
+        plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
+        checks.refuse(planned, freeze.missing(planned), launches=False, plugin=plugin)
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE

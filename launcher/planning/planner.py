@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,9 @@ def make(
     nothing.
     """
     composer = composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders())
-    return _Planner(root, composer, arguments, added or {}).plan()
+    planner = _Planner(root, composer, arguments, added or {})
+    with closing(planner.isolated):
+        return planner.plan()
 
 
 class _Planner:
@@ -62,6 +65,7 @@ class _Planner:
     def __init__(self, root: Path, composer: Composer, arguments: Sequence[str], added: AddedSeeds) -> None:
         self._root, self._composer, self._added = root, composer, added
         self._context = PlanningContext(composer, arguments)
+        self.isolated = self._context.isolated
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
         self._prefixes: dict[str, Prefix] = {}

@@ -23,6 +23,7 @@ from launcher.planning.overrides import HYPOTHESIS
 from launcher.planning.promises import Promises
 from launcher.text import one_line
 from launcher.worker import preflight
+from launcher.worker.isolated import Ended, Isolated
 from launcher.worker.preflight import Objection, TaskCheck
 
 SECTIONS = identity.SECTIONS
@@ -36,6 +37,11 @@ _PACKAGES = {
 @functools.cache
 def _verls_sections() -> frozenset[str]:
     return frozenset(verl_tree.compose("ppo_trainer", []).tree)
+
+
+def _seconds(task: Mapping[str, Any]) -> float:
+    """How long the code of a task may take while it is planned."""
+    return preflight.IMPORT_S + float(task.get("reward_timeout_s") or 0.0)
 
 
 class ConfigVariant:
@@ -121,6 +127,9 @@ class PlanningContext:
         self._tasks: dict[str, TaskCheck] = {}
         self._prompts: dict[str, Objection | None] = {}
         self._sizes: dict[str, list[Objection]] = {}
+        self._parts_of_runs: dict[str, list[Objection]] = {}
+        #: Calls code that may be a user's.
+        self.isolated = Isolated()
 
     def file_of(self, experiment: str | None) -> str:
         """The file that declares an experiment."""
@@ -280,8 +289,31 @@ class PlanningContext:
         memo = repr(section)
         if memo not in self._tasks:
             runs_here = self.cluster.get("name", "local") == "local"
-            self._tasks[memo] = preflight.check_task(section, schema.is_local(section), runs_here)
+            given = preflight.check_task, section, schema.is_local(section), runs_here
+            try:
+                self._tasks[memo] = self.isolated.call(_seconds(section), *given)
+            except Ended as ended:
+                key = "reward" if section.get("reward") else "name"
+                objection = preflight.no_answer(f"task.{key}", section.get(key), ended)
+                self._tasks[memo] = TaskCheck((), (objection,))
         return self._tasks[memo]
+
+    def parts(self, variant: ConfigVariant, method: Mapping[str, Any]) -> list[Objection]:
+        """Why a run cannot import or use the choices of its method that this project does not include."""
+        declared = {
+            part: [key for key in schema.strip(self._parts.get(f"method/{part}={choice}") or {}) if key != part]
+            for part, choice in variant.parts.items()
+        }
+        choices = preflight.own_choices(method, declared)
+        memo = repr(choices)
+        if memo not in self._parts_of_runs:
+            try:
+                self._parts_of_runs[memo] = self.isolated.call(preflight.IMPORT_S, preflight.check_parts, choices)
+            except Ended as ended:
+                key = f"method.{choices[0].part}" if choices else "method"
+                value = choices[0].name if choices else None
+                self._parts_of_runs[memo] = [preflight.no_answer(key, value, ended)]
+        return self._parts_of_runs[memo]
 
     def prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
         """Why a split that a run reads has no prompt of at most `longest` tokens; None: it has, or it is not known."""
@@ -290,9 +322,17 @@ class PlanningContext:
         named = model.get("kind"), model.get("path"), preflight.chat_template(config)
         memo = repr([section, named, trainer.get("split"), evaluated, longest])
         if memo not in self._prompts:
-            known = schema.is_local(section)
-            self._prompts[memo] = preflight.check_prompts(config, longest) if known else None
+            self._prompts[memo] = self._asked_prompts(config, longest) if schema.is_local(section) else None
         return self._prompts[memo]
+
+    def _asked_prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
+        try:
+            objection: Objection | None = self.isolated.call(
+                _seconds(config["task"]), preflight.check_prompts, config, longest
+            )
+        except Ended as ended:
+            return preflight.no_answer("task.name", config["task"]["name"], ended)
+        return objection
 
     def sizes(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> list[Objection]:
         """Why the models of a run cannot be loaded, do not fit into memory, or do not fit to its batches.

@@ -1,24 +1,30 @@
 """Whether a run could start, asked of the trainer before anything is submitted: its task, and its prompts.
 
-Nothing here loads torch. The task's module is imported in this process, as the run imports it.
+Only `check_parts` loads torch. What executes code of a user (`check_task`, `check_prompts`, `check_parts`) is called in
+a process of its own, by `launcher.worker.isolated`.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
+from launcher.worker import isolated
 
 if TYPE_CHECKING:
     from trainer_ext.architectures import Architecture
     from trainer_ext.memory import Need
+    from trainer_ext.registry import Part
     from trainer_ext.tasks import Row
 
 _GB = 1e9
@@ -58,12 +64,12 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
     local: whether its data are on this machine; otherwise the module is imported and nothing is asked. runs_here:
     whether its runs are started on this machine, which must then be able to isolate the programs that they test.
     """
-    from trainer_ext import tasks
+    from trainer_ext import registry, tasks
 
     name = str(section.get("name"))
     try:
         module = tasks.get(name)
-    except ValueError:
+    except registry.UnknownChoice:
         close = nearest(name, known := tasks.names())
         fix = f"write task.name={close}" if close else "use one of these, or write the module (docs/add-a-task.md)"
         return TaskCheck(
@@ -89,6 +95,113 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
         return TaskCheck(functions, (error.objection,))
 
 
+#: Seconds for a task's module and its prompts, beside those for its reward; and for the packages of a method.
+IMPORT_S = 60.0
+
+
+def no_answer(key: str, value: Any, ended: isolated.Ended) -> Objection:
+    """The objection for a user's code that gave no answer. key, value: what chooses that code."""
+    rule = f"the plan called its code: {ended.what}"
+    fix = "correct it, or raise task.reward_timeout_s" if ended.late and key.startswith("task.") else "correct it"
+    if ended.file is None:
+        return Objection(key, value, rule, fix)
+    return Objection(f"line {ended.line}", None, rule, fix, _shown(ended.file))
+
+
+@dataclass(frozen=True)
+class OwnChoice:
+    """A choice of a part of a method that this project does not include.
+
+    method: the section `method`, or for `credit` the choice's own; keys: the settings that the choice's file declares.
+    """
+
+    part: str
+    name: str
+    method: Mapping[str, Any]
+    keys: tuple[str, ...]
+
+
+def own_choices(method: Mapping[str, Any], declared: Mapping[str, Sequence[str]]) -> list[OwnChoice]:
+    """The choices of a method that this project does not include. declared: by part, the settings of its file."""
+    from trainer_ext import registry
+
+    found = []
+    for part, included in registry.INCLUDED.items():
+        chosen = method.get(part)
+        if isinstance(chosen, str):
+            named = {chosen: OwnChoice(part, chosen, method, tuple(declared.get(part, ())))}
+        else:  # of a list part; another value is refused elsewhere
+            sections = chosen if isinstance(chosen, Mapping) and part == registry.credit.name else {}
+            named = {name: OwnChoice(part, name, own, tuple(own or ())) for name, own in sections.items()}
+        found += [choice for name, choice in named.items() if name not in included.split()]
+    return found
+
+
+def check_parts(choices: Sequence[OwnChoice]) -> list[Objection]:
+    """Import the code of these choices as a run does, compare their settings with the functions' parameters, and call
+    the functions once. It also compiles every module that a run imports and a plan does not."""
+    from trainer_ext import registry
+
+    objections = list(_uncompiled())
+    for choice in choices if not objections else ():
+        part = {part.name: part for part in (*registry.SINGLE, registry.credit)}[choice.part]
+        key, where = f"method.{part.name}", ""
+        try:
+            registry.load("rlsweep.methods")
+            if choice.name not in part:
+                import trainer_ext.backends.in_process.trainer  # noqa: F401  (it registers all of this project's)
+            code = inspect.unwrap(part.get(choice.name).function).__code__
+            where = f" ({_shown(code.co_filename)}, line {code.co_firstlineno})"
+            _try(part, choice)
+        except (ImportError, SyntaxError) as error:
+            objections.append(_not_imported(key, error))
+        except Exception as error:
+            at, line = isolated.place(isolated.frames(error.__traceback__))
+            of_settings = isinstance(error, ValueError) and (at is None or Path(at).name == "preflight.py")
+            rule = one_line(str(error)) if of_settings else f"its function fails: {isolated.raised(error)}"
+            if of_settings or at is None:
+                fix = "correct the name, the file of the choice, or the parameters of its function"
+                objections.append(Objection(key, choice.name, f"{rule}{where}", fix))
+            else:
+                objections.append(
+                    Objection(f"line {line}", None, f"{key}={choice.name}: {rule}", fix="correct it", file=_shown(at))
+                )
+    return objections
+
+
+def _try(part: Part, choice: OwnChoice) -> None:
+    """Check the settings of a choice, and call its function on tensors of ones. Raises what it raises."""
+    import torch
+
+    from trainer_ext import registry
+
+    if part is registry.credit:
+        (chosen,) = part.each({choice.name: choice.method})
+    else:
+        read = {*choice.keys, *part.get(choice.name).keys}
+        settings = {key: value for key, value in choice.method.items() if key in read}
+        registry.check_parts({part.name: choice.name, **settings}, [part])
+        chosen = part.of(choice.method)
+    if part.name not in ("credit", "weights", "smoothing", "ratio", "trust_region"):
+        return
+    ones = [torch.ones(2, 3)] * part.inputs
+    returned = chosen(*ones)
+    result = returned[0] if isinstance(returned, tuple) else returned
+    if getattr(result, "shape", None) != (2, 3):
+        raise TypeError(f"for inputs of shape (2, 3) it returns {type(result).__name__} {getattr(result, 'shape', '')}")
+    chosen.metrics(*ones)
+
+
+def _uncompiled() -> Iterator[Objection]:
+    """The modules of a run that are not Python; those that a plan imports, too, are none."""
+    for folder in ("methods", "sampling", "backends"):
+        for path in sorted((ROOT / "trainer_ext" / folder).rglob("*.py")):
+            try:
+                SourceFileLoader(path.stem, str(path)).get_code(path.stem)
+            except SyntaxError as error:
+                yield _not_imported(path.stem, error)
+
+
 class _Wrong(Exception):
     """Something that a task does wrong."""
 
@@ -103,18 +216,25 @@ def _no_reward(section: Mapping[str, Any], error: Exception) -> Objection:
     spec = str(section.get("reward"))
     if isinstance(error, sizes.Misfit):
         return Objection(error.key, error.value, one_line(error.rule), error.fix)
-    if isinstance(error, ValueError):
+    raised_in, _ = isolated.frames(error.__traceback__)[0]
+    if isinstance(error, ValueError) and Path(raised_in).is_relative_to(ROOT / "trainer_ext"):
         fix = "use a known reward, or name a function as FILE.py:FUNCTION or MODULE:FUNCTION (docs/own-data.md)"
         return Objection("task.reward", spec, one_line(str(error)), fix)
     return _not_imported(spec, error)
 
 
-def _not_imported(name: str, error: Exception) -> Objection:
-    at = error.filename if isinstance(error, SyntaxError) else _last_file(error)
-    line = error.lineno if isinstance(error, SyntaxError) else _last_line(error)
-    what = error.msg if isinstance(error, SyntaxError) else one_line(str(error))
-    rule = f"the module cannot be imported: {type(error).__name__}: {what}"
-    return Objection(f"line {line}", None, rule, "correct the line", _shown(at) or f"the module of task {name}")
+def _not_imported(name: str, error: BaseException) -> Objection:
+    if isinstance(error, ImportError) and error.__cause__ is not None:  # of an entry point
+        error, name = error.__cause__, f"{name} ({one_line(str(error))})"
+    if isinstance(error, SyntaxError):
+        at, line, what = error.filename, error.lineno, f"SyntaxError: {error.msg}"
+    else:
+        what = isolated.raised(error)
+        at, line = isolated.place(isolated.frames(error.__traceback__))
+    rule, file = f"the module cannot be imported: {what}", _shown(at)
+    if file is None:
+        return Objection(name, None, rule, "correct it", "configuration")
+    return Objection(f"line {line}", None, rule, "correct the line", file)
 
 
 def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> frozenset[str]:
@@ -138,7 +258,7 @@ def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> f
             text = getattr(row, key, None)
             if not isinstance(text, str):
                 rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.tasks.Row"
-                raise _Wrong(Objection("rows", text, rule, fix, _file(module)))
+                raise _Wrong(Objection("rows", _plain(text), rule, fix, _file(module)))
     function, row = tasks.reward(section), rows[0]
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
@@ -162,7 +282,16 @@ def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> f
         return frozenset(rewards.score(returned).metrics)
     except (TypeError, ValueError) as error:
         rule = f"the reward of a response is a number, or a mapping of numbers with {rewards.SCORE}: {error}"
-        raise _Wrong(Objection(name, returned, rule, "return a float, or such a mapping", _shown(file))) from error
+        fix = "return a float, or such a mapping"
+        raise _Wrong(Objection(name, _plain(returned), rule, fix, _shown(file))) from error
+
+
+def _plain(value: Any) -> Any:
+    """A value of a user's code without the user's types, which this process may not have."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 def _no_sandbox(isolation: str, error: Exception) -> Objection:
@@ -190,21 +319,14 @@ class _Prompts:
         return self._divided[repr(shares)]
 
 
-#: By task and section, with the state of the files that they were read from: a process may make many plans.
-_prompts: dict[tuple[Any, str], tuple[Any, _Prompts]] = {}
-_MOST = 8
+_prompts: dict[tuple[Any, str], _Prompts] = {}
 
 
 def _prompts_of(module: ModuleType, section: Mapping[str, Any]) -> _Prompts:
-    stamps = [path.stat() for path in getattr(module, "files", lambda _: [])(section)]
-    state = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in stamps]
     key = (module.rows, repr(section))
-    if key not in _prompts or _prompts[key][0] != state:
-        found = _Prompts(module.rows, section)
-        while len(_prompts) >= _MOST:
-            del _prompts[next(iter(_prompts))]
-        _prompts[key] = state, found
-    return _prompts[key][1]
+    if key not in _prompts:
+        _prompts[key] = _Prompts(module.rows, section)
+    return _prompts[key]
 
 
 def _raised(file: str | None, function: str, error: Exception, rule: str) -> Objection:
@@ -503,13 +625,3 @@ def _file(module: ModuleType) -> str:
 def _shown(path: str | None) -> str | None:
     """A file relative to the project where it is part of it."""
     return None if path is None else str(Path(path).relative_to(ROOT) if Path(path).is_relative_to(ROOT) else path)
-
-
-def _last_file(error: Exception) -> str | None:
-    frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].filename if frames else None
-
-
-def _last_line(error: Exception) -> int | None:
-    frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].lineno if frames else None
