@@ -125,6 +125,11 @@ class Part:
             _refuse_unknown(section, self.get(name).keys, f"{self._section}.{self.name}.{name}")
         return [self._choice(name, own, f"{self._section}.{self.name}.{name}") for name, own in sorted(chosen.items())]
 
+    def checked(self, name: str, settings: Mapping[str, Any], declared: Iterable[str]) -> Choice:
+        """A choice of a single part with its settings. ValueError: one is missing, or one of those declared unknown."""
+        _refuse_unknown(dict.fromkeys(declared), self.get(name).keys, self._section)
+        return self._choice(name, settings, self._section)
+
     def _choice(self, name: str, section: Mapping[str, Any], at: str) -> Choice:
         entry = self.get(name)
         keys = entry.keys

@@ -44,7 +44,7 @@ def run(given: argparse.Namespace) -> int:
     from launcher.execution import checks, code_changes
     from launcher.execution.forecast import Forecast, budget_line
     from launcher.planning import campaign_stages as stages
-    from launcher.planning import continuation, freeze, planner
+    from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
     try:
@@ -52,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
             return _run_campaign(given)
         planned = planner.make(ROOT, given.overrides)
         plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
-        checks.refuse(planned, freeze.missing(planned), launches=False, plugin=plugin)
+        checks.refuse(planned, None, launches=False, plugin=plugin)
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE
@@ -82,6 +82,7 @@ def _run_campaign(given: argparse.Namespace) -> int:
     from launcher.campaign import forecast
     from launcher.config import installed_parts
     from launcher.config.hydra_compose import Composer
+    from launcher.execution import checks
     from launcher.planning import campaign_stages as stages
     from launcher.planning.planner import ROOT_CONFIG
     from launcher.run import campaign_record
@@ -89,6 +90,8 @@ def _run_campaign(given: argparse.Namespace) -> int:
     composer = Composer(ROOT / "conf", ROOT_CONFIG, installed_parts.folders())
     planner = stages.Planner(ROOT, given.overrides, composer)
     planned = planner.all(None)
+    for stage in planned:
+        checks.refuse(stage.plan, None, launches=False)
     record = campaign_record.find(planned[0].plan.multirun, planner.asked.campaign)
     if record is not None:
         planned = planner.all(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -127,7 +127,7 @@ class PlanningContext:
         self._tasks: dict[str, TaskCheck] = {}
         self._prompts: dict[str, Objection | None] = {}
         self._sizes: dict[str, list[Objection]] = {}
-        self._parts_of_runs: dict[str, list[Objection]] = {}
+        self._choices: dict[str, Objection | None] = {}
         #: Calls code that may be a user's.
         self.isolated = Isolated()
 
@@ -289,31 +289,29 @@ class PlanningContext:
         memo = repr(section)
         if memo not in self._tasks:
             runs_here = self.cluster.get("name", "local") == "local"
-            given = preflight.check_task, section, schema.is_local(section), runs_here
-            try:
-                self._tasks[memo] = self.isolated.call(_seconds(section), *given)
-            except Ended as ended:
-                key = "reward" if section.get("reward") else "name"
-                objection = preflight.no_answer(f"task.{key}", section.get(key), ended)
-                self._tasks[memo] = TaskCheck((), (objection,))
+            key = "task.reward" if section.get("reward") else "task.name"
+            given = section, schema.is_local(section), runs_here
+            found = self._called(_seconds(section), key, section.get(key[5:]), preflight.check_task, *given)
+            self._tasks[memo] = found if isinstance(found, TaskCheck) else TaskCheck((), (found,))
         return self._tasks[memo]
 
-    def parts(self, variant: ConfigVariant, method: Mapping[str, Any]) -> list[Objection]:
+    def _called(self, seconds: float, key: str, value: Any, function: Callable[..., Any], *given: Any) -> Any:
+        """The result of a function that executes a user's code, or an Objection. key, value: what chooses that code."""
+        try:
+            return self.isolated.call(seconds, function, *given)
+        except Ended as ended:
+            return preflight.unusable(key, value, ended)
+
+    def choices(self, variant: ConfigVariant, method: Mapping[str, Any]) -> list[Objection]:
         """Why a run cannot import or use the choices of its method that this project does not include."""
-        declared = {
-            part: [key for key in schema.strip(self._parts.get(f"method/{part}={choice}") or {}) if key != part]
-            for part, choice in variant.parts.items()
-        }
-        choices = preflight.own_choices(method, declared)
-        memo = repr(choices)
-        if memo not in self._parts_of_runs:
-            try:
-                self._parts_of_runs[memo] = self.isolated.call(preflight.IMPORT_S, preflight.check_parts, choices)
-            except Ended as ended:
-                key = f"method.{choices[0].part}" if choices else "method"
-                value = choices[0].name if choices else None
-                self._parts_of_runs[memo] = [preflight.no_answer(key, value, ended)]
-        return self._parts_of_runs[memo]
+        files = {part: self._parts.get(f"method/{part}={choice}") or {} for part, choice in variant.parts.items()}
+        declared = {part: [key for key in schema.strip(file) if key != part] for part, file in files.items()}
+        chosen = {repr(choice): choice for choice in preflight.own_choices(method, declared)}
+        for memo, choice in chosen.items():
+            if memo not in self._choices:
+                at = f"method.{choice[0]}", choice[1], preflight.check_choice
+                self._choices[memo] = self._called(preflight.IMPORT_S, *at, *choice)
+        return [objection for memo in chosen if (objection := self._choices[memo]) is not None]
 
     def prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
         """Why a split that a run reads has no prompt of at most `longest` tokens; None: it has, or it is not known."""
@@ -322,17 +320,9 @@ class PlanningContext:
         named = model.get("kind"), model.get("path"), preflight.chat_template(config)
         memo = repr([section, named, trainer.get("split"), evaluated, longest])
         if memo not in self._prompts:
-            self._prompts[memo] = self._asked_prompts(config, longest) if schema.is_local(section) else None
+            given = _seconds(section), "task.name", section["name"], preflight.check_prompts, config, longest
+            self._prompts[memo] = self._called(*given) if schema.is_local(section) else None
         return self._prompts[memo]
-
-    def _asked_prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
-        try:
-            objection: Objection | None = self.isolated.call(
-                _seconds(config["task"]), preflight.check_prompts, config, longest
-            )
-        except Ended as ended:
-            return preflight.no_answer("task.name", config["task"]["name"], ended)
-        return objection
 
     def sizes(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> list[Objection]:
         """Why the models of a run cannot be loaded, do not fit into memory, or do not fit to its batches.

@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 from launcher.text import one_line
@@ -110,7 +109,7 @@ class Isolated:
             wait([self._watched], _SAYS_WHERE_S)
         status, left = self._end()
         found = _FRAME.findall(left.partition(" in _serve\n")[0])  # what follows are frames of the plan
-        where = place([(file, int(line)) for file, line in found])
+        where = _place([(file, int(line)) for file, line in found])
         what = _how(status) if ready else f"it gave no answer within {seconds:g} s"
         return Ended(what, *where, late=not ready)
 
@@ -144,14 +143,14 @@ def _serve(connection: Connection, trace: int) -> NoReturn:
             faulthandler.dump_traceback(trace, all_threads=False)
         really_exit(code)
 
-    os._exit = says_where
+    os._exit = says_where  # type: ignore[assignment]
     try:
         while True:
             function, given = connection.recv()
             try:
                 answer = function(*given)
             except BaseException as error:
-                answer = Ended(raised(error), *place(frames(error.__traceback__)))
+                answer = _ended(error)
             if os.getpid() != me:  # a fork that the function made
                 break
             connection.send(answer)
@@ -159,23 +158,27 @@ def _serve(connection: Connection, trace: int) -> NoReturn:
         really_exit(0)
 
 
-def raised(error: BaseException) -> str:
-    """An exception in words: SystemExit(0), or ValueError: what is wrong."""
-    if isinstance(error, Exception):
-        return f"{type(error).__name__}: {one_line(str(error))}"
-    return f"it raised {one_line(repr(error))}"
+def _ended(error: BaseException) -> Ended:
+    """What a function raised, in words, with its place."""
+    if isinstance(error, Ended):
+        return error
+    if isinstance(error, ImportError) and error.__cause__ is not None:  # of an entry point
+        error = error.__cause__
+    if isinstance(error, SyntaxError):
+        return Ended(f"SyntaxError: {error.msg}", error.filename, error.lineno)
+    name = type(error).__name__
+    what = f"{name}: {one_line(str(error))}" if isinstance(error, Exception) else f"it raised {one_line(repr(error))}"
+    return Ended(what, *_place(frames(error)))
 
 
-def frames(trace: TracebackType | None) -> Frames:
-    """File and line of each frame, the innermost first."""
-    return [(frame.filename, frame.lineno or 0) for frame in reversed(traceback.extract_tb(trace))]
+def frames(error: BaseException) -> Frames:
+    """File and line of each frame of an exception, the innermost first."""
+    return [(frame.filename, frame.lineno or 0) for frame in reversed(traceback.extract_tb(error.__traceback__))]
 
 
-def place(frames: Frames) -> tuple[str | None, int | None]:
-    """The innermost file and line of the user's code; frames: the innermost first.
-
-    The user's code is the outermost that is neither Python's nor this project's machinery, and what lies beside it.
-    """
+def _place(frames: Frames) -> tuple[str | None, int | None]:
+    """The innermost file and line of the user's code: of the outermost file that is neither Python's nor this project's
+    machinery, and of what lies beside it."""
     theirs = next((file for file, _ in reversed(frames) if not _is_machinery(file)), None)
     if theirs is None:
         return None, None

@@ -1,7 +1,7 @@
 """Whether a run could start, asked of the trainer before anything is submitted: its task, and its prompts.
 
-Only `check_parts` loads torch. What executes code of a user (`check_task`, `check_prompts`, `check_parts`) is called in
-a process of its own, by `launcher.worker.isolated`.
+Only `check_choice` loads torch. What executes code of a user (`check_task`, `check_prompts`, `check_choice`) is called
+in a process of its own, by `launcher.worker.isolated`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,19 +18,22 @@ from typing import TYPE_CHECKING, Any
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
 from launcher.worker import isolated
+from launcher.worker.isolated import Ended
 
 if TYPE_CHECKING:
     from trainer_ext.architectures import Architecture
+    from trainer_ext.continuing import Obstacle
     from trainer_ext.memory import Need
-    from trainer_ext.registry import Part
+    from trainer_ext.rewards import Together
+    from trainer_ext.sizes import Misfit
     from trainer_ext.tasks import Row
 
 _GB = 1e9
 _DOING = {"sampling": "it samples", "scoring": "it scores a micro-batch", "update": "it updates the policy"}
 
 
-@dataclass(frozen=True)
-class Objection:
+@dataclass(eq=False)
+class Objection(Exception):
     """Why a run could not start. file: the one to correct; None: whatever set the key."""
 
     key: str
@@ -40,6 +41,20 @@ class Objection:
     rule: str
     fix: str
     file: str | None = None
+
+
+def _of(misfit: Misfit | Obstacle, file: str | None = None) -> Objection:
+    return Objection(misfit.key, misfit.value, one_line(misfit.rule), misfit.fix, file)
+
+
+def unusable(key: str, value: Any, ended: Ended) -> Objection:
+    """The objection to a user's code that gave no answer. key, value: what chooses that code."""
+    rule, fix = f"its code cannot be used: {ended.what}", "correct it"
+    if ended.late and key.startswith("task."):
+        fix = "correct it, or raise task.reward_timeout_s"
+    if ended.file is None:
+        return Objection(key, value, rule, fix)
+    return Objection(f"line {ended.line}", None, rule, fix, _shown(ended.file))
 
 
 @dataclass(frozen=True)
@@ -59,235 +74,102 @@ class TaskCheck:
 
 
 def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> TaskCheck:
-    """Import a task's module, and ask it for one prompt and one reward. section: the configuration's `task`.
+    """Import a task's module, and ask it for all prompts and one reward. section: the configuration's `task`.
 
     local: whether its data are on this machine; otherwise the module is imported and nothing is asked. runs_here:
-    whether its runs are started on this machine, which must then be able to isolate the programs that they test.
+    whether its runs are started on this machine, which must then be able to isolate the programs that they test. What
+    the user's code raises is passed on.
     """
+    from trainer_ext import sizes, tasks
+
+    functions: tuple[str, ...] = ()
+    try:
+        module = _module(str(section.get("name")))
+        functions = tuple(function for function in tasks.OPTIONAL if hasattr(module, function))
+        function = _reward(section)
+        numbers = _asked(module, section, function, runs_here) if local else frozenset()
+    except Objection as objection:
+        return TaskCheck(functions, (objection,))
+    except sizes.Misfit as misfit:
+        return TaskCheck(functions, (_of(misfit),))
+    return TaskCheck(functions, (), numbers)
+
+
+def _module(name: str) -> ModuleType:
+    """A task's module. Raises Objection."""
     from trainer_ext import registry, tasks
 
-    name = str(section.get("name"))
     try:
         module = tasks.get(name)
-    except registry.UnknownChoice:
+    except registry.UnknownChoice as error:
         close = nearest(name, known := tasks.names())
         fix = f"write task.name={close}" if close else "use one of these, or write the module (docs/add-a-task.md)"
-        return TaskCheck(
-            (), (Objection("task.name", name, f"there is no such task; there are {', '.join(known)}", fix),)
-        )
-    except Exception as error:
-        return TaskCheck((), (_not_imported(name, error),))
+        raise Objection("task.name", name, f"there is no such task; there are {', '.join(known)}", fix) from error
     has = [function for function in ("rows", "compute_score", "reward") if callable(getattr(module, function, None))]
     if "rows" not in has or len(has) < 2:
         missing = "compute_score" if "rows" in has else "rows"
         rule = f"a task has the functions rows and compute_score; missing: {missing}"
-        return TaskCheck((), (Objection("task.name", name, rule, "write the function", _file(module)),))
-    functions = tuple(function for function in tasks.OPTIONAL if hasattr(module, function))
+        raise Objection("task.name", name, rule, "write the function", _file(module))
+    return module
+
+
+def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
+    """The function that a task names. Raises Objection, and Misfit."""
+    from trainer_ext import sizes, tasks
+
     try:
-        tasks.reward(section)
-    except Exception as error:
-        return TaskCheck(functions, (_no_reward(section, error),))
-    if not local:
-        return TaskCheck(functions, ())
-    try:
-        return TaskCheck(functions, (), _asked(module, section, runs_here))
-    except _Wrong as error:
-        return TaskCheck(functions, (error.objection,))
-
-
-#: Seconds for a task's module and its prompts, beside those for its reward; and for the packages of a method.
-IMPORT_S = 60.0
-
-
-def no_answer(key: str, value: Any, ended: isolated.Ended) -> Objection:
-    """The objection for a user's code that gave no answer. key, value: what chooses that code."""
-    rule = f"the plan called its code: {ended.what}"
-    fix = "correct it, or raise task.reward_timeout_s" if ended.late and key.startswith("task.") else "correct it"
-    if ended.file is None:
-        return Objection(key, value, rule, fix)
-    return Objection(f"line {ended.line}", None, rule, fix, _shown(ended.file))
-
-
-@dataclass(frozen=True)
-class OwnChoice:
-    """A choice of a part of a method that this project does not include.
-
-    method: the section `method`, or for `credit` the choice's own; keys: the settings that the choice's file declares.
-    """
-
-    part: str
-    name: str
-    method: Mapping[str, Any]
-    keys: tuple[str, ...]
-
-
-def own_choices(method: Mapping[str, Any], declared: Mapping[str, Sequence[str]]) -> list[OwnChoice]:
-    """The choices of a method that this project does not include. declared: by part, the settings of its file."""
-    from trainer_ext import registry
-
-    found = []
-    for part, included in registry.INCLUDED.items():
-        chosen = method.get(part)
-        if isinstance(chosen, str):
-            named = {chosen: OwnChoice(part, chosen, method, tuple(declared.get(part, ())))}
-        else:  # of a list part; another value is refused elsewhere
-            sections = chosen if isinstance(chosen, Mapping) and part == registry.credit.name else {}
-            named = {name: OwnChoice(part, name, own, tuple(own or ())) for name, own in sections.items()}
-        found += [choice for name, choice in named.items() if name not in included.split()]
-    return found
-
-
-def check_parts(choices: Sequence[OwnChoice]) -> list[Objection]:
-    """Import the code of these choices as a run does, compare their settings with the functions' parameters, and call
-    the functions once. It also compiles every module that a run imports and a plan does not."""
-    from trainer_ext import registry
-
-    objections = list(_uncompiled())
-    for choice in choices if not objections else ():
-        part = {part.name: part for part in (*registry.SINGLE, registry.credit)}[choice.part]
-        key, where = f"method.{part.name}", ""
-        try:
-            registry.load("rlsweep.methods")
-            if choice.name not in part:
-                import trainer_ext.backends.in_process.trainer  # noqa: F401  (it registers all of this project's)
-            code = inspect.unwrap(part.get(choice.name).function).__code__
-            where = f" ({_shown(code.co_filename)}, line {code.co_firstlineno})"
-            _try(part, choice)
-        except (ImportError, SyntaxError) as error:
-            objections.append(_not_imported(key, error))
-        except Exception as error:
-            at, line = isolated.place(isolated.frames(error.__traceback__))
-            of_settings = isinstance(error, ValueError) and (at is None or Path(at).name == "preflight.py")
-            rule = one_line(str(error)) if of_settings else f"its function fails: {isolated.raised(error)}"
-            if of_settings or at is None:
-                fix = "correct the name, the file of the choice, or the parameters of its function"
-                objections.append(Objection(key, choice.name, f"{rule}{where}", fix))
-            else:
-                objections.append(
-                    Objection(f"line {line}", None, f"{key}={choice.name}: {rule}", fix="correct it", file=_shown(at))
-                )
-    return objections
-
-
-def _try(part: Part, choice: OwnChoice) -> None:
-    """Check the settings of a choice, and call its function on tensors of ones. Raises what it raises."""
-    import torch
-
-    from trainer_ext import registry
-
-    if part is registry.credit:
-        (chosen,) = part.each({choice.name: choice.method})
-    else:
-        read = {*choice.keys, *part.get(choice.name).keys}
-        settings = {key: value for key, value in choice.method.items() if key in read}
-        registry.check_parts({part.name: choice.name, **settings}, [part])
-        chosen = part.of(choice.method)
-    if part.name not in ("credit", "weights", "smoothing", "ratio", "trust_region"):
-        return
-    ones = [torch.ones(2, 3)] * part.inputs
-    returned = chosen(*ones)
-    result = returned[0] if isinstance(returned, tuple) else returned
-    if getattr(result, "shape", None) != (2, 3):
-        raise TypeError(f"for inputs of shape (2, 3) it returns {type(result).__name__} {getattr(result, 'shape', '')}")
-    chosen.metrics(*ones)
-
-
-def _uncompiled() -> Iterator[Objection]:
-    """The modules of a run that are not Python; those that a plan imports, too, are none."""
-    for folder in ("methods", "sampling", "backends"):
-        for path in sorted((ROOT / "trainer_ext" / folder).rglob("*.py")):
-            try:
-                SourceFileLoader(path.stem, str(path)).get_code(path.stem)
-            except SyntaxError as error:
-                yield _not_imported(path.stem, error)
-
-
-class _Wrong(Exception):
-    """Something that a task does wrong."""
-
-    def __init__(self, objection: Objection):
-        self.objection = objection
-
-
-def _no_reward(section: Mapping[str, Any], error: Exception) -> Objection:
-    """Why the function that `task.reward` names cannot be had."""
-    from trainer_ext import sizes
-
-    spec = str(section.get("reward"))
-    if isinstance(error, sizes.Misfit):
-        return Objection(error.key, error.value, one_line(error.rule), error.fix)
-    raised_in, _ = isolated.frames(error.__traceback__)[0]
-    if isinstance(error, ValueError) and Path(raised_in).is_relative_to(ROOT / "trainer_ext"):
+        return tasks.reward(section)
+    except sizes.Misfit:
+        raise
+    except ValueError as error:
+        if not isolated.frames(error)[0][0].startswith(str(ROOT / "trainer_ext")):
+            raise  # of the user's module
         fix = "use a known reward, or name a function as FILE.py:FUNCTION or MODULE:FUNCTION (docs/own-data.md)"
-        return Objection("task.reward", spec, one_line(str(error)), fix)
-    return _not_imported(spec, error)
+        raise Objection("task.reward", str(section.get("reward")), one_line(str(error)), fix) from error
 
 
-def _not_imported(name: str, error: BaseException) -> Objection:
-    if isinstance(error, ImportError) and error.__cause__ is not None:  # of an entry point
-        error, name = error.__cause__, f"{name} ({one_line(str(error))})"
-    if isinstance(error, SyntaxError):
-        at, line, what = error.filename, error.lineno, f"SyntaxError: {error.msg}"
-    else:
-        what = isolated.raised(error)
-        at, line = isolated.place(isolated.frames(error.__traceback__))
-    rule, file = f"the module cannot be imported: {what}", _shown(at)
-    if file is None:
-        return Objection(name, None, rule, "correct it", "configuration")
-    return Objection(f"line {line}", None, rule, "correct the line", file)
-
-
-def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> frozenset[str]:
-    """Ask for all prompts and the first one's reward; the names of its further numbers. _Wrong: it fails."""
-    from trainer_ext import rewards, sandbox, sizes, tasks
+def _asked(
+    module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
+) -> frozenset[str]:
+    """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection, Misfit."""
+    from trainer_ext import rewards, sandbox, tasks
 
     try:
         rows = _prompts_of(module, section).rows
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
-        raise _Wrong(Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix)) from error
-    except sizes.Misfit as error:
-        raise _Wrong(Objection(error.key, error.value, one_line(error.rule), error.fix)) from error
-    except Exception as error:
-        raise _Wrong(_raised(module.__file__, "rows", error, "the task has no prompts with these settings")) from error
+        raise Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix) from error
     if not rows:
-        rule, fix = "the task has no prompts", "return one trainer_ext.tasks.Row or more"
-        raise _Wrong(Objection("rows", None, rule, fix, _file(module)))
+        fix = "return one trainer_ext.tasks.Row or more"
+        raise Objection("rows", None, "the task has no prompts", fix, _file(module))
     for number, row in enumerate(rows, start=1):
         for key in ("prompt", "ground_truth"):
             text = getattr(row, key, None)
             if not isinstance(text, str):
                 rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.tasks.Row"
-                raise _Wrong(Objection("rows", _plain(text), rule, fix, _file(module)))
-    function, row = tasks.reward(section), rows[0]
+                raise Objection("rows", _plain(text), rule, fix, _file(module))
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
-    name, file = getattr(function, "__name__", "reward"), str(rewards.file_of(function))
-    limit = section.get("reward_timeout_s")
+    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), _shown(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
+    given = function, section["name"], row.ground_truth, row.ground_truth, info
     try:
-        returned = rewards.within(limit, function, section["name"], row.ground_truth, row.ground_truth, info)
+        returned = rewards.within(section.get("reward_timeout_s"), *given)
+        return frozenset(map(str, rewards.score(returned).metrics))
     except sandbox.Unavailable as error:
         if not runs_here:
             return frozenset(getattr(function, "numbers", ()))
-        raise _Wrong(_no_sandbox(section["sandbox"]["isolation"], error)) from error
+        raise _no_sandbox(section["sandbox"]["isolation"], error) from error
     except rewards.TooSlow as error:
         rule = f"the reward of the first prompt's own answer fails: {error}"
-        fix = "correct the function, or raise task.reward_timeout_s"
-        raise _Wrong(Objection(name, None, rule, fix, _shown(file))) from error
-    except Exception as error:
-        rule = "the reward of the first prompt's own answer fails"
-        raise _Wrong(_raised(file, name, error, rule)) from error
-    try:
-        return frozenset(rewards.score(returned).metrics)
-    except (TypeError, ValueError) as error:
+        raise Objection(name, None, rule, "correct the function, or raise task.reward_timeout_s", file) from error
+    except rewards.NoScore as error:
         rule = f"the reward of a response is a number, or a mapping of numbers with {rewards.SCORE}: {error}"
-        fix = "return a float, or such a mapping"
-        raise _Wrong(Objection(name, _plain(returned), rule, fix, _shown(file))) from error
+        raise Objection(name, _plain(returned), rule, "return a float, or such a mapping", file) from error
 
 
 def _plain(value: Any) -> Any:
-    """A value of a user's code without the user's types, which this process may not have."""
+    """A value of a user's code without the user's types, which the planning process may not have."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
@@ -329,10 +211,52 @@ def _prompts_of(module: ModuleType, section: Mapping[str, Any]) -> _Prompts:
     return _prompts[key]
 
 
-def _raised(file: str | None, function: str, error: Exception, rule: str) -> Objection:
-    what = f"{type(error).__name__}: {one_line(str(error))}"
-    line = next((f.lineno for f in reversed(traceback.extract_tb(error.__traceback__)) if f.filename == file), 0)
-    return Objection(f"{function}, line {line}", None, f"{rule}: {what}", "correct it", _shown(file))
+#: Seconds for the modules of a task or of a method, and for all prompts.
+IMPORT_S = 60.0
+
+
+def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, list[str]]]:
+    """The choices of a method that this project does not include, as check_choice takes them. declared: by part, what
+    its file declares."""
+    from trainer_ext import registry
+
+    for part, included in registry.INCLUDED.items():
+        chosen = method.get(part)
+        of_list = part == registry.credit.name and isinstance(chosen, Mapping)
+        named: Mapping[str, Any] = chosen if of_list and chosen else {}
+        if isinstance(chosen, str):
+            named = {chosen: method}
+        for name in [name for name in named if name not in included.split()]:
+            yield part, name, named[name], list(named[name] if of_list else declared.get(part) or ())
+
+
+def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequence[str]) -> None:
+    """Import the code of a part's choice as a run does, and call its function. Raises what that raises, and Ended.
+
+    settings: where the choice reads them; declared: those that its file declares.
+    """
+    from trainer_ext import registry
+
+    part = next(part for part in (*registry.SINGLE, registry.credit) if part.name == of)
+    registry.load("rlsweep.methods")
+    if name not in part:
+        import trainer_ext.backends.in_process.trainer  # noqa: F401  (it registers all of this project's)
+    code = inspect.unwrap(part.get(name).function).__code__
+    try:
+        of_list = part is registry.credit
+        chosen = part.each({name: settings})[0] if of_list else part.checked(name, settings, declared)
+    except ValueError as error:
+        raise Ended(one_line(str(error)), code.co_filename, code.co_firstlineno) from error
+    if of in ("credit", "weights", "smoothing", "ratio", "trust_region"):
+        import torch
+
+        ones = [torch.ones(2, 3)] * part.inputs
+        result = chosen(*ones)
+        shape = getattr(result[0] if isinstance(result, tuple) else result, "shape", None)
+        if shape != (2, 3):
+            rule = f"for inputs of shape (2, 3) it returns {type(result).__name__ if shape is None else shape}"
+            raise Ended(rule, code.co_filename, code.co_firstlineno)
+        chosen.metrics(*ones)
 
 
 def settled(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,7 +276,7 @@ def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Obje
         *vllm_checks.misfits(config),
         *scores.misfits(config["trainer"]),
     ]
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in misfits]
+    return list(map(_of, misfits))
 
 
 def check_continuation(
@@ -362,7 +286,7 @@ def check_continuation(
     from trainer_ext import continuing
 
     found = continuing.obstacles({**config, "verl": verl}, shorter)
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
+    return list(map(_of, found))
 
 
 def check_logs(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> list[Objection]:
@@ -370,7 +294,7 @@ def check_logs(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> list[Ob
     from trainer_ext import continuing
 
     found = continuing.log_obstacles(config["trainer"], shorter)
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
+    return list(map(_of, found))
 
 
 def check_fork(config: Mapping[str, Any], prefix: Mapping[str, Any]) -> list[Objection]:
@@ -409,7 +333,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     try:
         divided = _prompts_of(module, section).divided(trainer["split"])
     except sizes.Misfit as error:
-        return Objection(error.key, error.value, error.rule, error.fix, _file(module))
+        return _of(error, _file(module))
     too_long: list[tuple[int, str]] = []
     for split in tasks.SPLITS if trainer.get("eval_every") else [tasks.TRAIN]:
         if not divided[split]:
@@ -547,7 +471,7 @@ def check_size(
         rule += f"{section['name']} reads at most {model.positions}"
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
     if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
-        return Objection(misfit.key, misfit.value, misfit.rule, misfit.fix)
+        return _of(misfit)
     sequence = devices.Parallel.of(section).sequence
     if sequence > 1 and (why := model.unpackable(length)) is not None:
         rule = f"the ranks cannot share sequences of model {section['name']}: {why}"
@@ -560,9 +484,7 @@ def check_size(
     reward_model = folders.parameters(config["task"])
     if config["trainer"]["backend"] == "verl_ray":
         too_large = fit.misfit(config, verl, model, target, reward_model)
-        if too_large is None:
-            return None
-        return Objection(too_large.key, too_large.value, too_large.rule, too_large.fix)
+        return None if too_large is None else _of(too_large)
     device = bool(asked.get("devices"))
     key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
     limit = asked.get(key.rpartition(".")[2])

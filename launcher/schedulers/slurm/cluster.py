@@ -35,8 +35,8 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
         rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
         fix = "start it on a host with sbatch, or choose cluster=local"
         raise InvalidPlan([Problem(_FILE, "cluster.name", "slurm", rule, fix)])
-    refused = (one for shape, runs in arrays.shapes(plan, run_ids).items() for one in _refusals(plan, shape, runs))
-    _raise([*_problems(plan, run_ids), *refused])
+    check_here(plan, run_ids)
+    _raise(one for shape, runs in arrays.shapes(plan, run_ids).items() for one in _refusals(plan, shape, runs))
 
 
 def _raise(found: Iterable[Problem]) -> None:
@@ -75,8 +75,6 @@ def _files(plan: Plan, run_ids: Sequence[str]) -> str:
 
 
 def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Problem]:
-    if not shape.time_s:
-        return
     with tempfile.TemporaryDirectory() as folder:
         refusal = arrays.refusal(arrays.parameters(plan.cluster, shape, Path(folder)), Path(folder))
     if refusal is not None and not queue.limits():
