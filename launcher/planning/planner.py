@@ -91,7 +91,8 @@ class _Planner:
                 self._context.cluster = sections["cluster"]
             experiments.append(self._experiment(name, tree, composed))
         names = [experiment.name for experiment in experiments]
-        for twice in {name for name in names if names.count(name) > 1}:
+        folded = [name.casefold() for name in names]
+        for twice in {name for name in names if folded.count(name.casefold()) > 1}:
             rule = "two experiments of this command have this name, so both would write to one folder"
             self._problems.add(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one")
         self._refuse_secrets(experiments, sections)
@@ -183,9 +184,9 @@ class _Planner:
         section = self._inherited("experiment", tree.get("experiment") or {}, composed, where)
         if name is None and "experiment.name" not in self._arguments.values:
             section["name"] = self._adhoc_name(str(section.get("name")), default)
-        self._check_owner(name, str(section.get("name")), where)
-        spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
         multirun = self._root / str(tree.get("multirun") or "multirun")
+        self._check_owner(name, str(section.get("name")), where, multirun)
+        spec = experiment_spec.read(section, tree["seed"], default, self._arguments, where, self._problems)
         frozen = added_seeds.frozen_plan(multirun / spec.name)
         if frozen is not None:
             by = "seed" if self._arguments.seeds is not None else "experiment.seeds"
@@ -239,11 +240,19 @@ class _Planner:
         name = "-".join([prefix, *dict.fromkeys("+".join(files) for files in methods)])[:_LONGEST_NAME].rstrip("-+")
         return f"{name}-{identity.content_hash(repr(rest))[:6]}" if any(rest) else name
 
-    def _check_owner(self, experiment: str | None, name: str, where: str) -> None:
-        """Add a problem when the experiment's name, and so its folder, is that of another file.
+    def _check_owner(self, experiment: str | None, name: str, where: str, multirun: Path) -> None:
+        """Add a problem when the experiment's folder is that of another file, of a campaign, or, where a file system
+        ignores case, of another experiment.
 
         A file that is called like the experiment owns the name, whatever other files declare.
         """
+        at, fix = self._arguments.origin("experiment.name", where), "give this experiment a name of its own"
+        others = [f"conf/campaign/{one}.yaml" for one in self._composer.options("campaign") if _alike(one, name)]
+        present = [one.name for one in multirun.iterdir()] if multirun.is_dir() else []
+        others += [str(multirun / one) for one in present if one != name and _alike(one, name)]
+        for other in others:
+            rule = f"{other} has the same folder, at least on file systems that ignore the case of letters"
+            self._problems.add(at, "experiment.name", name, rule, fix)
         if experiment == name:
             return
         for other in self._composer.options("experiment"):
@@ -251,10 +260,9 @@ class _Planner:
                 declared = hydra_compose.lookup(self._composer.content(f"experiment/{other}"), "experiment.name")[1]
             except hydra_compose.ERRORS:
                 continue  # the plan of that file reports it
-            if other != experiment and declared == name:
-                at = self._arguments.origin("experiment.name", where)
+            if other != experiment and _alike(str(declared), name):
                 rule = f"this is the name of conf/experiment/{other}.yaml, whose plan and report lie in its folder"
-                self._problems.add(at, "experiment.name", name, rule, "give this experiment a name of its own")
+                self._problems.add(at, "experiment.name", name, rule, fix)
 
     def _known(self, seeds: Mapping[str, Any], spec: ExperimentSpec, specs: RunSpecs) -> Context:
         """What the section `analysis` is checked with; the metrics and cells of runs with problems are not known."""
@@ -354,6 +362,10 @@ class _Planner:
                     others = ",".join(file for file in hypotheses or {} if file != owner)
                     fix += f", or with the rest of its file: {HYPOTHESIS}=[{others}]"
             schema.report(self._problems, origin, replace(breach, fix=fix))
+
+
+def _alike(name: str, other: str) -> bool:
+    return name.casefold() == other.casefold()
 
 
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:

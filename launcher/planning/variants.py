@@ -181,7 +181,10 @@ class PlanningContext:
             return False
         sound = True
         for key, value in file.tree.items():
-            if key not in sections:
+            if key == "hydra":
+                first = next(iter(value), "...") if isinstance(value, Mapping) else "..."
+                self._hydras_own(path, key, schema.brief(value), f"hydra.{first}=...")
+            elif key not in sections:
                 fix = closest(str(key), sections, otherwise=f"remove it, or use one of {', '.join(sections)}")
                 fix = self.suggested(str(key), value) or fix
                 if group == "experiment" and key in ExperimentSpec.model_fields:
@@ -348,6 +351,10 @@ class PlanningContext:
         rule = "the file does not begin with its header"
         self.problems.add(where, f"# @package {package}", None, rule, "make this the file's first line")
 
+    def _hydras_own(self, file: str, key: str, value: str | None, word: str) -> None:
+        rule = "Hydra reads its own settings when it starts, before it reads this file"
+        self.problems.add(file, key, value, rule, f"write it on the command line, {word}, or in conf/config.yaml")
+
     def does_not_compose(self, where: str, error: Exception) -> None:
         """Add the problem of a configuration that Hydra refuses."""
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -363,6 +370,9 @@ class PlanningContext:
         if isinstance(error, hydra_compose.Clash):
             fix = f"write a {error.expected}"
             self.problems.add(f"conf/{error.file}.yaml", error.key, schema.brief(error.value), error.rule, fix)
+            return
+        if isinstance(error, hydra_compose.HydrasOwn):
+            self._hydras_own(f"conf/{error.file}.yaml", "defaults", error.entry, error.word)
             return
         cause = str(error.__cause__ or "")
         text = one_line(str(error) if cause in str(error) else f"{error} {cause}").partition(" Config search path")[0]

@@ -70,6 +70,21 @@ FILES = [
         "Fix: indent it by two spaces less, so that it is experiment.seeds and no group",
     ),
     ("experiment:\n\tname: bad\n", "line 3, column 1: not YAML: found character", "Fix: indent with spaces"),
+    (
+        "defaults:\n  - override /hydra/launcher: joblib\n  - _self_\nexperiment:\n  name: bad\n" + GROUPS,
+        "defaults = - override /hydra/launcher: joblib: Hydra reads its own settings when it starts",
+        "Fix: write it on the command line, hydra/launcher=joblib, or in conf/config.yaml",
+    ),
+    (
+        "defaults:\n  - /hydra/job_logging: none\n  - _self_\nexperiment:\n  name: bad\n" + GROUPS,
+        "defaults = - /hydra/job_logging: none: Hydra reads",
+        "Fix: write it on the command line, hydra/job_logging=none",
+    ),
+    (
+        "hydra:\n  run: {dir: x}\nexperiment:\n  name: bad\n" + GROUPS,
+        "hydra = {'run': {'dir': 'x'}}: Hydra reads",
+        "Fix: write it on the command line, hydra.run=...",
+    ),
     ("steps: 5\nexperiment:\n  name: bad\n" + GROUPS, "steps: no such key", "Fix: write trainer.steps=5"),
 ]
 
