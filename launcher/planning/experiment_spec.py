@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.settings import Sequential
-from analysis.spec.validation import Breach, Listed, Section, closest, explain, refusal, refusals
+from analysis.spec.validation import NO_SUCH_KEY, Breach, Listed, Section, closest, explain, refusal, refusals
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
 from launcher.planning.overrides import COMMAND_LINE, Arguments
@@ -269,6 +269,15 @@ def read(
         misplaced = breach.key.removeprefix("experiment.groups.")
         if misplaced in ExperimentSpec.model_fields and breach.key != misplaced:
             fix = f"indent it by two spaces less, so that it is experiment.{misplaced} and no group"
+            breach = replace(breach, fix=fix)
+        elif misplaced in Group.model_fields:
+            breach = replace(breach, fix=f"indent it by two spaces more, below the name of a group ({misplaced})")
+        elif (
+            breach.rule == NO_SUCH_KEY
+            and isinstance(breach.value, Mapping)
+            and {*breach.value} <= {*Group.model_fields}
+        ):
+            fix = f"indent it by two spaces more, so that it is experiment.groups.{breach.key.rpartition('.')[2]}"
             breach = replace(breach, fix=fix)
         if breach.key.startswith("experiment.seeds") and where_seeds != where:
             report(problems, where_seeds, breach, "seed")

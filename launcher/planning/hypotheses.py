@@ -67,10 +67,19 @@ def findable(experiment: Experiment) -> str | None:
         return None
     of = "the differences between seeds" if found.paired else "one method's runs"
     first = f", as the first of {found.comparisons} comparisons" if found.level < asked.alpha else ""
-    return (
-        f"{experiment.name}: with {_seeds(asked, found.seeds)}, {found.test} finds with 80% power a true difference "
-        f"of {found.effect:.2g} standard deviations of {of}{first} ({asked.summary} of {asked.metric})"
+    size = next((words for least, words in _SIZES if found.effect >= least), "")
+    text = (
+        f"{experiment.name}: {_seeds(asked, found.seeds)} detect {size}differences in {asked.metric} ({asked.summary}) "
+        f"of {found.effect:.2g} sd or more with 80% power{first}"
     )
+    count = max(6, 2 * found.seeds)
+    more = precheck.findable(asked, dict.fromkeys(experiment.seeds_of(), range(count)), experiment.baseline)
+    if more is not None and more.effect is not None and asked.sequential is None and not asked.select:
+        text += f". {count} seeds would detect {more.effect:.2g} sd"
+    return f"{text}. (sd: the standard deviation of {of}; test: {found.test})"
+
+
+_SIZES = ((2.0, "only very large "), (0.8, "only large "))
 
 
 def _unjudged_warning(experiment: Experiment) -> str | None:

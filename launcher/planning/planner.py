@@ -7,6 +7,7 @@ problem.
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -37,6 +38,8 @@ ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
 _WHOLE = ("analysis", "cluster", "tracking", "budget")
 _HYPOTHESES = "analysis.hypotheses"
+_METRIC = "must be a metric's key"
+_OF_GROUP = re.compile(r"experiment\.groups\.[^.]+")
 _LONGEST_NAME = 80  # characters, before the hash
 
 
@@ -156,7 +159,9 @@ class _Planner:
                 return None
             if section in SECTIONS:
                 continue
-            if not hydra_compose.lookup(tree, key)[0] and section not in _WHOLE:
+            group, _, last = key.rpartition(".")
+            overrides = last == "overrides" and _OF_GROUP.fullmatch(group) and hydra_compose.lookup(tree, group)[0]
+            if not hydra_compose.lookup(tree, key)[0] and section not in _WHOLE and not overrides:
                 within, wrong, names = _first_unknown(tree, key)
                 otherwise = f"use one of {', '.join(names)}" if names else "remove it"
                 fix = self._context.suggested(key, value) or closest(wrong, names, within, otherwise)
@@ -353,6 +358,8 @@ class _Planner:
             sources = filter(None, (self._composer.source(selection, key) for key in above))
             origin = self._arguments.origin(breach.key, next(sources, where))
             fix = breach.fix
+            if breach.rule.startswith(_METRIC) and isinstance(breach.value, str):
+                fix = self._context.metric(breach.value) or fix
             if breach.rule == NO_SUCH_KEY:
                 fix = self._context.suggested(breach.key, breach.value) or fix
             if breach.key.startswith(f"{_HYPOTHESES}."):

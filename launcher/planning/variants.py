@@ -21,7 +21,7 @@ from launcher.planning import method_parts, overrides, schema, suggestions
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import HYPOTHESIS
 from launcher.planning.promises import Promises
-from launcher.text import one_line
+from launcher.text import nearest, one_line
 from launcher.worker import preflight
 from launcher.worker.isolated import Ended, Isolated
 from launcher.worker.preflight import Objection, TaskCheck
@@ -227,8 +227,20 @@ class PlanningContext:
 
     def suggested(self, key: str, value: Any) -> str | None:
         """The fix for a key that is known under another name; None: it is not."""
-        verls = () if key.partition(".")[0] in SECTIONS else _verls_sections()
-        return suggestions.key(key, value, verls)
+        section, _, rest = key.partition(".")
+        files = [(one, self.composer.content(f"{section}/{one}")) for one in self.composer.options(section)]
+        having = [one for one, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
+        if rest and having and section in ("cluster", "trainer"):
+            return f"add {' or '.join(f'{section}={one}' for one in having)}"
+        return suggestions.key(key, value, () if section in SECTIONS else _verls_sections())
+
+    def metric(self, name: str) -> str | None:
+        """The metric that a name without its first word means: eval/reward_mean of reward_mean; None: not known."""
+        known = sorted({one for made in self._variants.values() if made is not None for one in made.promises.metrics})
+        meant = [one for one in known if one.partition("/")[2] == name] or [
+            one for one in known if one.partition("/")[2] == nearest(name, [one.partition("/")[2] for one in known])
+        ]
+        return f"write {' or '.join(meant)}" if meant else None
 
     def readers(self, key: str) -> str:
         """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
@@ -362,6 +374,8 @@ class PlanningContext:
             _, folder, rest = str(mark.name).rpartition("conf/")
             at = f"line {mark.line + 1}, column {mark.column + 1}"
             fix = "indent with spaces instead of tabs" if "\\t" in str(error.problem) else "correct the line"
+            if "mapping values" in str(error.problem) or "expected <block end>" in str(error.problem):
+                fix = "indent the keys of one mapping equally, two spaces deeper than its name"
             self.problems.add(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", fix)
             return
         if isinstance(error, UnicodeDecodeError):
@@ -386,5 +400,14 @@ class PlanningContext:
             rule = "an experiment overrides what conf/config.yaml chose"
             self.problems.add(where, "defaults", f"- {group}: {missing[2] or '...'}", rule, fix)
             return
-        rule = f"the configuration does not compose: {text}"
+        option = re.search(r"Could not (?:find|load) '([\w/]+)/([\w.-]+)'", text)
+        if option and self.composer.is_group(option[1]):
+            overrides.unknown_option(self.composer, where, "defaults", option[1], option[2], self.problems)
+            return
+        if option := re.search(r"Could not override '([\w/]+)'", text):
+            groups = [*self.composer.subgroups(""), *(f"method/{part}" for part in method_parts.parts(self.composer))]
+            fix = closest(option[1], groups, "- override /", f"use one of {', '.join(groups)}")
+            self.problems.add(where, "defaults", option[1], "there is no such configuration group", fix)
+            return
+        rule = f"the configuration does not compose: {text.rstrip('.')}"
         self.problems.add(where, "defaults", None, rule, "correct the name or the value")

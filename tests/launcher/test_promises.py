@@ -29,7 +29,7 @@ REFUSED = [
     (
         ["experiment=bnto_main", "model.resources.devices=8"],
         "command line: model.resources.devices = 8: must be 0 or 1, because trainer.backend=in_process is one process, "
-        "which drives one device. Fix: set model.resources.devices=1",
+        "which drives one device. Fix: choose trainer=verl_ray, or set model.resources.devices=1",
     ),
     (["experiment=bnto_main", "model.resources.nodes=2"], "Fix: set model.resources.nodes=1"),
     (["experiment=bnto_main", "model=llama_30b"], "conf/model/llama_30b.yaml: model.resources.nodes = 2: must be 1"),
