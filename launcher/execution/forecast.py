@@ -153,10 +153,10 @@ def _no_login() -> str | None:
 
     with closing(Isolated()) as process:  # it starts a service, which ends with this process
         try:
-            why: str | None = process.call(wandb.INIT_S, wandb.no_login)
+            process.call(wandb.INIT_S, wandb.check_credentials)
         except Ended as ended:
-            return ended.what
-    return why
+            return ended.what.removeprefix(f"{wandb.Unsent.__name__}: ")
+    return None
 
 
 def _taken_over(planned: Plan, run_id: str) -> int | None:

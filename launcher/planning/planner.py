@@ -12,12 +12,14 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 
+from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
@@ -33,6 +35,7 @@ from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
+from launcher.worker import preflight
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
@@ -82,6 +85,11 @@ class _Planner:
         sections: dict[str, dict[str, Any]] = {}
         multirun, budget = "multirun", None
         self._check_hydras()
+        if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
+            wrong = self._context.called(preflight.IMPORT_S, "analysis", None, registry.load)
+            if wrong is not None:
+                self._problems.add(wrong.file or "configuration", wrong.key, None, wrong.rule, wrong.fix)
+                self._problems.raise_any()
         for name in self._arguments.experiments:
             composed = self._compose(name)
             tree = self._resolved(composed, name) if composed is not None else None

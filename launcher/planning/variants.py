@@ -306,11 +306,11 @@ class PlanningContext:
             runs_here = self.cluster.get("name", "local") == "local"
             key = "task.reward" if section.get("reward") else "task.name"
             given = section, schema.is_local(section), runs_here
-            found = self._called(_seconds(section), key, section.get(key[5:]), preflight.check_task, *given)
+            found = self.called(_seconds(section), key, section.get(key[5:]), preflight.check_task, *given)
             self._tasks[memo] = found if isinstance(found, TaskCheck) else TaskCheck((), (found,))
         return self._tasks[memo]
 
-    def _called(self, seconds: float, key: str, value: Any, function: Callable[..., Any], *given: Any) -> Any:
+    def called(self, seconds: float, key: str, value: Any, function: Callable[..., Any], *given: Any) -> Any:
         """The result of a function that executes a user's code, or an Objection. key, value: what chooses that code."""
         try:
             return self.isolated.call(seconds, function, *given)
@@ -325,7 +325,7 @@ class PlanningContext:
         for memo, choice in chosen.items():
             if memo not in self._choices:
                 at = f"method.{choice[0]}", choice[1], preflight.check_choice
-                self._choices[memo] = self._called(preflight.IMPORT_S, *at, *choice)
+                self._choices[memo] = self.called(preflight.IMPORT_S, *at, *choice)
         return [objection for memo in chosen if (objection := self._choices[memo]) is not None]
 
     def prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
@@ -336,7 +336,7 @@ class PlanningContext:
         memo = repr([section, named, trainer.get("split"), evaluated, longest])
         if memo not in self._prompts:
             given = _seconds(section), "task.name", section["name"], preflight.check_prompts, config, longest
-            self._prompts[memo] = self._called(*given) if schema.is_local(section) else None
+            self._prompts[memo] = self.called(*given) if schema.is_local(section) else None
         return self._prompts[memo]
 
     def sizes(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> list[Objection]:

@@ -76,15 +76,6 @@ def check_credentials(ask: bool = False) -> None:
         raise Unsent(f"{server()}: no credentials. Fix: {LOGIN}")
 
 
-def no_login() -> str | None:
-    """Why runs cannot be sent while they run; None: there is a key for the server, which is not asked."""
-    try:
-        check_credentials()
-    except Unsent as why:
-        return str(why)
-    return None
-
-
 @functools.cache
 def _start_service() -> None:
     """Start wandb's service process, which is killed EXIT_S after this process has ended.

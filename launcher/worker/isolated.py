@@ -1,7 +1,6 @@
-"""Calls functions in a process of their own, so that code of a user cannot end, block or change the process of a plan.
+"""Calls functions in a process of their own, so that a user's code cannot end, block or change the planning process.
 
-The process is a fork of this one: it has the same import path, and starts in milliseconds. Whatever way a function ends
-it (`sys.exit`, `os._exit`, a crash, an endless loop), the caller gets `Ended`.
+The process is a fork of this one: it has the same import path, and starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 import resource
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,14 +20,13 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
+from launcher.project import ROOT
 from launcher.text import one_line
 
 _FRAME = re.compile(r'File "(.*)", line (\d+) in ')
-_PR_SET_PDEATHSIG = 1
-_MOST_BYTES = 1 << 20
+_PR_SET_PDEATHSIG, _MOST_BYTES = 1, 1 << 20
 _SAYS_WHERE_S = 0.5  # for the traceback of a process that is about to be killed
 _LIBRARY = os.path.dirname(os.__file__)
-_PROJECT = Path(__file__).parents[2]
 
 Frames = Sequence[tuple[str, int]]
 
@@ -47,13 +44,12 @@ class Ended(Exception):
 class Isolated:
     """Calls functions in one child process, which starts with the first call. Call `close` at the end."""
 
-    def __init__(self) -> None:
-        self._pid = 0
+    _pid = 0
 
     def call(self, seconds: float, function: Callable[..., Any], *given: Any) -> Any:
-        """function(*given). The function, its arguments and its result must be picklable.
+        """function(*given); the function, its arguments and its result must be picklable.
 
-        Ended: the function raised, ended its process, or gave no answer within `seconds`.
+        Ended: the function raised, ended its process in whatever way, or gave no answer within `seconds`.
         """
         if not self._pid:
             self._start()
@@ -73,29 +69,29 @@ class Isolated:
             self._end()
 
     def _end(self) -> tuple[int, str]:
-        """`close`; the exit status, as os.waitpid gives it, and the traceback that the process has left."""
+        """`close`; the exit code, or minus the signal, and the traceback that the process has left."""
         for end in (os.killpg, os.kill):  # it has no group of its own before it runs
             with suppress(ProcessLookupError):
                 end(self._pid, signal.SIGKILL)
-        _, status = os.waitpid(self._pid, 0)
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         self._pid = 0
         left = os.pread(self._trace, _MOST_BYTES, 0).decode(errors="replace")
         for descriptor in (self._watched, self._trace):
             os.close(descriptor)
         self._connection.close()
-        return status, left
+        return code, left
 
     def _start(self) -> None:
-        ours, theirs = Pipe()
+        self._connection, theirs = Pipe()
         self._trace = os.memfd_create("traceback")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # or both processes would write what waits there
         self._pid = os.fork()
         if not self._pid:
-            ours.close()
+            self._connection.close()
             _serve(theirs, self._trace)
         theirs.close()
-        self._connection, self._watched = ours, os.pidfd_open(self._pid)
+        self._watched = os.pidfd_open(self._pid)
 
     def _answer(self, seconds: float) -> Any:
         ready = wait([self._connection, self._watched], seconds)
@@ -104,24 +100,17 @@ class Isolated:
                 return self._connection.recv()
         if not ready:
             os.kill(self._pid, signal.SIGUSR1)
-            time.sleep(_SAYS_WHERE_S)
-        elif self._watched not in ready:
+        if self._watched not in ready:
             wait([self._watched], _SAYS_WHERE_S)
-        status, left = self._end()
+        code, left = self._end()
+        what = f"it gave no answer within {seconds:g} s"
+        if ready:
+            name = signal.Signals(-code).name if code < 0 else ""
+            why = ", as the kernel does when memory is exhausted" if name == "SIGKILL" else ""
+            what = f"its process was ended by {name}{why}" if name else f"it ended its process with exit code {code}"
         found = _FRAME.findall(left.partition(" in _serve\n")[0])  # what follows are frames of the plan
-        where = _place([(file, int(line)) for file, line in found])
-        what = _how(status) if ready else f"it gave no answer within {seconds:g} s"
-        return Ended(what, *where, late=not ready)
-
-
-def _how(status: int) -> str:
-    """How a process ended, by its status."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"it ended its process with exit code {code}"
-    name = signal.Signals(-code).name
-    why = ", as the kernel does when memory is exhausted" if name == "SIGKILL" else ""
-    return f"its process was ended by {name}{why}"
+        file, line = _place([(file, int(line)) for file, line in found])
+        return Ended(what, file, line, late=not ready)
 
 
 def _serve(connection: Connection, trace: int) -> NoReturn:
@@ -133,8 +122,8 @@ def _serve(connection: Connection, trace: int) -> NoReturn:
         Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends this process before the parent
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.stdin, sys.stdout = os.fdopen(0), sys.stderr
     os.dup2(2, 1)  # the parent's standard output is the plan's, which may be JSON
+    sys.stdin, sys.stdout = os.fdopen(0), sys.stderr
     faulthandler.enable(trace, all_threads=False)
     faulthandler.register(signal.SIGUSR1, trace, all_threads=False)
 
@@ -159,16 +148,14 @@ def _serve(connection: Connection, trace: int) -> NoReturn:
 
 
 def _ended(error: BaseException) -> Ended:
-    """What a function raised, in words, with its place."""
     if isinstance(error, Ended):
         return error
-    if isinstance(error, ImportError) and error.__cause__ is not None:  # of an entry point
+    if error.__cause__ is not None and _is_machinery(frames(error)[0][0]):  # of an entry point
         error = error.__cause__
     if isinstance(error, SyntaxError):
         return Ended(f"SyntaxError: {error.msg}", error.filename, error.lineno)
-    name = type(error).__name__
-    what = f"{name}: {one_line(str(error))}" if isinstance(error, Exception) else f"it raised {one_line(repr(error))}"
-    return Ended(what, *_place(frames(error)))
+    what = f"{type(error).__name__}: {one_line(str(error))}"
+    return Ended(what if isinstance(error, Exception) else f"it raised {one_line(repr(error))}", *_place(frames(error)))
 
 
 def frames(error: BaseException) -> Frames:
@@ -176,19 +163,15 @@ def frames(error: BaseException) -> Frames:
     return [(frame.filename, frame.lineno or 0) for frame in reversed(traceback.extract_tb(error.__traceback__))]
 
 
-def _place(frames: Frames) -> tuple[str | None, int | None]:
-    """The innermost file and line of the user's code: of the outermost file that is neither Python's nor this project's
-    machinery, and of what lies beside it."""
-    theirs = next((file for file, _ in reversed(frames) if not _is_machinery(file)), None)
-    if theirs is None:
-        return None, None
-    return next((file, line) for file, line in frames if os.path.dirname(file) == os.path.dirname(theirs))
+def _place(frames: Frames) -> tuple[str, int] | tuple[None, None]:
+    """The innermost frame of the user's code: of the outermost file that is neither Python's nor this project's
+    machinery, and of the files beside that one."""
+    theirs = next((os.path.dirname(file) for file, _ in reversed(frames) if not _is_machinery(file)), None)
+    return next(((file, line) for file, line in frames if os.path.dirname(file) == theirs), (None, None))
 
 
 def _is_machinery(file: str) -> bool:
-    inside = Path(file)
-    if inside.is_relative_to(_PROJECT / "launcher") or inside.name == "<string>" or file.startswith("<frozen"):
-        return True
-    if inside.is_relative_to(_PROJECT / "trainer_ext"):
-        return inside.name in ("__init__.py", "registry.py")
-    return file.startswith(_LIBRARY) and "site-packages" not in file
+    if any(Path(file).is_relative_to(ROOT / package) for package in ("trainer_ext", "analysis")):
+        return Path(file).name in ("__init__.py", "registry.py")
+    python = file.startswith(("<", _LIBRARY)) and "site-packages" not in file
+    return python or Path(file).is_relative_to(ROOT / "launcher")

@@ -206,6 +206,15 @@ def test_a_plan_imports_the_methods_that_its_runs_import(package, conf, edit, sa
     assert any(said in line for line in lines), lines
 
 
+@pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "import os; os._exit(0)", "1 / 0"])
+def test_a_package_of_the_report_that_cannot_be_imported_is_refused(package, conf, code):
+    points = package["own.py"].parent / "own-1.dist-info/entry_points.txt"
+    points.write_text("[rlsweep.analysis]\nown = other\n")
+    package["own.py"].with_name("other.py").write_text(f"\n{code}\n")
+    (line,) = refused("method=c0_grpo", conf=conf)
+    assert line.startswith(f"{points.parents[1]}/other.py: line 2: its code cannot be used: ")
+
+
 def test_every_choice_that_is_called_included_is_registered():
     """What a plan does not import because it is the project's own."""
     code = """
