@@ -174,8 +174,8 @@ def test_a_plan_says_what_difference_its_seeds_find(capsys):
     arguments = ("experiment=bnto_main", "scale=tiny", "hypothesis=[]", "experiment.seeds=[0,1,2,3,4]")
     line = (
         "bnto_main: 5 seeds detect only very large differences in analysis/reward_sum_mean (auc) of 2.5 sd or more "
-        "with 80% power, as the first of 4 comparisons. 10 seeds would detect 1.3 sd. (sd: the standard deviation of the "
-        "differences between seeds; test: paired_t)"
+        "with 80% power, as the first of 4 comparisons. 10 seeds would detect 1.3 sd. (sd: the standard deviation "
+        "of the differences between seeds; test: paired_t)"
     )
     (five,) = make(*arguments).experiments
     assert hypotheses.findable(five) == line
