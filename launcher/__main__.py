@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name and not name.startswith("-") and name not in COMMANDS:
         close = nearest(name, COMMANDS)
         meant = f"did you mean {close}? " if close else ""
+        if name in ("launch", "run", "start", "submit", "train"):
+            meant = "runs are started by `python launch.py -m experiment=NAME`; "
         print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(COMMANDS)}", file=sys.stderr)
         return EXIT_USAGE
     if "_ARGCOMPLETE" in os.environ:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from launcher.text import printable
+from launcher.text import printable, say
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,10 @@ class InvalidPlan(Exception):
     """A plan that must not run, with every problem found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(dict.fromkeys(problems))
+        alike: dict[Problem, list[str]] = {}
+        for problem in problems:  # of several files, once
+            alike.setdefault(replace(problem, where=""), []).append(problem.where)
+        self.problems = tuple(replace(one, where=", ".join(dict.fromkeys(places))) for one, places in alike.items())
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
@@ -70,4 +73,5 @@ def print_problems(invalid: Exception, otherwise: str = "nothing was written or 
 
     lines = mask(str(invalid)).splitlines()
     many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
-    print("\n".join([*lines, f"invalid plan: {many}; {otherwise}"]), file=sys.stderr, flush=True)
+    for line in (*lines, f"invalid plan: {many}; {otherwise}"):
+        say(line, sys.stderr)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
@@ -32,8 +35,8 @@ def duration(seconds: float | None) -> str:
 
 
 def hours(number: float) -> str:
-    """A number of hours to two decimals; a smaller one that is not 0 to two digits."""
-    return f"{number:.2f}" if number >= 0.1 or not number else f"{number:.2g}"
+    """A number of hours to two decimals."""
+    return "less than 0.01" if 0 < number < 0.01 else f"{number:.2f}"
 
 
 def more_than(number: float) -> str:
@@ -76,6 +79,15 @@ def _in_yaml(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_in_yaml, value))}]"
     return repr(value)
+
+
+def say(line: str, file: TextIO | None = None) -> None:
+    """Print a line. On a terminal it breaks between words."""
+    file = file or sys.stdout
+    if file.isatty():
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print(line, file=file, flush=True)
 
 
 def printable(text: str) -> str:

@@ -34,6 +34,10 @@ def load(group: str) -> None:
             ) from error
 
 
+class UnknownChoice(ValueError):
+    """Nothing is registered under the name; the message lists the names and the closest one."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """A choice of a part with its settings, by the name of the parameter: call it with the inputs of the part."""
@@ -66,7 +70,7 @@ class Part:
     """
 
     def __init__(self, name: str, inputs: int = 0, section: str = "method", group: str = "rlsweep.methods"):
-        self.name, self._inputs, self._section, self._group = name, inputs, section, group
+        self.name, self.inputs, self._section, self._group = name, inputs, section, group
         self._entries: dict[str, _Entry] = {}
 
     def __call__(
@@ -83,7 +87,7 @@ class Part:
             if present and _source(present.function) != _source(function):
                 both = f"{_source(present.function)} and by {_source(function)}"
                 raise ValueError(f"{self._section}.{self.name}={name} is registered by {both}")
-            parameters = list(inspect.signature(function).parameters.values())[self._inputs :]
+            parameters = list(inspect.signature(function).parameters.values())[self.inputs :]
             optional = [p.name for p in parameters if p.default is None]
             self._entries[name] = _Entry(function, metrics, {prefix + p.name: p.name for p in parameters}, optional)
             return function
@@ -99,11 +103,11 @@ class Part:
         return iter(sorted(self._entries))
 
     def get(self, name: str) -> _Entry:
-        """What is registered under a name. ValueError lists the names and the closest one."""
+        """What is registered under a name. Raises UnknownChoice."""
         if name not in self._entries:
             load(self._group)
         if name not in self._entries:
-            raise ValueError(_unknown(f"{self._section}.{self.name}={name!r}", name, self))
+            raise UnknownChoice(_unknown(f"{self._section}.{self.name}={name!r}", name, self))
         return self._entries[name]
 
     def of(self, section: Mapping[str, Any]) -> Choice:
@@ -120,6 +124,11 @@ class Part:
         for name, section in chosen.items():
             _refuse_unknown(section, self.get(name).keys, f"{self._section}.{self.name}.{name}")
         return [self._choice(name, own, f"{self._section}.{self.name}.{name}") for name, own in sorted(chosen.items())]
+
+    def checked(self, name: str, settings: Mapping[str, Any], declared: Iterable[str]) -> Choice:
+        """A choice of a single part with its settings. ValueError: one is missing, or one of those declared unknown."""
+        _refuse_unknown(dict.fromkeys(declared), self.get(name).keys, self._section)
+        return self._choice(name, settings, self._section)
 
     def _choice(self, name: str, section: Mapping[str, Any], at: str) -> Choice:
         entry = self.get(name)
@@ -151,6 +160,21 @@ ratio = Part("ratio", inputs=3)  # ratio, log_ratio, mask -> ratio (B, T) and me
 trust_region = Part("trust_region", inputs=2)  # ratio, advantages -> loss (B, T); metrics take the same, give (B, T)
 loss = Part("loss", inputs=1)  # verl's ActorConfig -> a loss under verl's signature, or None
 SINGLE = (sampler, alpha, target, drafting, advantage, control, weights, smoothing, ratio, trust_region, loss)
+#: The choices of this project by part, separated by spaces. A plan imports the code of every other choice.
+INCLUDED = {
+    "sampler": "geometric policy rejection target",
+    "alpha": "entropy ess_balance fixed kl_symmetry none snr_max",
+    "target": "best_of_n expert high_reward large none reward_tilted",
+    "drafting": "adaptive none speculative",
+    "advantage": "gae grpo raw verl",
+    "credit": "gradient_adaptive temporal_decay",
+    "control": "dual kl none",
+    "weights": "clipped none normalized raw",
+    "smoothing": "ema none",
+    "ratio": "sequence_arithmetic sequence_geometric token",
+    "trust_region": "asymmetric_clip clip gaussian none",
+    "loss": "dpo none policy_gradient sft",
+}
 
 
 def check(method: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
 from launcher import files
 from launcher.run import whole
-from launcher.run.folder import read_provenance, run_folder, write_state
+from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
@@ -89,6 +89,11 @@ def import_runs(asked: Asked) -> Done:
     Raises BadImport with all problems, before anything is written, and validation.BadPlan where the analysis asks for
     something unknown.
     """
+    place = asked.into.absolute()
+    beside = (place.parent / "plan.json", *place.parent.glob("*/state.json"))  # of an experiment, or of runs
+    if not can_be_named(place.name) or any(path.exists() for path in beside):
+        rule = f"not the folder of an experiment, which is MULTIRUN/NAME; the names {', '.join(RESERVED)} are taken"
+        raise BadImport(f"--into {asked.into}: {rule}; fix: write --into multirun/NAME")
     former = asked.into / "plan.json"
     if former.exists() and "imported" not in json.loads(former.read_bytes()):
         raise BadImport(f"--into {asked.into}: an experiment of launch.py has this folder; fix: choose another name")

@@ -115,7 +115,9 @@ def _values(
     seed = _whole(fields["seed"])
     group = str(fields["group"]).strip()
     if seed is None:
-        problems.append(f"run {run.name}: seed = {fields['seed']!r}: must be a whole number; fix: name another key")
+        problems.append(
+            f"run {run.name}: seed = {fields['seed']!r}: must be a whole number of 64 bits; fix: name another key"
+        )
     if not group:
         problems.append(f"run {run.name}: group = {fields['group']!r}: must not be empty; fix: name another key")
     return None if seed is None or not group else Named(run, group, seed, factors)
@@ -158,7 +160,7 @@ def _whole(value: Any) -> int | None:
         number = int(value)
     except (ValueError, OverflowError):
         return None
-    return number if isinstance(value, str) or number == value else None
+    return number if abs(number) < 2**63 and (isinstance(value, str) or number == value) else None
 
 
 @lru_cache(4096)

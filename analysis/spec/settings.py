@@ -63,7 +63,7 @@ class Sequential(Section):
 
     start: int = Field(ge=2)
     batch: int = Field(2, ge=1)
-    max: int = Field(ge=2)
+    max: int = Field(ge=2, le=10_000)
     until: Literal["decided"]
 
     @field_validator("max")

@@ -16,7 +16,7 @@ from typing import Any
 from launcher import secrets
 from launcher.campaign import decisions
 from launcher.campaign.decisions import Undecided
-from launcher.execution import sweep, sweeper
+from launcher.execution import checks, sweep, sweeper
 from launcher.execution.sweep import Swept
 from launcher.planning import campaign_stages as stages
 from launcher.planning import planner
@@ -65,6 +65,8 @@ class Campaign:
     def run(self) -> int:
         """Run the stages. Raises InvalidPlan, before anything is written, with the problems of every stage."""
         planned = self._planner.all(None)
+        for stage in planned:
+            checks.refuse(stage.plan, None, launches=False, plugin=self._plugin is not None)
         self._multirun = planned[0].plan.multirun
         record = campaign_record.find(self._multirun, self._name)
         if record is not None:

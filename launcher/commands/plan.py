@@ -23,7 +23,7 @@ from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
 from launcher.status import tables
 from launcher.status.standing import UNFINISHED
-from launcher.text import byte_size, counted, duration, hours
+from launcher.text import byte_size, counted, duration, hours, say
 
 if TYPE_CHECKING:
     from launcher.execution.forecast import Forecast
@@ -36,13 +36,14 @@ HELP = "print the runs that launch.py would execute with these overrides; writes
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Overrides, as launch.py takes them."""
     example = "as for launch.py: experiment=NAME ..., or campaign=NAME ..."
+    parser.add_argument("-m", action="store_true", help="as launch.py takes it; every plan is of all runs")
     completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", example, nargs="*")
 
 
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.errors import InvalidPlan
-    from launcher.execution import code_changes
+    from launcher.execution import checks, code_changes
     from launcher.execution.forecast import Forecast, budget_line
     from launcher.planning import campaign_stages as stages
     from launcher.planning import continuation, planner
@@ -52,6 +53,8 @@ def run(given: argparse.Namespace) -> int:
         if stages.is_campaign(given.overrides):
             return _run_campaign(given)
         planned = planner.make(ROOT, given.overrides)
+        plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
+        checks.refuse(planned, None, launches=False, plugin=plugin)
     except InvalidPlan as invalid:
         print_problems(invalid)
         return EXIT_USAGE
@@ -68,11 +71,11 @@ def run(given: argparse.Namespace) -> int:
             _print(experiment, whole["experiments"][experiment.name])
         _print_total(whole)
         for line in continuation.sentences(planned):
-            print(line)
+            say(line)
         for line in filter(None, (budget_line(planned, forecast), *whole["warnings"])):
-            print(line)
+            say(line)
         for line in _changes(planned, states, changed):
-            print(line)
+            say(line)
     return EXIT_FINE
 
 
@@ -81,6 +84,7 @@ def _run_campaign(given: argparse.Namespace) -> int:
     from launcher.campaign import forecast
     from launcher.config import installed_parts
     from launcher.config.hydra_compose import Composer
+    from launcher.execution import checks
     from launcher.planning import campaign_stages as stages
     from launcher.planning.planner import ROOT_CONFIG
     from launcher.run import campaign_record
@@ -88,6 +92,8 @@ def _run_campaign(given: argparse.Namespace) -> int:
     composer = Composer(ROOT / "conf", ROOT_CONFIG, installed_parts.folders())
     planner = stages.Planner(ROOT, given.overrides, composer)
     planned = planner.all(None)
+    for stage in planned:
+        checks.refuse(stage.plan, None, launches=False)
     record = campaign_record.find(planned[0].plan.multirun, planner.asked.campaign)
     if record is not None:
         planned = planner.all(record)
@@ -194,7 +200,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
     rule = planned["sequential"]
     if rule is not None:
-        print(
+        say(
             f"  seeds are added until each comparison of the primary measure is decided: {rule['batch']} at a time, "
             f"at most {rule['max']}; this adds at most {counted(rule['most_added_runs'], 'run')} and "
             f"{rule['most_added_device_hours']:.2f} device-hours"
@@ -212,7 +218,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
     tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
     for line in (hypotheses.findable(experiment), *hypotheses.warnings(experiment)):
         if line is not None:
-            print(line)
+            say(line)
 
 
 def other_data(planned: Plan, experiment: Experiment) -> dict[tuple[str, bool], list[str]]:
@@ -266,7 +272,7 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = storage_words(document["storage_bytes"])
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
-    print(_worst_case(document))
+    say(_worst_case(document))
     if document["saved_steps"]:
         saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
         print(f"taken over from other runs: {saved}")
@@ -275,7 +281,7 @@ def _print_total(document: Mapping[str, Any]) -> None:
         + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")
         for time in document["step_times"]
     ]
-    print(f"step times from {'; '.join(sources)}")
+    say(f"step times from {'; '.join(sources)}")
 
 
 def _worst_case(document: Mapping[str, Any]) -> str:

@@ -93,6 +93,15 @@ class Clash(ConfigCompositionException):  # type: ignore[misc]
         super().__init__(f"{key} = {value}: {self.rule}")
 
 
+class HydrasOwn(ConfigCompositionException):  # type: ignore[misc]
+    """A file of a group chooses for Hydra itself, which has started by then. word: the choice on the command line."""
+
+    def __init__(self, file: str, default: Any) -> None:
+        (key, value), *_ = default.items() if isinstance(default, dict) else [(default, "...")]
+        self.file, self.entry, self.word = file, f"- {key}: {value}", f"{str(key).split(' ')[-1].lstrip('/')}={value}"
+        super().__init__(f"{file}: {self.entry}")
+
+
 class Composer:
     """Composes configurations from one folder, equal requests once. Files that change later are not seen.
 
@@ -374,6 +383,8 @@ def _result(text: str, config_path: str) -> ConfigResult:
     if not isinstance(defaults, (list, type(None))):
         raise ValueError(f"defaults must be a list, not {type(defaults).__name__}")
     ours = [default for default in defaults or [] if not _is_hydras(default)]
+    if "/" in config_path and len(ours) < len(defaults or []):
+        raise HydrasOwn(config_path, next(default for default in defaults or [] if _is_hydras(default)))
     listed = _READER._create_defaults_list(config_path, OmegaConf.create(ours))
     header = ConfigSource._get_header_dict(text[:512])
     return ConfigResult("main", config_path, content, header, listed)

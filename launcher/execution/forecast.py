@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from launcher.execution.budget import Budget, Work
@@ -19,6 +20,8 @@ from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import slots, visible_devices
 from launcher.text import byte_size, hours, more_than
+from launcher.tracking.settings import ONLINE
+from launcher.worker.isolated import Ended, Isolated
 
 
 def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
@@ -141,6 +144,19 @@ def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
         lost = "a run that cannot end its step in this time repeats the steps since its newest checkpoint"
         more = 60 * math.ceil(2 * longest / 60)
         yield f"warning: {rule}; {lost}. Fix: set cluster.signal_delay_s={more} (two steps) or more"
+    if planned.tracking["wandb"] == ONLINE and forecast.step_seconds() and (why := _no_login()) is not None:
+        yield f"warning: tracking.wandb=online, but W&B gets nothing until `python -m launcher sync` sends it: {why}"
+
+
+def _no_login() -> str | None:
+    from launcher.tracking import wandb
+
+    with closing(Isolated()) as process:  # it starts a service, which ends with this process
+        try:
+            process.call(wandb.INIT_S, wandb.check_credentials)
+        except Ended as ended:
+            return ended.what.removeprefix(f"{wandb.Unsent.__name__}: ")
+    return None
 
 
 def _taken_over(planned: Plan, run_id: str) -> int | None:

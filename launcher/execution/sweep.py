@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import InvalidPlan, Problem
-from launcher.execution import code_changes, looks, progress
+from launcher.execution import checks, code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.forecast import Forecast, budget_line, budget_of, warnings
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
@@ -35,7 +34,7 @@ from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.status import standing
 from launcher.status.index import Index
 from launcher.status.standing import Standing
-from launcher.text import counted, hours, more_than
+from launcher.text import counted, hours, more_than, without_numbers
 from launcher.worker import worker
 
 # How many failed runs are listed one by one.
@@ -80,11 +79,13 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
-    _check_writable(plan.multirun)
+    _make_folder(plan.multirun)
     for line in preregistration.warnings(plan):
         print(line, flush=True)
+    ran: set[str] = set()
     while True:
         outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
+        ran.update(outcome.ran)
         if outcome.detached:
             for experiment in plan.experiments:
                 if added_seeds.rule_of(experiment) is not None:
@@ -100,25 +101,18 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     if outcome.detached:
         return Swept(outcome, states, None)
     not_done = [run_id for run_id, state in states.items() if state is None or state.state != RunState.DONE]
-    _explain(plan, states, not_done)
+    _explain(plan, states, not_done, ran)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
     return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
 
 
-def _check_writable(multirun: Path) -> None:
-    why = "is not writable"
+def _make_folder(multirun: Path) -> None:
     try:
         multirun.mkdir(parents=True, exist_ok=True)
-        if os.access(multirun, os.W_OK | os.X_OK):
-            return
     except OSError as error:
-        if lifecycle.is_disk_full(error):
-            return  # the launch says so
-        why = f"cannot be created ({error.strerror})"
-    raise InvalidPlan(
-        [Problem("configuration", "multirun", str(multirun), f"this folder {why}", "name another: multirun=FOLDER")]
-    )
+        if not lifecycle.is_disk_full(error):  # the launch says so
+            raise checks.not_writable(multirun, f"cannot be created ({error.strerror})") from error
 
 
 def launch(
@@ -159,9 +153,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     from launcher.worker import provenance, user_code
 
     began, clock = time.time(), time.monotonic()
+    checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
     cluster = registry.find(plan) if plugin is None else None
-    if cluster is not None:
-        cluster.check(plan, run_ids)
     code_changes.carry_out(plan, decision)
     command = plan.experiments[0].command
     outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)
@@ -288,8 +281,8 @@ def _train_seconds(multirun: Path, state: State) -> float:
     return max(0.0, min(float(summary.get("train_seconds", 0.0)), state.finished - state.started))
 
 
-def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str]) -> None:
-    """Print which runs are not done, and the commands that continue with them."""
+def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str], ran: Collection[str]) -> None:
+    """Print which runs are not done, and the commands that continue with them. ran: those of this launch."""
     for experiment in plan.experiments:
         ids = experiment.members
         unfinished = [state for run_id in not_done if run_id in ids and (state := states[run_id]) is not None]
@@ -298,19 +291,37 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
         counts = Counter(state.state for state in unfinished)
         listed = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         lines = [f"{experiment.name}: not done: {listed}"]
-        failed = [state for state in unfinished if state.state in standing.FAILURES]
-        for state in failed[:_LISTED]:
-            stderr = attempt_folder(run_folder(plan.multirun, state.id), state.attempt) / "stderr.log"
-            lines.append(f"  {state.id} {state.state}: {state.message}; see {stderr}")
-        if len(failed) > _LISTED:
-            logs = catalog.command(plan.multirun, "logs", experiment.name)
-            lines.append(f"  and {len(failed) - _LISTED} more: {logs}")
+        causes = _causes([state for state in unfinished if state.state in standing.FAILURES], ran)
+        lines += [_cause(plan.multirun, alike, earlier) for alike, earlier in causes[:_LISTED]]
+        if more := sum(len(alike) for alike, _ in causes[_LISTED:]):
+            lines.append(f"  and {more} more: {catalog.command(plan.multirun, 'logs', experiment.name)}")
         if counts.keys() & RETRYABLE:
             retry = catalog.command(plan.multirun, "retry", experiment.name)
             lines.append(f"to run the failed runs again: {retry}")
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")
         print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _causes(failed: Sequence[State], ran: Collection[str]) -> list[tuple[list[State], bool]]:
+    """Failed runs by what is said of their failures, numbers aside, each with whether an earlier launch ran them."""
+    causes: dict[tuple[bool, str, str], list[State]] = {}
+    for state in failed:
+        earlier = state.id not in ran
+        causes.setdefault((earlier, state.state, without_numbers(state.message or "")), []).append(state)
+    return [(alike, earlier) for (earlier, _, _), alike in causes.items()]
+
+
+def _cause(multirun: Path, alike: Sequence[State], earlier: bool) -> str:
+    first = alike[0]
+    when = ""
+    if earlier:
+        when = " in an earlier launch"
+        if first.finished is not None:
+            when = f" in the launch of {time.strftime('%Y-%m-%d %H:%M', time.localtime(first.finished))}"
+    others = f" (and {counted(len(alike) - 1, 'run')} alike)" if len(alike) > 1 else ""
+    stderr = attempt_folder(run_folder(multirun, first.id), first.attempt) / "stderr.log"
+    return f"  {first.id}{others} {first.state}{when}: {first.message}; see {stderr}"
 
 
 def report(root: Path, folder: Path) -> int:

@@ -23,6 +23,7 @@ from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.run.campaign_record import CampaignRecord
+from launcher.run.folder import RESERVED, can_be_named
 from launcher.text import one_line, shown
 
 CAMPAIGN, FORCE = "campaign", "force_gate"
@@ -295,6 +296,9 @@ def _asked(words: Sequence[str], composer: Composer) -> Asked:
     elif len(chosen) > 1:
         rule = "one campaign is launched at a time"
         problems.add(COMMAND_LINE, CAMPAIGN, ",".join(chosen), rule, f"write {CAMPAIGN}={chosen[0]}")
+    elif not can_be_named(chosen[0]):
+        rule = f"a campaign has a folder of its name, which cannot be {', '.join(RESERVED)}"
+        problems.add(COMMAND_LINE, CAMPAIGN, chosen[0], rule, "rename the file")
     elif chosen[0] not in composer.options(CAMPAIGN):
         overrides.unknown_option(composer, COMMAND_LINE, CAMPAIGN, CAMPAIGN, chosen[0], problems)
     problems.raise_any()

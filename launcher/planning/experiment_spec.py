@@ -22,17 +22,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.settings import Sequential
-from analysis.spec.validation import Breach, Listed, Section, closest, explain, refusal, refusals
+from analysis.spec.validation import NO_SUCH_KEY, Breach, Listed, Section, closest, explain, refusal, refusals
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
 from launcher.planning.overrides import COMMAND_LINE, Arguments
 from launcher.planning.plan import Entry
 from launcher.planning.schema import report
+from launcher.run.folder import NAME, RESERVED, can_be_named
 
 _INHERITED = {"experiment": ("groups", "factors", "zip", "scales"), "analysis": ("hypotheses",)}
-_RESERVED = ("runs", "bases", "cache", "launches")
-_NAME = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"
-_FOLDER = f"a folder name of up to 100 letters, digits and _ . + -, and not {', '.join(_RESERVED)}"
+_FOLDER = f"a folder name of up to 100 letters, digits and _ . + -, and not {', '.join(RESERVED)}"
 
 Item = TypeVar("Item")
 
@@ -87,7 +86,9 @@ _Zip = Annotated[
 ]
 _Exclusion = Annotated[dict[str, Any], Field(min_length=1, description="a mapping of factors, group or seed to levels")]
 _Scale = Annotated[dict[str, Any], Field(description="a mapping of dotted keys to values, or of groups to choices")]
-_Seed = Annotated[int, Field(ge=0, description="an integer from 0 on")]
+# As large as every library takes it that is seeded: NumPy's legacy generators take 32 bits.
+_MOST = 2**32 - 1
+_Seed = Annotated[int, Field(ge=0, le=_MOST, description=f"an integer from 0 to {_MOST}")]
 
 
 def _seeds_once(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -155,7 +156,7 @@ class ExperimentSpec(Section):
     levels by key; scales: values by dotted key, and choices by group of files, at each scale.
     """
 
-    name: Annotated[str, Field(pattern=f"^{_NAME}$", description=_FOLDER)]
+    name: Annotated[str, Field(pattern=f"^{NAME}$", description=_FOLDER)]
     groups: Annotated[_Entries[Group], BeforeValidator(_text_keys)] = Field(
         {}, description="a mapping of group names to {method, label, overrides}"
     )
@@ -175,7 +176,7 @@ class ExperimentSpec(Section):
     @field_validator("name")
     @classmethod
     def _is_free(cls, name: str) -> str:
-        if name in _RESERVED:
+        if not can_be_named(name):
             raise refusal(f"must be {_FOLDER}", "give the experiment another name")
         return name
 
@@ -186,7 +187,7 @@ class ExperimentSpec(Section):
         labelled: dict[str, Group] = {}
         wrong: list[tuple[tuple[str, ...], str, PydanticCustomError]] = []
         for name, group in groups.items():
-            if not re.fullmatch(_NAME, name):
+            if not re.fullmatch(NAME, name):
                 rule = "a group's name must have 1 to 100 characters: letters, digits and _ . + -"
                 wrong.append(((name,), name, refusal(rule, "rename it", False)))
             label = str(group.label or name)
@@ -252,6 +253,15 @@ def read(
         if misplaced in ExperimentSpec.model_fields and breach.key != misplaced:
             fix = f"indent it by two spaces less, so that it is experiment.{misplaced} and no group"
             breach = replace(breach, fix=fix)
+        elif misplaced in Group.model_fields:
+            breach = replace(breach, fix=f"indent it by two spaces more, below the name of a group ({misplaced})")
+        elif (
+            breach.rule == NO_SUCH_KEY
+            and isinstance(breach.value, Mapping)
+            and {*breach.value} <= {*Group.model_fields}
+        ):
+            fix = f"indent it by two spaces more, so that it is experiment.groups.{breach.key.rpartition('.')[2]}"
+            breach = replace(breach, fix=fix)
         if breach.key.startswith("experiment.seeds") and where_seeds != where:
             report(problems, where_seeds, breach, "seed")
         else:
@@ -274,7 +284,7 @@ def _sound(section: dict[str, Any]) -> tuple[list[Breach], ExperimentSpec]:
                     section["name"] = "unnamed"
                 elif name == "seeds":
                     listed = value if isinstance(value, (list, tuple)) else ()
-                    seeds = [seed for seed in listed if type(seed) is int and seed >= 0]
+                    seeds = [seed for seed in listed if type(seed) is int and 0 <= seed <= _MOST]
                     section["seeds"] = list(dict.fromkeys(seeds)) or [0]
                 elif isinstance(value, Mapping) and below:
                     kept = {key: entry for key, entry in value.items() if str(key) != str(below[0])}

@@ -65,25 +65,40 @@ def findable(experiment: Experiment) -> str | None:
     found = precheck.findable(asked, experiment.seeds_of(), experiment.baseline)
     if found is None or found.effect is None:
         return None
-    return f"{experiment.name}: {_power(asked, found)} ({asked.summary} of {asked.metric})"
+    text = f"{experiment.name}: {_power(asked, found, f' in {asked.metric} ({asked.summary})')}"
+    count = max(6, 2 * found.seeds)
+    more = precheck.findable(asked, dict.fromkeys(experiment.seeds_of(), range(count)), experiment.baseline)
+    if more is not None and more.effect is not None and asked.sequential is None and not asked.select:
+        text += f". {count} seeds would detect {more.effect:.2g} sd"
+    return f"{text}. ({_unit(found)})"
 
 
 def powers(experiment: Experiment) -> dict[str, str]:
     """Of each hypothesis about two groups, what its seeds can find, in words. It loads SciPy."""
     asked, said = _asked(experiment, {}), {}
     for name, found in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
-        said[name] = f"{_power(asked, found)}, and one of 1 with {precheck.power_at(found, 1.0):.0%}"
+        said[name] = (
+            f"{_power(asked, found)}, and one of 1 sd with {precheck.power_at(found, 1.0):.0%} ({_unit(found)})"
+        )
     timed = [one.id for one in asked.hypotheses if one.target is not None and one.id in said]
     return said | {name: f"{said[name]}; less if runs do not reach the threshold" for name in timed}
 
 
-def _power(asked: Settings, found: precheck.Findable) -> str:
-    of = "the differences between seeds" if found.paired else "one method's runs"
+def _power(asked: Settings, found: precheck.Findable, what: str = "") -> str:
     first = f", as the first of {found.comparisons} comparisons" if found.level < asked.alpha else ""
-    size = (
-        "no true difference" if found.effect is None else f"a true difference of {found.effect:.2g} standard deviations"
-    )
-    return f"with {_seeds(asked, found.seeds)}, {found.test} finds with 80% power {size} of {of}{first}"
+    if found.effect is None:
+        return f"{_seeds(asked, found.seeds)} detect no difference{what} with 80% power{first}"
+    size = next((words for least, words in _SIZES if found.effect >= least), "")
+    seeds = _seeds(asked, found.seeds)
+    return f"{seeds} detect {size}differences{what} of {found.effect:.2g} sd or more with 80% power{first}"
+
+
+def _unit(found: precheck.Findable) -> str:
+    of = "the differences between seeds" if found.paired else "one method's runs"
+    return f"sd: the standard deviation of {of}; test: {found.test}"
+
+
+_SIZES = ((2.0, "only very large "), (0.8, "only large "))
 
 
 def _unjudged_warning(experiment: Experiment) -> str | None:

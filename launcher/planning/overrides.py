@@ -14,7 +14,7 @@ from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics
 from launcher.planning import method_parts, suggestions
 from launcher.planning.plan import CodeChoice
-from launcher.text import one_line
+from launcher.text import one_line, shown
 
 COMMAND_LINE = "command line"
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
@@ -133,6 +133,10 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         parsed.experiments = [None]
     elif composer.is_group(key):
         _add_choices(composer, parsed, key, levels, override.is_add(), problems)
+    elif isinstance(levels[0], list) if key == "seed" else key == "experiment.seeds" and override.is_sweep_override():
+        seeds = ",".join(map(str, levels[0] if isinstance(levels[0], list) else levels))
+        rule = "on the command line seeds are listed without brackets, under the key seed"
+        problems.add(COMMAND_LINE, key, shown(levels[0] if key == "seed" else levels), rule, f"write seed={seeds}")
     elif key == "seed":
         parsed.seeds, parsed.adds_seeds = levels, (override.input_line or "").partition("=")[2].startswith("+")
     elif "/" in key:
@@ -144,7 +148,11 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
         parsed.values[key] = levels[0]
     elif key.partition(".")[0] in WHOLE:
         rule = "this key belongs to a whole experiment and cannot be swept"
-        problems.add(COMMAND_LINE, key, str(levels), rule, "give one value")
+        joined = ",".join(map(str, levels))
+        fix = (
+            f"give one value; a text with commas is quoted twice, \"{key}='{joined}'\", and a list is {key}=[{joined}]"
+        )
+        problems.add(COMMAND_LINE, key, str(levels), rule, fix)
     else:
         parsed.value_factors[key] = levels
 

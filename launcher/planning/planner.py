@@ -7,15 +7,19 @@ problem.
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 
+from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
@@ -31,11 +35,14 @@ from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
+from launcher.worker import preflight
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
 _WHOLE = ("analysis", "cluster", "tracking", "budget")
 _HYPOTHESES = "analysis.hypotheses"
+_METRIC = "must be a metric's key"
+_OF_GROUP = re.compile(r"experiment\.groups\.[^.]+")
 _LONGEST_NAME = 80  # characters, before the hash
 
 
@@ -53,7 +60,9 @@ def make(
     nothing.
     """
     composer = composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders())
-    return _Planner(root, composer, arguments, added or {}).plan()
+    planner = _Planner(root, composer, arguments, added or {})
+    with closing(planner.isolated):
+        return planner.plan()
 
 
 class _Planner:
@@ -62,6 +71,7 @@ class _Planner:
     def __init__(self, root: Path, composer: Composer, arguments: Sequence[str], added: AddedSeeds) -> None:
         self._root, self._composer, self._added = root, composer, added
         self._context = PlanningContext(composer, arguments)
+        self.isolated = self._context.isolated
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
@@ -74,6 +84,11 @@ class _Planner:
         sections: dict[str, dict[str, Any]] = {}
         multirun, budget = "multirun", None
         self._check_hydras()
+        if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
+            wrong = self._context.called(preflight.IMPORT_S, "analysis", None, registry.load)
+            if wrong is not None:
+                self._problems.add(wrong.file or "configuration", wrong.key, None, wrong.rule, wrong.fix)
+                self._problems.raise_any()
         for name in self._arguments.experiments:
             composed = self._compose(name)
             tree = self._resolved(composed, name) if composed is not None else None
@@ -86,7 +101,8 @@ class _Planner:
                 self._context.cluster = sections["cluster"]
             experiments.append(self._experiment(name, tree, composed))
         names = [experiment.name for experiment in experiments]
-        for twice in {name for name in names if names.count(name) > 1}:
+        folded = [name.casefold() for name in names]
+        for twice in {name for name in names if folded.count(name.casefold()) > 1}:
             rule = "two experiments of this command have this name, so both would write to one folder"
             self._problems.add(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one")
         self._refuse_secrets(experiments, sections)
@@ -149,7 +165,9 @@ class _Planner:
                 return None
             if section in SECTIONS:
                 continue
-            if not hydra_compose.lookup(tree, key)[0] and section not in _WHOLE:
+            group, _, last = key.rpartition(".")
+            overrides = last == "overrides" and _OF_GROUP.fullmatch(group) and hydra_compose.lookup(tree, group)[0]
+            if not hydra_compose.lookup(tree, key)[0] and section not in _WHOLE and not overrides:
                 within, wrong, names = _first_unknown(tree, key)
                 otherwise = f"use one of {', '.join(names)}" if names else "remove it"
                 fix = self._context.suggested(key, value) or closest(wrong, names, within, otherwise)
@@ -177,8 +195,8 @@ class _Planner:
         section = self._inherited("experiment", tree.get("experiment") or {}, composed, where)
         if name is None and "experiment.name" not in self._arguments.values:
             section["name"] = self._adhoc_name(str(section.get("name")), default)
-        self._check_owner(name, str(section.get("name")), where)
         multirun = self._root / str(tree.get("multirun") or "multirun")
+        self._check_owner(name, str(section.get("name")), where, multirun)
         frozen = added_seeds.frozen_plan(multirun / str(section.get("name")))
         arguments = added_seeds.recorded(
             self._arguments, frozen, section.get("seeds") or [tree["seed"]], self._problems
@@ -233,11 +251,19 @@ class _Planner:
         name = "-".join([prefix, *dict.fromkeys("+".join(files) for files in methods)])[:_LONGEST_NAME].rstrip("-+")
         return f"{name}-{identity.content_hash(repr(rest))[:6]}" if any(rest) else name
 
-    def _check_owner(self, experiment: str | None, name: str, where: str) -> None:
-        """Add a problem when the experiment's name, and so its folder, is that of another file.
+    def _check_owner(self, experiment: str | None, name: str, where: str, multirun: Path) -> None:
+        """Add a problem when the experiment's folder is that of another file, of a campaign, or, where a file system
+        ignores case, of another experiment.
 
         A file that is called like the experiment owns the name, whatever other files declare.
         """
+        at, fix = self._arguments.origin("experiment.name", where), "give this experiment a name of its own"
+        others = [f"conf/campaign/{one}.yaml" for one in self._composer.options("campaign") if _alike(one, name)]
+        present = [one.name for one in multirun.iterdir()] if multirun.is_dir() else []
+        others += [str(multirun / one) for one in present if one != name and _alike(one, name)]
+        for other in others:
+            rule = f"{other} has the same folder, at least on file systems that ignore the case of letters"
+            self._problems.add(at, "experiment.name", name, rule, fix)
         if experiment == name:
             return
         for other in self._composer.options("experiment"):
@@ -245,10 +271,9 @@ class _Planner:
                 declared = hydra_compose.lookup(self._composer.content(f"experiment/{other}"), "experiment.name")[1]
             except hydra_compose.ERRORS:
                 continue  # the plan of that file reports it
-            if other != experiment and declared == name:
-                at = self._arguments.origin("experiment.name", where)
+            if other != experiment and _alike(str(declared), name):
                 rule = f"this is the name of conf/experiment/{other}.yaml, whose plan and report lie in its folder"
-                self._problems.add(at, "experiment.name", name, rule, "give this experiment a name of its own")
+                self._problems.add(at, "experiment.name", name, rule, fix)
 
     def _known(self, seeds: Mapping[str, Any], spec: ExperimentSpec, specs: RunSpecs) -> Context:
         """What the section `analysis` is checked with; the metrics and cells of runs with problems are not known."""
@@ -339,6 +364,8 @@ class _Planner:
             sources = filter(None, (self._composer.source(selection, key) for key in above))
             origin = self._arguments.origin(breach.key, next(sources, where))
             fix = breach.fix
+            if breach.rule.startswith(_METRIC) and isinstance(breach.value, str):
+                fix = self._context.metric(breach.value) or fix
             if breach.rule == NO_SUCH_KEY:
                 fix = self._context.suggested(breach.key, breach.value) or fix
             if breach.key.startswith(f"{_HYPOTHESES}."):
@@ -348,6 +375,10 @@ class _Planner:
                     others = ",".join(file for file in hypotheses or {} if file != owner)
                     fix += f", or with the rest of its file: {HYPOTHESIS}=[{others}]"
             schema.report(self._problems, origin, replace(breach, fix=fix))
+
+
+def _alike(name: str, other: str) -> bool:
+    return name.casefold() == other.casefold()
 
 
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:

@@ -350,7 +350,7 @@ class _Builder:
         """Whether the task works, and the files' requirements of each other are met."""
         task = self._context.task(config["task"])
         tree = verl_tree.merged(base.tree, config["verl"])
-        objections = list(task.objections)
+        objections = [*task.objections, *self._context.choices(variant, config["method"])]
         if not objections:
             section = {**config["task"], "functions": list(task.functions)}
             known = {**config, "task": section, "verl": tree, "cluster": self._context.cluster}

@@ -112,6 +112,8 @@ def key(name: str, value: object, verls: Collection[str]) -> str | None:
     known = KEYS.get(name)
     if known is None and name.partition(".")[0] in verls:
         known = f"verl.{name}"
+    if known is None:  # optimizer.lr
+        known = KEYS.get(name.rpartition(".")[2])
     if known is None:
         return None
     return f"set {known}" if name in _OF_OTHER_VALUES else f"write {known}={_spelled(value)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -21,8 +21,9 @@ from launcher.planning import method_parts, overrides, schema, suggestions
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import HYPOTHESIS
 from launcher.planning.promises import Promises
-from launcher.text import one_line
+from launcher.text import nearest, one_line
 from launcher.worker import preflight
+from launcher.worker.isolated import Ended, Isolated
 from launcher.worker.preflight import Objection, TaskCheck
 
 SECTIONS = identity.SECTIONS
@@ -36,6 +37,11 @@ _PACKAGES = {
 @functools.cache
 def _verls_sections() -> frozenset[str]:
     return frozenset(verl_tree.compose("ppo_trainer", []).tree)
+
+
+def _seconds(task: Mapping[str, Any]) -> float:
+    """How long the code of a task may take while it is planned."""
+    return preflight.IMPORT_S + float(task.get("reward_timeout_s") or 0.0)
 
 
 class ConfigVariant:
@@ -121,6 +127,9 @@ class PlanningContext:
         self._tasks: dict[str, TaskCheck] = {}
         self._prompts: dict[str, Objection | None] = {}
         self._sizes: dict[str, list[Objection]] = {}
+        self._choices: dict[str, Objection | None] = {}
+        #: Calls code that may be a user's.
+        self.isolated = Isolated()
 
     def file_of(self, experiment: str | None) -> str:
         """The file that declares an experiment."""
@@ -172,7 +181,10 @@ class PlanningContext:
             return False
         sound = True
         for key, value in file.tree.items():
-            if key not in sections:
+            if key == "hydra":
+                first = next(iter(value), "...") if isinstance(value, Mapping) else "..."
+                self._hydras_own(path, key, schema.brief(value), f"hydra.{first}=...")
+            elif key not in sections:
                 fix = closest(str(key), sections, otherwise=f"remove it, or use one of {', '.join(sections)}")
                 fix = self.suggested(str(key), value) or fix
                 if group == "experiment" and key in ExperimentSpec.model_fields:
@@ -215,8 +227,20 @@ class PlanningContext:
 
     def suggested(self, key: str, value: Any) -> str | None:
         """The fix for a key that is known under another name; None: it is not."""
-        verls = () if key.partition(".")[0] in SECTIONS else _verls_sections()
-        return suggestions.key(key, value, verls)
+        section, _, rest = key.partition(".")
+        files = [(one, self.composer.content(f"{section}/{one}")) for one in self.composer.options(section)]
+        having = [one for one, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
+        if rest and having and section in ("cluster", "trainer"):
+            return f"add {' or '.join(f'{section}={one}' for one in having)}"
+        return suggestions.key(key, value, () if section in SECTIONS else _verls_sections())
+
+    def metric(self, name: str) -> str | None:
+        """The metric that a name without its first word means: eval/reward_mean of reward_mean; None: not known."""
+        known = sorted({one for made in self._variants.values() if made is not None for one in made.promises.metrics})
+        meant = [one for one in known if one.partition("/")[2] == name] or [
+            one for one in known if one.partition("/")[2] == nearest(name, [one.partition("/")[2] for one in known])
+        ]
+        return f"write {' or '.join(meant)}" if meant else None
 
     def readers(self, key: str) -> str:
         """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
@@ -280,8 +304,29 @@ class PlanningContext:
         memo = repr(section)
         if memo not in self._tasks:
             runs_here = self.cluster.get("name", "local") == "local"
-            self._tasks[memo] = preflight.check_task(section, schema.is_local(section), runs_here)
+            key = "task.reward" if section.get("reward") else "task.name"
+            given = section, schema.is_local(section), runs_here
+            found = self.called(_seconds(section), key, section.get(key[5:]), preflight.check_task, *given)
+            self._tasks[memo] = found if isinstance(found, TaskCheck) else TaskCheck((), (found,))
         return self._tasks[memo]
+
+    def called(self, seconds: float, key: str, value: Any, function: Callable[..., Any], *given: Any) -> Any:
+        """The result of a function that executes a user's code, or an Objection. key, value: what chooses that code."""
+        try:
+            return self.isolated.call(seconds, function, *given)
+        except Ended as ended:
+            return preflight.unusable(key, value, ended)
+
+    def choices(self, variant: ConfigVariant, method: Mapping[str, Any]) -> list[Objection]:
+        """Why a run cannot import or use the choices of its method that this project does not include."""
+        files = {part: self._parts.get(f"method/{part}={choice}") or {} for part, choice in variant.parts.items()}
+        declared = {part: [key for key in schema.strip(file) if key != part] for part, file in files.items()}
+        chosen = {repr(choice): choice for choice in preflight.own_choices(method, declared)}
+        for memo, choice in chosen.items():
+            if memo not in self._choices:
+                at = f"method.{choice[0]}", choice[1], preflight.check_choice
+                self._choices[memo] = self.called(preflight.IMPORT_S, *at, *choice)
+        return [objection for memo in chosen if (objection := self._choices[memo]) is not None]
 
     def prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
         """Why a split that a run reads has no prompt of at most `longest` tokens; None: it has, or it is not known."""
@@ -290,8 +335,8 @@ class PlanningContext:
         named = model.get("kind"), model.get("path"), preflight.chat_template(config)
         memo = repr([section, named, trainer.get("split"), evaluated, longest])
         if memo not in self._prompts:
-            known = schema.is_local(section)
-            self._prompts[memo] = preflight.check_prompts(config, longest) if known else None
+            given = _seconds(section), "task.name", section["name"], preflight.check_prompts, config, longest
+            self._prompts[memo] = self.called(*given) if schema.is_local(section) else None
         return self._prompts[memo]
 
     def sizes(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> list[Objection]:
@@ -318,6 +363,10 @@ class PlanningContext:
         rule = "the file does not begin with its header"
         self.problems.add(where, f"# @package {package}", None, rule, "make this the file's first line")
 
+    def _hydras_own(self, file: str, key: str, value: str | None, word: str) -> None:
+        rule = "Hydra reads its own settings when it starts, before it reads this file"
+        self.problems.add(file, key, value, rule, f"write it on the command line, {word}, or in conf/config.yaml")
+
     def does_not_compose(self, where: str, error: Exception) -> None:
         """Add the problem of a configuration that Hydra refuses."""
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -325,6 +374,8 @@ class PlanningContext:
             _, folder, rest = str(mark.name).rpartition("conf/")
             at = f"line {mark.line + 1}, column {mark.column + 1}"
             fix = "indent with spaces instead of tabs" if "\\t" in str(error.problem) else "correct the line"
+            if "mapping values" in str(error.problem) or "expected <block end>" in str(error.problem):
+                fix = "indent the keys of one mapping equally, two spaces deeper than its name"
             self.problems.add(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", fix)
             return
         if isinstance(error, UnicodeDecodeError):
@@ -333,6 +384,9 @@ class PlanningContext:
         if isinstance(error, hydra_compose.Clash):
             fix = f"write a {error.expected}"
             self.problems.add(f"conf/{error.file}.yaml", error.key, schema.brief(error.value), error.rule, fix)
+            return
+        if isinstance(error, hydra_compose.HydrasOwn):
+            self._hydras_own(f"conf/{error.file}.yaml", "defaults", error.entry, error.word)
             return
         cause = str(error.__cause__ or "")
         text = one_line(str(error) if cause in str(error) else f"{error} {cause}").partition(" Config search path")[0]
@@ -346,5 +400,14 @@ class PlanningContext:
             rule = "an experiment overrides what conf/config.yaml chose"
             self.problems.add(where, "defaults", f"- {group}: {missing[2] or '...'}", rule, fix)
             return
-        rule = f"the configuration does not compose: {text}"
+        option = re.search(r"Could not (?:find|load) '([\w/]+)/([\w.-]+)'", text)
+        if option and self.composer.is_group(option[1]):
+            overrides.unknown_option(self.composer, where, "defaults", option[1], option[2], self.problems)
+            return
+        if option := re.search(r"Could not override '([\w/]+)'", text):
+            groups = [*self.composer.subgroups(""), *(f"method/{part}" for part in method_parts.parts(self.composer))]
+            fix = closest(option[1], groups, "- override /", f"use one of {', '.join(groups)}")
+            self.problems.add(where, "defaults", option[1], "there is no such configuration group", fix)
+            return
+        rule = f"the configuration does not compose: {text.rstrip('.')}"
         self.problems.add(where, "defaults", None, rule, "correct the name or the value")

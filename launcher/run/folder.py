@@ -25,9 +25,18 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import UNREADABLE, State, parse, read_object, read_record, to_json
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
+#: What lies beside the experiments' folders in multirun, in any case of letters: some file systems ignore case.
+RESERVED = ("archive", "bases", "cache", "code", "launches", "runs", "verdicts")
+#: The name of an experiment, and of its folder.
+NAME = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"
 
 
 # ---------------------------------------------------------------- paths
+
+
+def can_be_named(name: str) -> bool:
+    """Whether an experiment can have this name."""
+    return re.fullmatch(NAME, name) is not None and name.casefold() not in RESERVED
 
 
 def runs_folder(multirun: Path) -> Path:

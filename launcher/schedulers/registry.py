@@ -54,8 +54,12 @@ class StartedScheduler:
 class Cluster(Protocol):
     """What the module of a cluster has."""
 
+    def check_here(self, plan: Plan, run_ids: Sequence[str]) -> None:
+        """Raise InvalidPlan when these runs cannot be run there, so far as that is known without the cluster."""
+        ...
+
     def check(self, plan: Plan, run_ids: Sequence[str]) -> None:
-        """Raise InvalidPlan when these runs cannot be run there. Writes and submits nothing."""
+        """`check_here`, and what the cluster itself refuses. Writes and submits nothing."""
         ...
 
     def start(self, order: Order) -> StartedScheduler:

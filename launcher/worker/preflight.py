@@ -1,12 +1,15 @@
 """Whether a run could start, asked of the trainer before anything is submitted: its task, and its prompts.
 
-Nothing here loads torch. The task's module is imported in this process, as the run imports it.
+Only `check_choice` loads torch. What executes code of a user (`check_task`, `check_prompts`, `check_choice`) is called
+in a process of its own, by `launcher.worker.isolated`.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import json
 import os
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +18,23 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
+from launcher.worker import isolated
+from launcher.worker.isolated import Ended
 
 if TYPE_CHECKING:
     from trainer_ext.architectures import Architecture
+    from trainer_ext.continuing import Obstacle
     from trainer_ext.memory import Need
+    from trainer_ext.rewards import Together
+    from trainer_ext.sizes import Misfit
     from trainer_ext.tasks import Row
 
 _GB = 1e9
 _DOING = {"sampling": "it samples", "scoring": "it scores a micro-batch", "update": "it updates the policy"}
 
 
-@dataclass(frozen=True)
-class Objection:
+@dataclass(eq=False)
+class Objection(Exception):
     """Why a run could not start. file: the one to correct; None: whatever set the key."""
 
     key: str
@@ -34,6 +42,20 @@ class Objection:
     rule: str
     fix: str
     file: str | None = None
+
+
+def _of(misfit: Misfit | Obstacle, file: str | None = None) -> Objection:
+    return Objection(misfit.key, misfit.value, one_line(misfit.rule), misfit.fix, file)
+
+
+def unusable(key: str, value: Any, ended: Ended) -> Objection:
+    """The objection to a user's code that gave no answer. key, value: what chooses that code."""
+    rule, fix = f"its code cannot be used: {ended.what}", "correct it"
+    if ended.late and key.startswith("task."):
+        fix = "correct it, or raise task.reward_timeout_s"
+    if ended.file is None:
+        return Objection(key, value, rule, fix)
+    return Objection(f"line {ended.line}", None, rule, fix, _shown(ended.file))
 
 
 @dataclass(frozen=True)
@@ -53,116 +75,106 @@ class TaskCheck:
 
 
 def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> TaskCheck:
-    """Import a task's module, and ask it for one prompt and one reward. section: the configuration's `task`.
+    """Import a task's module, and ask it for all prompts and one reward. section: the configuration's `task`.
 
     local: whether its data are on this machine; otherwise the module is imported and nothing is asked. runs_here:
-    whether its runs are started on this machine, which must then be able to isolate the programs that they test.
+    whether its runs are started on this machine, which must then be able to isolate the programs that they test. What
+    the user's code raises is passed on.
     """
-    from trainer_ext import tasks
+    from trainer_ext import sizes, tasks
 
-    name = str(section.get("name"))
+    functions: tuple[str, ...] = ()
+    try:
+        module = _module(str(section.get("name")))
+        functions = tuple(function for function in tasks.OPTIONAL if hasattr(module, function))
+        function = _reward(section)
+        numbers = _asked(module, section, function, runs_here) if local else frozenset()
+    except Objection as objection:
+        return TaskCheck(functions, (objection,))
+    except sizes.Misfit as misfit:
+        return TaskCheck(functions, (_of(misfit),))
+    return TaskCheck(functions, (), numbers)
+
+
+def _module(name: str) -> ModuleType:
+    """A task's module. Raises Objection."""
+    from trainer_ext import registry, tasks
+
     try:
         module = tasks.get(name)
-    except ValueError:
+    except registry.UnknownChoice as error:
         close = nearest(name, known := tasks.names())
         fix = f"write task.name={close}" if close else "use one of these, or write the module (docs/add-a-task.md)"
-        return TaskCheck(
-            (), (Objection("task.name", name, f"there is no such task; there are {', '.join(known)}", fix),)
-        )
-    except Exception as error:
-        return TaskCheck((), (_not_imported(name, error),))
+        raise Objection("task.name", name, f"there is no such task; there are {', '.join(known)}", fix) from error
     has = [function for function in ("rows", "compute_score", "reward") if callable(getattr(module, function, None))]
     if "rows" not in has or len(has) < 2:
         missing = "compute_score" if "rows" in has else "rows"
         rule = f"a task has the functions rows and compute_score; missing: {missing}"
-        return TaskCheck((), (Objection("task.name", name, rule, "write the function", _file(module)),))
-    functions = tuple(function for function in tasks.OPTIONAL if hasattr(module, function))
+        raise Objection("task.name", name, rule, "write the function", _file(module))
+    return module
+
+
+def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
+    """The function that a task names. Raises Objection, and Misfit."""
+    from trainer_ext import sizes, tasks
+
     try:
-        tasks.reward(section)
-    except Exception as error:
-        return TaskCheck(functions, (_no_reward(section, error),))
-    if not local:
-        return TaskCheck(functions, ())
-    try:
-        return TaskCheck(functions, (), _asked(module, section, runs_here))
-    except _Wrong as error:
-        return TaskCheck(functions, (error.objection,))
-
-
-class _Wrong(Exception):
-    """Something that a task does wrong."""
-
-    def __init__(self, objection: Objection):
-        self.objection = objection
-
-
-def _no_reward(section: Mapping[str, Any], error: Exception) -> Objection:
-    """Why the function that `task.reward` names cannot be had."""
-    from trainer_ext import sizes
-
-    spec = str(section.get("reward"))
-    if isinstance(error, sizes.Misfit):
-        return Objection(error.key, error.value, one_line(error.rule), error.fix)
-    if isinstance(error, ValueError):
+        return tasks.reward(section)
+    except sizes.Misfit:
+        raise
+    except ValueError as error:
+        if not isolated.frames(error)[0][0].startswith(str(ROOT / "trainer_ext")):
+            raise  # of the user's module
         fix = "use a known reward, or name a function as FILE.py:FUNCTION or MODULE:FUNCTION (docs/own-data.md)"
-        return Objection("task.reward", spec, one_line(str(error)), fix)
-    return _not_imported(spec, error)
+        raise Objection("task.reward", str(section.get("reward")), one_line(str(error)), fix) from error
 
 
-def _not_imported(name: str, error: Exception) -> Objection:
-    at = error.filename if isinstance(error, SyntaxError) else _last_file(error)
-    line = error.lineno if isinstance(error, SyntaxError) else _last_line(error)
-    what = error.msg if isinstance(error, SyntaxError) else one_line(str(error))
-    rule = f"the module cannot be imported: {type(error).__name__}: {what}"
-    return Objection(f"line {line}", None, rule, "correct the line", _shown(at) or f"the module of task {name}")
-
-
-def _asked(module: ModuleType, section: Mapping[str, Any], runs_here: bool) -> frozenset[str]:
-    """Ask for all prompts and the first one's reward; the names of its further numbers. _Wrong: it fails."""
-    from trainer_ext import rewards, sandbox, sizes, tasks
+def _asked(
+    module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
+) -> frozenset[str]:
+    """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection, Misfit."""
+    from trainer_ext import rewards, sandbox, tasks
 
     try:
         rows = _prompts_of(module, section).rows
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
-        raise _Wrong(Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix)) from error
-    except sizes.Misfit as error:
-        raise _Wrong(Objection(error.key, error.value, one_line(error.rule), error.fix)) from error
-    except Exception as error:
-        raise _Wrong(_raised(module.__file__, "rows", error, "the task has no prompts with these settings")) from error
+        raise Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix) from error
     if not rows:
-        rule, fix = "the task has no prompts", "return one trainer_ext.tasks.Row or more"
-        raise _Wrong(Objection("rows", None, rule, fix, _file(module)))
+        fix = "return one trainer_ext.tasks.Row or more"
+        raise Objection("rows", None, "the task has no prompts", fix, _file(module))
     for number, row in enumerate(rows, start=1):
         for key in ("prompt", "ground_truth"):
             text = getattr(row, key, None)
             if not isinstance(text, str):
                 rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.tasks.Row"
-                raise _Wrong(Objection("rows", text, rule, fix, _file(module)))
-    function, row = tasks.reward(section), rows[0]
+                raise Objection("rows", _plain(text), rule, fix, _file(module))
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
-    name, file = getattr(function, "__name__", "reward"), str(rewards.file_of(function))
-    limit = section.get("reward_timeout_s")
+    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), _shown(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
+    given = function, section["name"], row.ground_truth, row.ground_truth, info
     try:
-        returned = rewards.within(limit, function, section["name"], row.ground_truth, row.ground_truth, info)
+        returned = rewards.within(section.get("reward_timeout_s"), *given)
+        return frozenset(map(str, rewards.score(returned).metrics))
     except sandbox.Unavailable as error:
         if not runs_here:
             return frozenset(getattr(function, "numbers", ()))
-        raise _Wrong(_no_sandbox(section["sandbox"]["isolation"], error)) from error
+        raise _no_sandbox(section["sandbox"]["isolation"], error) from error
     except rewards.TooSlow as error:
         rule = f"the reward of the first prompt's own answer fails: {error}"
-        fix = "correct the function, or raise task.reward_timeout_s"
-        raise _Wrong(Objection(name, None, rule, fix, _shown(file))) from error
-    except Exception as error:
-        rule = "the reward of the first prompt's own answer fails"
-        raise _Wrong(_raised(file, name, error, rule)) from error
-    try:
-        return frozenset(rewards.score(returned).metrics)
-    except (TypeError, ValueError) as error:
+        raise Objection(name, None, rule, "correct the function, or raise task.reward_timeout_s", file) from error
+    except rewards.NoScore as error:
         rule = f"the reward of a response is a number, or a mapping of numbers with {rewards.SCORE}: {error}"
-        raise _Wrong(Objection(name, returned, rule, "return a float, or such a mapping", _shown(file))) from error
+        raise Objection(name, _plain(returned), rule, "return a float, or such a mapping", file) from error
+
+
+def _plain(value: Any) -> Any:
+    """A value of a user's code without the user's types, which the planning process may not have."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 def _no_sandbox(isolation: str, error: Exception) -> Objection:
@@ -190,27 +202,62 @@ class _Prompts:
         return self._divided[repr(shares)]
 
 
-#: By task and section, with the state of the files that they were read from: a process may make many plans.
-_prompts: dict[tuple[Any, str], tuple[Any, _Prompts]] = {}
-_MOST = 8
+_prompts: dict[tuple[Any, str], _Prompts] = {}
 
 
 def _prompts_of(module: ModuleType, section: Mapping[str, Any]) -> _Prompts:
-    stamps = [path.stat() for path in getattr(module, "files", lambda _: [])(section)]
-    state = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in stamps]
     key = (module.rows, repr(section))
-    if key not in _prompts or _prompts[key][0] != state:
-        found = _Prompts(module.rows, section)
-        while len(_prompts) >= _MOST:
-            del _prompts[next(iter(_prompts))]
-        _prompts[key] = state, found
-    return _prompts[key][1]
+    if key not in _prompts:
+        _prompts[key] = _Prompts(module.rows, section)
+    return _prompts[key]
 
 
-def _raised(file: str | None, function: str, error: Exception, rule: str) -> Objection:
-    what = f"{type(error).__name__}: {one_line(str(error))}"
-    line = next((f.lineno for f in reversed(traceback.extract_tb(error.__traceback__)) if f.filename == file), 0)
-    return Objection(f"{function}, line {line}", None, f"{rule}: {what}", "correct it", _shown(file))
+#: Seconds for the modules of a task or of a method, and for all prompts.
+IMPORT_S = 60.0
+
+
+def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, list[str]]]:
+    """The choices of a method that this project does not include, as check_choice takes them. declared: by part, what
+    its file declares."""
+    from trainer_ext import registry
+
+    for part, included in registry.INCLUDED.items():
+        chosen = method.get(part)
+        of_list = part == registry.credit.name and isinstance(chosen, Mapping)
+        named: Mapping[str, Any] = chosen if of_list and chosen else {}
+        if isinstance(chosen, str):
+            named = {chosen: method}
+        for name in [name for name in named if name not in included.split()]:
+            yield part, name, named[name], list(named[name] if of_list else declared.get(part) or ())
+
+
+def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequence[str]) -> None:
+    """Import the code of a part's choice as a run does, and call its function. Raises what that raises, and Ended.
+
+    settings: where the choice reads them; declared: those that its file declares.
+    """
+    from trainer_ext import registry
+
+    part = next(part for part in (*registry.SINGLE, registry.credit) if part.name == of)
+    registry.load("rlsweep.methods")
+    if name not in part:
+        importlib.import_module("trainer_ext.backends.in_process.trainer")  # it registers all of this project's
+    code = inspect.unwrap(part.get(name).function).__code__
+    try:
+        of_list = part is registry.credit
+        chosen = part.each({name: settings})[0] if of_list else part.checked(name, settings, declared)
+    except ValueError as error:
+        raise Ended(one_line(str(error)), code.co_filename, code.co_firstlineno) from error
+    if of in ("credit", "weights", "smoothing", "ratio", "trust_region"):
+        import torch
+
+        ones = [torch.ones(2, 3)] * part.inputs
+        result = chosen(*ones)
+        shape = getattr(result[0] if isinstance(result, tuple) else result, "shape", None)
+        if shape != (2, 3):
+            rule = f"for inputs of shape (2, 3) it returns {type(result).__name__ if shape is None else shape}"
+            raise Ended(rule, code.co_filename, code.co_firstlineno)
+        chosen.metrics(*ones)
 
 
 def settled(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +277,7 @@ def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Obje
         *vllm_checks.misfits(config),
         *scores.misfits(config["trainer"]),
     ]
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in misfits]
+    return list(map(_of, misfits))
 
 
 def check_continuation(
@@ -240,7 +287,7 @@ def check_continuation(
     from trainer_ext import continuing
 
     found = continuing.obstacles({**config, "verl": verl}, shorter)
-    return [Objection(one.key, one.value, one.rule, one.fix) for one in found]
+    return list(map(_of, found))
 
 
 def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
@@ -264,7 +311,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     try:
         divided = _prompts_of(module, section).divided(trainer["split"])
     except sizes.Misfit as error:
-        return Objection(error.key, error.value, error.rule, error.fix, _file(module))
+        return _of(error, _file(module))
     too_long: list[tuple[int, str]] = []
     for split in tasks.SPLITS if trainer.get("eval_every") else [tasks.TRAIN]:
         if not divided[split]:
@@ -391,7 +438,7 @@ def check_size(
         rule += f"{section['name']} reads at most {model.positions}"
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
     if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
-        return Objection(misfit.key, misfit.value, misfit.rule, misfit.fix)
+        return _of(misfit)
     sequence = devices.Parallel.of(section).sequence
     if sequence > 1 and (why := model.unpackable(length)) is not None:
         rule = f"the ranks cannot share sequences of model {section['name']}: {why}"
@@ -404,9 +451,7 @@ def check_size(
     reward_model = folders.parameters(config["task"])
     if config["trainer"]["backend"] == "verl_ray":
         too_large = fit.misfit(config, verl, model, target, reward_model)
-        if too_large is None:
-            return None
-        return Objection(too_large.key, too_large.value, too_large.rule, too_large.fix)
+        return None if too_large is None else _of(too_large)
     device = bool(asked.get("devices"))
     key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
     limit = asked.get(key.rpartition(".")[2])
@@ -469,13 +514,3 @@ def _file(module: ModuleType) -> str:
 def _shown(path: str | None) -> str | None:
     """A file relative to the project where it is part of it."""
     return None if path is None else str(Path(path).relative_to(ROOT) if Path(path).is_relative_to(ROOT) else path)
-
-
-def _last_file(error: Exception) -> str | None:
-    frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].filename if frames else None
-
-
-def _last_line(error: Exception) -> int | None:
-    frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].lineno if frames else None

@@ -257,6 +257,27 @@ def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_wri
     assert list((logs.parent / "multirun").iterdir()) == []
 
 
+@pytest.mark.parametrize("into", ["runs", "Verdicts", "archive", "runs/mine", "mine/x", ".index", "-x", "a b"])
+def test_an_import_goes_into_no_folder_of_something_else(logs: Path, into: str) -> None:
+    multirun = logs.parent / "multirun"
+    import_runs(asked(logs, multirun / "mine", Naming(map=_map(logs))))
+    before = sorted(multirun.rglob("*"))
+    with pytest.raises(BadImport, match="not the folder of an experiment"):
+        import_runs(asked(logs, multirun / into, Naming(map=_map(logs))))
+    assert sorted(multirun.rglob("*")) == before
+
+
+def test_a_seed_that_no_table_holds_is_refused(logs: Path) -> None:
+    with pytest.raises(BadImport, match="must be a whole number of 64 bits"):
+        import_runs(asked(logs, logs.parent / "multirun" / "mine", Naming(map=_map(logs, seed=2**63))))
+    assert import_runs(asked(logs, logs.parent / "multirun" / "mine", Naming(map=_map(logs, seed=2**63 - 1))))
+
+
+def _map(logs: Path, seed: int = 0) -> Path:
+    (logs.parent / "map.csv").write_text(f"run,group,seed\nlogs/x,a,{seed}\nlogs/y,b,0\n")
+    return logs.parent / "map.csv"
+
+
 def test_runs_of_one_place_are_refused_with_what_tells_them_apart(logs: Path) -> None:
     events(logs / "y", {1: 0.5}, config("ppo", 0, clip=0.3))
     into = logs.parent / "multirun" / "theirs"

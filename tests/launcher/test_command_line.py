@@ -55,7 +55,7 @@ def test_another_python_than_the_installed_one_is_told_what_to_do(words):
 
 
 def test_plan_counts_and_prints_an_object():
-    done = execute("-m", "launcher", "plan", "experiment=bnto_grid", "--json")
+    done = execute("-m", "launcher", "plan", "experiment=bnto_grid", "cluster=slurm", "--json")
     document = json.loads(done.stdout)
     assert (done.returncode, document["total"], len(document["runs"])) == (0, 651, 651)
     assert set(document["runs"][0]) == {"id", "experiment", "group", "factors", "seed", "state"}

@@ -171,7 +171,7 @@ def test_list_scheduling_by_hand():
     assert makespan([], 2) == 0
 
 
-def test_plan_prints_an_object_and_a_screen(tmp_path, capsys):
+def test_plan_prints_an_object_and_a_screen(tmp_path, capsys, monkeypatch):
     planned = frozen(tmp_path)
     finish(planned, next(iter(planned.runs)), 2.0)
     words = ["plan", *SMALL, f"multirun={tmp_path}"]
@@ -193,6 +193,7 @@ def test_plan_prints_an_object_and_a_screen(tmp_path, capsys):
     assert sum(group["device_hours"] for group in groups.values()) == pytest.approx(found["device_hours"])
     assert main(words) == 0
     assert "4 runs, 1 done" in capsys.readouterr().out
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert main(["plan", "experiment=bnto_grid", f"multirun={tmp_path}"]) == 0
     screen = capsys.readouterr().out
     assert "651 runs, 0 done" in screen and "gamma: 0.8, 1.2, 1.5" in screen and len(screen.splitlines()) < 20

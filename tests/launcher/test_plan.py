@@ -22,6 +22,7 @@ from launcher.tracking import settings as tracking
 from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, by_group, levels, make, refused, shipped, write_experiment
+from trainer_ext import registry
 
 
 def test_a_conditional_grid_counts_the_baseline_once_a_seed():
@@ -475,7 +476,9 @@ def test_the_experiments_of_the_page_on_configuration_plan_as_it_says(conf):
         ("configuration", "# @package analysis", "hypothesis/mine", ["experiment=bnto_main", "+hypothesis=mine"]),
     ],
 )
-def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf, new_tasks):
+def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf, new_tasks, monkeypatch):
+    monkeypatch.setattr(registry.trust_region, "_entries", dict(registry.trust_region._entries))
+    registry.trust_region("mine")(lambda ratio, advantages, width: -advantages * ratio)
     modules = re.findall(
         r"`trainer_ext/tasks/(\w+\.py)`:\n\n *```python\n(.*?)^ *```",
         (ROOT / f"docs/{page}.md").read_text(),

@@ -29,7 +29,7 @@ REFUSED = [
     (
         ["experiment=bnto_main", "model.resources.devices=8"],
         "command line: model.resources.devices = 8: must be 0 or 1, because trainer.backend=in_process is one process, "
-        "which drives one device. Fix: set model.resources.devices=1",
+        "which drives one device. Fix: choose trainer=verl_ray, or set model.resources.devices=1",
     ),
     (["experiment=bnto_main", "model.resources.nodes=2"], "Fix: set model.resources.nodes=1"),
     (["experiment=bnto_main", "model=llama_30b"], "conf/model/llama_30b.yaml: model.resources.nodes = 2: must be 1"),
@@ -278,9 +278,9 @@ def test_a_sound_task_is_accepted(write_task, conf):
 @pytest.mark.parametrize(
     ("text", "key", "said"),
     [
-        (GOOD.replace("def rows(section):", "def rows(section:"), "line 5", "cannot be imported: SyntaxError"),
+        (GOOD.replace("def rows(section):", "def rows(section:"), "line 5", "cannot be used: SyntaxError"),
         (f"import nosuch_module\n{GOOD}", "line 1", "ModuleNotFoundError: No module named 'nosuch_module'"),
-        (GOOD.replace('[Row("1>", "1")]', 'section["nosuch"]'), "rows, line 6", "KeyError: 'nosuch'"),
+        (GOOD.replace('[Row("1>", "1")]', 'section["nosuch"]'), "line 6", "KeyError: 'nosuch'"),
         (GOOD.replace('[Row("1>", "1")]', "[]"), "rows", "the task has no prompts"),
         (GOOD.replace('Row("1>", "1")', 'Row("1>", 1)'), "rows = 1", "the ground_truth of prompt 1 is not text"),
         (
@@ -289,7 +289,7 @@ def test_a_sound_task_is_accepted(write_task, conf):
             "ground_truth of prompt 2 is not",
         ),
         (GOOD.replace('"1")]', '"1", "dev")]'), "rows = dev", "is one of train, validation, test, or None"),
-        (GOOD.replace("float(solution_str", "nosuch(solution_str"), "compute_score, line 9", "NameError"),
+        (GOOD.replace("float(solution_str", "nosuch(solution_str"), "line 9", "NameError"),
         (GOOD.replace("float(solution_str == ground_truth)", '"high"'), "compute_score = high", "is a number"),
         (GOOD.replace("def compute_score", "def score"), "task.name = mine", "missing: compute_score"),
     ],
@@ -431,14 +431,14 @@ def test_own_data_that_cannot_be_used_are_named(own, change, said):
 @pytest.mark.parametrize(
     ("text", "key", "said"),
     [
-        (SCORE.replace('level"]', 'levels"]'), "graded, line 3", "first prompt's own answer fails: KeyError: 'levels'"),
-        (SCORE.replace("return {", "return {,"), "line 3", "cannot be imported: SyntaxError"),
+        (SCORE.replace('level"]', 'levels"]'), "line 3", "cannot be used: KeyError: 'levels'"),
+        (SCORE.replace("return {", "return {,"), "line 3", "cannot be used: SyntaxError"),
         (
             SCORE.replace("score", "points"),
             "graded",
             "the mapping has no key score, which is the reward; it has points",
         ),
-        (SCORE.replace("extra_info[", "str(extra_info)["), "graded, line 3", "TypeError"),
+        (SCORE.replace("extra_info[", "str(extra_info)["), "line 3", "TypeError"),
     ],
 )
 def test_a_reward_that_fails_is_named_with_its_line(own, text, key, said):

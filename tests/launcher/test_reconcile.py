@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,28 @@ def frozen(multirun, **states):
 
 
 def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_path, capfd):
-    states = {f"cause_{number}": RunState.FAILED for number in range(7)} | {"not_wanted": RunState.CANCELLED}
+    states = {f"cause_{letter}": RunState.FAILED for letter in "abcdefg"} | {"not_wanted": RunState.CANCELLED}
     assert sweep.reconcile(ROOT, frozen(tmp_path, **states)) == 1
     said = capfd.readouterr().err.splitlines()
     assert said[0] == "adhoc-c0_grpo: not done: 1 cancelled, 7 failed"
-    assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{number}" for number in range(5)]
+    assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{letter}" for letter in "abcde"]
     assert said[6:8] == [
         f"  and 2 more: python -m launcher logs adhoc-c0_grpo --multirun {tmp_path}",
         f"to run the failed runs again: python -m launcher retry adhoc-c0_grpo --multirun {tmp_path}",
     ]
+
+
+def test_a_failure_of_an_earlier_launch_is_told_as_one_and_a_cause_once(tmp_path, capfd):
+    planned = frozen(tmp_path, **{f"reward 0.{seed} of step {seed}": RunState.FAILED for seed in range(5)})
+    for number, run_id in enumerate(planned.runs):
+        folder = run_folder(tmp_path, run_id)
+        write_state(folder, read_state(folder).replace(finished=1e9 if number < 4 else None))
+    assert sweep.reconcile(ROOT, planned) == 1
+    _, told, how = capfd.readouterr().err.splitlines()
+    first = next(iter(planned.runs))
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(1e9))
+    assert told.startswith(f"  {first} (and 4 runs alike) failed in the launch of {day}: reward 0.0 of step 0; see ")
+    assert how.startswith("to run the failed runs again: ")
 
 
 @pytest.mark.root

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from launcher.planning import schema
-from tests.launcher.experiments import refused, write_experiment
+from launcher.planning.schema import brief
+from launcher.run.folder import RESERVED
+from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import make, refused, write_experiment
 
 LORA = ["verl.actor_rollout_ref.model.lora_rank=8"]
 ONE = {"A": {"method": "c0_grpo"}}
@@ -293,10 +298,10 @@ COMMAND_LINE = [
     (["cluster.name=slurm"], "cluster.name = slurm: must be local; choose another scheduler with cluster=NAME"),
     (["cluster.slots=2.0"], "command line: cluster.slots = 2.0: must be a number of runs"),
     (["experiment.name=../x"], "command line: experiment.name = ../x: must be a folder name of up to 100 letters"),
-    (["seed=0,0.0"], "command line: seed = 0.0: must be an integer from 0 on"),
+    (["seed=0,0.0"], "command line: seed = 0.0: must be an integer from 0 to 4294967295"),
     (["seed=0,0"], "seed 0 is named twice"),
-    (["seed=x"], "command line: seed = x: must be an integer from 0 on"),
-    (["seed=-1"], "command line: seed = -1: must be an integer from 0 on"),
+    (["seed=x"], "command line: seed = x: must be an integer from 0 to 4294967295"),
+    (["seed=-1"], "command line: seed = -1: must be an integer from 0 to 4294967295"),
     (["cluster.slots=0"], "command line: cluster.slots = 0: must be a number of runs, 1 or more, or null"),
     (["cluster.slotz=1"], "command line: cluster.slotz = 1: no such key. Fix: write cluster.slots"),
     (["cluster.retry.lost=x"], "command line: cluster.retry.lost = x: must be a number of times"),
@@ -321,6 +326,53 @@ COMMAND_LINE = [
 def test_a_bad_command_line_is_refused_in_one_line(arguments, message):
     (line,) = refused(*arguments)
     assert message in line
+
+
+MANY = "must be an integer from 0 to 4294967295"
+SEEDS = [
+    ("seed=9223372036854775808", MANY),
+    ("seed=4294967296", MANY),
+    ("seed=0,99999999999999999999", MANY),
+    ("seed=true", MANY),
+    ("seed=1e3", MANY),
+    ("experiment.seeds=[18446744073709551616]", MANY),
+    (
+        "experiment.seeds={start: 4, max: 100000000000, until: decided}",
+        "must be an integer 2 or more and 10000 or less",
+    ),
+    ("task.seed=9223372036854775808", "must be an integer 0 or more and 4294967295 or less"),
+]
+
+
+@pytest.mark.parametrize(("word", "said"), SEEDS, ids=[word for word, _ in SEEDS])
+def test_a_seed_that_some_library_cannot_take_is_refused(word, said):
+    further = ["task=reasoning_gym"] if word.startswith("task") else []
+    assert any(said in line for line in refused("method=c0_grpo", *further, word))
+
+
+def test_the_largest_seed_is_planned():
+    assert make("method=c0_grpo", "seed=4294967295").runs
+
+
+@pytest.mark.parametrize(
+    "name", [*RESERVED, "Archive", "RUNS", ".index", "-x", "a/b", "a b", "..", "a" * 101, "bnto", "é"]
+)
+def test_an_experiment_cannot_have_the_name_of_another_folder(name):
+    (line,) = refused("method=c0_grpo", f"experiment.name='{name}'")
+    assert line.startswith(f"command line: experiment.name = {brief(name)}: ") and ". Fix: give" in line
+
+
+def test_an_experiment_has_no_name_that_differs_from_anothers_in_case_alone(tmp_path):
+    (tmp_path / "Mine").mkdir()
+    assert make("method=c0_grpo", "experiment.name=Mine", f"multirun={tmp_path}").runs
+    for name, other in (("mine", "Mine"), ("QuickStart", "quickstart")):
+        (line,) = refused("method=c0_grpo", f"experiment.name={name}", f"multirun={tmp_path}")
+        assert f"experiment.name = {name}: " in line and other in line
+
+
+def test_every_folder_that_the_code_names_beside_the_experiments_is_reserved():
+    code = "".join(path.read_text() for room in ("launcher", "analysis") for path in (ROOT / room).rglob("*.py"))
+    assert {*re.findall(r'multirun / "(\w+)"', code)} == {*RESERVED}
 
 
 def test_a_fragment_can_speak_of_a_mapping():

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.__main__ import main
 from launcher.errors import InvalidPlan
+from launcher.execution import sweeper
 from launcher.planning import cost
 from launcher.planning.resources import Shape, seconds, shape
 from launcher.schedulers.local import cluster as local
@@ -120,6 +122,60 @@ def test_a_run_under_ray_starts_on_this_machine_only_with_as_many_gpus(monkeypat
         "conf/model/tiny.yaml: model.resources.devices = 2: cluster=local is this machine, which has 1 GPU for this "
         "run. Fix: set model.resources.devices=1, or choose a cluster that has them, such as cluster=slurm"
     )
-    in_one_process = make("method=c0_grpo", "model=tiny", "model.resources.devices=1")
+
+
+#: What a dry run refuses as a launch does: words, and the line.
+REFUSED = [
+    (
+        ["model.resources.devices=1"],
+        "conf/model/tiny.yaml: model.resources.devices = 1: cluster=local is this machine, which has 0 GPUs for this "
+        "run. Fix: set model.resources.devices=0, which trains on the CPU, or choose a cluster that has them",
+    ),
+    (["trainer=verl_ray", "model.resources.devices=8"], "model.resources.devices = 8: cluster=local is this machine"),
+    (["cluster=ray", "model.resources.devices=1"], "no node there can ever meet this request"),
+    (
+        ["cluster=slurm", "model.resources.time=00:02:00"],
+        "cluster.signal_delay_s = 120: the time limit is 120 s, so no time would be left for the run",
+    ),
+    (["cluster=slurm", "cluster.sbatch={gpus-per-node: 1}"], "the launcher sets this option itself"),
+    (["multirun={file}"], "multirun = {file}: this folder "),
+    (["multirun={file}/below"], "multirun = {file}/below: this folder cannot be created"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED, ids=[words[-1] for words, _ in REFUSED])
+def test_a_dry_run_and_a_launch_refuse_the_same(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    local.check(in_one_process, list(in_one_process.runs))  # it computes on the CPU
+    monkeypatch.setattr(cluster, "_COMMANDS", ())
+    (tmp_path / "file").touch()
+    words = [
+        "method=c0_grpo",
+        f"multirun={tmp_path}/new",
+        *(word.replace("{file}", f"{tmp_path}/file") for word in words),
+    ]
+    assert main(["plan", *words]) == 2
+    dry = capsys.readouterr().err
+    assert said.replace("{file}", f"{tmp_path}/file") in dry
+    assert not (tmp_path / "new").exists()
+    assert sweeper.run_sweep(words) == 2
+    assert said.replace("{file}", f"{tmp_path}/file") in capsys.readouterr().err
+
+
+def test_a_dry_run_leaves_to_the_cluster_what_only_that_knows(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = ["method=c0_grpo", "model.resources.devices=1", f"multirun={tmp_path}/new"]
+    for there in ("cluster=slurm", "cluster.address=10.0.0.1:6379", "hydra/launcher=joblib"):
+        chosen = [there, "cluster=ray"] if there.startswith("cluster.") else [there]
+        assert main(["plan", *words, *chosen]) == 0, capsys.readouterr().err
+
+
+def test_online_tracking_without_a_login_is_said(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    words = ["method=c0_grpo", "tracking.wandb=online", f"multirun={tmp_path}/new"]
+    assert main(["plan", *words]) == 0
+    assert "warning: tracking.wandb=online, but W&B gets nothing until" in capsys.readouterr().out
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert main(["plan", *words]) == 0
+    assert "tracking.wandb=online" not in capsys.readouterr().out

@@ -23,6 +23,7 @@ EMBEDDED_VOCABULARY, EMBEDDED_POSITIONS = 99, 512
 #: Attention of torch, which every device has; and transformers' own, for models that need more than torch's computes.
 SDPA, EAGER = "sdpa", "eager"
 _ROOT = Path(__file__).parents[2]
+_LIMIT_S = 120.0  # for the imports of transformers and of the code that comes with a model
 
 
 class Unusable(ValueError):
@@ -273,12 +274,17 @@ def _counted(folder: Path, config: str, trust_remote_code: bool) -> Counted | Un
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if trust_remote_code:
         command.append("--trust-remote-code")
-    asked = subprocess.run(
-        command, cwd=_ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    given: dict[str, Any] = {"cwd": _ROOT, "env": environment, "stdin": subprocess.DEVNULL, "text": True}
+    try:
+        asked = subprocess.run(command, **given, capture_output=True, timeout=_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Unusable(f"transformers does not build it within {_LIMIT_S:g} s", "correct the code that comes with it")
     if asked.returncode:
         return None
-    found = json.loads(asked.stdout.splitlines()[-1])
+    try:
+        found = json.loads((asked.stdout.splitlines() or [""])[-1])
+    except ValueError:
+        return Unusable("the code that comes with it ends before it has built the model", "correct that code")
     if "unusable" in found:
         return Unusable(*found["unusable"])
     shapes = {name: [(inputs, outputs) for inputs, outputs in sizes] for name, sizes in found["shapes"].items()}

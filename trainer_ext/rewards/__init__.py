@@ -136,6 +136,10 @@ class RewardFailed(Exception):
     """A reward function raised, did not return a score, or did not return in time."""
 
 
+class NoScore(TypeError, ValueError):
+    """A reward function returned neither a finite number nor a mapping of finite numbers with `score`."""
+
+
 class TooSlow(Exception):
     """A reward function did not return within its time limit."""
 
@@ -214,26 +218,23 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def score(returned: Any) -> Score:
-    """What a reward function returned, as a score.
-
-    TypeError, ValueError: it is neither a finite number nor a mapping of finite numbers with `score`.
-    """
+    """What a reward function returned, as a score. Raises NoScore."""
     if not isinstance(returned, Mapping):
         return Score(_number("the reward", returned))
     if SCORE not in returned:
-        raise ValueError(f"the mapping has no key {SCORE}, which is the reward; it has {', '.join(map(str, returned))}")
+        raise NoScore(f"the mapping has no key {SCORE}, which is the reward; it has {', '.join(map(str, returned))}")
     numbers = {name: _number(f"the value of {name}", value) for name, value in returned.items()}
     for name in numbers:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} cannot name a metric; use letters, digits, _, . and -")
+            raise NoScore(f"{name!r} cannot name a metric; use letters, digits, _, . and -")
     return Score(numbers.pop(SCORE), numbers)
 
 
 def _number(what: str, value: Any) -> float:
     if not isinstance(value, Real):
-        raise TypeError(f"{what} is {value!r}; it must be a number")
+        raise NoScore(f"{what} is {value!r}; it must be a number")
     if not math.isfinite(value):
-        raise ValueError(f"{what} is {value}; it must be finite")
+        raise NoScore(f"{what} is {value}; it must be finite")
     return float(value)
 
 

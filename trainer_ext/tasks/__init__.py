@@ -76,7 +76,7 @@ class Row:
 
 
 def get(name: str) -> ModuleType:
-    """The task's module. ValueError names the tasks that there are.
+    """The task's module. registry.UnknownChoice names the tasks that there are.
 
     Of the modules in this folder, only the one with that name is imported. The others are then not part of the code of
     its runs.

@@ -13,27 +13,28 @@ from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.text import counted
 
 
-def check(plan: Plan, run_ids: Sequence[str]) -> None:
-    """Raise InvalidPlan for runs under Ray that need more GPUs than this machine has.
-
-    Every other run may be tried here: without GPUs, the default trainer computes on the CPU.
-    """
+def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
+    """Raise InvalidPlan for runs that ask for more GPUs than this machine has."""
     here = len(visible_devices())
     configs = [plan.runs[run_id].config for run_id in run_ids]
-    asked = {(str(config["model"]["name"]), shape(config).devices) for config in configs if shape(config).joins_ray}
+    asked = {(str(config["model"]["name"]), shape(config).devices) for config in configs}
+    instead = f"set model.resources.devices={here}{'' if here else ', which trains on the CPU'}"
     lacking = [
         Problem(
             f"conf/model/{name}.yaml",
             "model.resources.devices",
             str(devices),
             f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run",
-            f"set model.resources.devices={here}, or choose a cluster that has them, such as cluster=slurm",
+            f"{instead}, or choose a cluster that has them, such as cluster=slurm",
         )
         for name, devices in sorted(asked)
         if devices > here
     ]
     if lacking:
         raise InvalidPlan(lacking)
+
+
+check = check_here
 
 
 def start(order: Order) -> StartedScheduler:

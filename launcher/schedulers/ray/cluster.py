@@ -34,10 +34,13 @@ _LOST_S = 5.0
 _TASK = "launcher.schedulers.ray.task:run"
 
 
-def check(plan: Plan, run_ids: Sequence[str]) -> None:
+def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Refuse what this machine cannot run, if the cluster will be started here. `start` checks an existing cluster."""
     if plan.cluster["address"] is None:
         placement.refuse(plan, run_ids, [resources_here(plan.cluster)], "the Ray that is started on this machine")
+
+
+check = check_here
 
 
 def resources_here(cluster: Mapping[str, Any]) -> dict[str, float]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
@@ -17,7 +16,7 @@ from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.schedulers.slurm import arrays, code_snapshot, queue
 from launcher.schedulers.slurm.arrays import OURS, REFUSED, Arrays
 from launcher.schedulers.slurm.scheduler import Slurm
-from launcher.text import one_line
+from launcher.text import counted, one_line
 from launcher.worker import user_code
 
 _FILE = "conf/cluster/slurm.yaml"
@@ -25,19 +24,29 @@ _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 _REPORT = Shape(nodes=1, devices=0, cpus=1, memory_gb=8, time_s=3600)
 
 
+def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
+    """Refuse options and time limits that no SLURM accepts. Raises InvalidPlan."""
+    _raise(_problems(plan, run_ids))
+
+
 def check(plan: Plan, run_ids: Sequence[str]) -> None:
-    """Ask sbatch whether it would accept the resources of every run. Raises InvalidPlan."""
-    problems = list(dict.fromkeys(_problems(plan, run_ids)))
+    """Ask sbatch, too, whether it would accept the resources of every run. Raises InvalidPlan."""
+    absent = [name for name in _COMMANDS if shutil.which(name) is None]
+    if absent:
+        rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
+        fix = "start it on a host with sbatch, or choose cluster=local"
+        raise InvalidPlan([Problem(_FILE, "cluster.name", "slurm", rule, fix)])
+    check_here(plan, run_ids)
+    _raise(one for shape, runs in arrays.shapes(plan, run_ids).items() for one in _refusals(plan, shape, runs))
+
+
+def _raise(found: Iterable[Problem]) -> None:
+    problems = list(dict.fromkeys(found))
     if problems:
         raise InvalidPlan(problems)
 
 
 def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Problem]:
-    absent = [name for name in _COMMANDS if shutil.which(name) is None]
-    if absent:
-        rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
-        yield Problem(_FILE, "cluster.name", "slurm", rule, "start it on a host with sbatch, or choose cluster=local")
-        return
     for key in sorted(OURS & set(plan.cluster["sbatch"] or {})):
         rule = "the launcher sets this option itself"
         fix = "remove it; resources are model.resources.*, the warning is cluster.signal_delay_s"
@@ -52,21 +61,23 @@ def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Problem]:
             _FILE, "cluster.max_running", str(plan.cluster["max_running"]), rule, f"give {len(shapes)} or more"
         )
     for shape, runs in shapes.items():
-        models = sorted({plan.runs[run_id].config["model"]["name"] for run_id in runs})
-        yield from _refusals(plan.cluster, shape, ", ".join(f"conf/model/{name}.yaml" for name in models))
+        if not shape.time_s:
+            rule, fix = "SLURM needs a time limit", "give one, such as 24:00:00 or 2-00:00:00"
+            yield Problem(_files(plan, runs), "model.resources.time", None, rule, fix)
+        elif plan.cluster["signal_delay_s"] >= shape.time_s:
+            rule = f"the time limit is {shape.time_s} s, so no time would be left for the run"
+            fix = "give fewer seconds, or more model.resources.time"
+            yield Problem(_FILE, "cluster.signal_delay_s", str(plan.cluster["signal_delay_s"]), rule, fix)
 
 
-def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator[Problem]:
-    if not shape.time_s:
-        rule, fix = "SLURM needs a time limit", "give one, such as 24:00:00 or 2-00:00:00"
-        yield Problem(files, "model.resources.time", None, rule, fix)
-        return
-    if settings["signal_delay_s"] >= shape.time_s:
-        rule = f"the time limit is {shape.time_s} s, so no time would be left for the run"
-        fix = "give fewer seconds, or more model.resources.time"
-        yield Problem(_FILE, "cluster.signal_delay_s", str(settings["signal_delay_s"]), rule, fix)
+def _files(plan: Plan, run_ids: Sequence[str]) -> str:
+    models = sorted({plan.runs[run_id].config["model"]["name"] for run_id in run_ids})
+    return ", ".join(f"conf/model/{name}.yaml" for name in models)
+
+
+def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Problem]:
     with tempfile.TemporaryDirectory() as folder:
-        refusal = arrays.refusal(arrays.parameters(settings, shape, Path(folder)), Path(folder))
+        refusal = arrays.refusal(arrays.parameters(plan.cluster, shape, Path(folder)), Path(folder))
     if refusal is not None and not queue.limits():
         last = one_line(refusal.splitlines()[-1])
         rule = f"SLURM's controller, slurmctld, does not answer; sbatch says: {last}"
@@ -74,7 +85,8 @@ def _refusals(settings: Mapping[str, Any], shape: Shape, files: str) -> Iterator
         yield Problem(_FILE, "cluster.name", "slurm", rule, fix)
     elif refusal is not None:
         fix = "change model.resources.*, or cluster.partition and the other options"
-        yield Problem(files, "model.resources", str(shape), f"sbatch would refuse it: {one_line(refusal)}", fix)
+        rule = f"sbatch would refuse it: {one_line(refusal)}"
+        yield Problem(_files(plan, run_ids), "model.resources", str(shape), rule, fix)
 
 
 def start(order: Order) -> StartedScheduler:
@@ -92,7 +104,8 @@ def start(order: Order) -> StartedScheduler:
         _largest(settings["max_array"]),
     )
     detached = (lambda: _detach(scheduler, order, code.resolve())) if settings["detach"] else None
-    return StartedScheduler(scheduler, f"SLURM, {len(set(shape_of.values()))} shapes of resources", detached=detached)
+    shapes = counted(len(set(shape_of.values())), "shape")
+    return StartedScheduler(scheduler, f"SLURM, {shapes} of resources", detached=detached)
 
 
 def _largest(chosen: int | None) -> int:

@@ -1,0 +1,40 @@
+"""What refuses a launch before it writes anything: one list, which a dry run (`plan`) and a launch both run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.errors import InvalidPlan, Problem
+from launcher.planning import freeze
+from launcher.planning.plan import Plan
+from launcher.schedulers import registry
+
+
+def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bool = False) -> None:
+    """Raise InvalidPlan with the reasons why a launch cannot run these runs; None: those that it would run.
+
+    launches: whether the cluster may be asked, too; a dry run asks none. plugin: whether a launcher of Hydra takes the
+    place of the cluster.
+    """
+    multirun = plan.multirun
+    place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise not_writable(multirun, "is not writable" if place == multirun else f"cannot be created in {place}")
+    problems: list[Problem] = []
+    cluster = registry.find(plan)
+    of_cluster = () if plugin else (cluster.check if launches else cluster.check_here,)
+    for check in of_cluster:
+        try:
+            check(plan, freeze.missing(plan) if run_ids is None else run_ids)
+        except InvalidPlan as invalid:
+            problems += invalid.problems
+    if problems:
+        raise InvalidPlan(problems)
+
+
+def not_writable(multirun: Path, why: str) -> InvalidPlan:
+    """The problem of a multirun folder that a launch cannot use; why: `is not writable`."""
+    problem = Problem("configuration", "multirun", str(multirun), f"this folder {why}", "name another: multirun=FOLDER")
+    return InvalidPlan([problem])

@@ -1,0 +1,227 @@
+"""A plan calls code of its user in a process of its own: whatever way that ends, the plan names the file and line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from launcher.worker.isolated import Ended, Isolated
+from tests import registered
+from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import make, refused
+from trainer_ext import registry
+
+TASK = """
+import ctypes, os, sys, threading, time
+from trainer_ext.tasks import Row, task
+
+{at_import}
+
+@task("mine")
+def rows(section):
+    {in_rows}
+    return [Row(str(number) + ">", "1") for number in range(200)]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    {in_reward}
+    return 1.0
+
+def demonstration(row, generator, random_fraction):
+    return row.ground_truth
+"""
+PLACES = {"at_import": 5, "in_rows": 9, "in_reward": 13}
+ENDINGS = [
+    ("sys.exit(0)", "it raised SystemExit(0)"),
+    ("os._exit(0)", "it ended its process with exit code 0"),
+    ("os._exit(3)", "it ended its process with exit code 3"),
+    ("ctypes.string_at(0)", "its process was ended by SIGSEGV"),
+    ("raise KeyboardInterrupt", "it raised KeyboardInterrupt()"),
+    ("raise GeneratorExit", "it raised GeneratorExit()"),
+]
+
+
+@pytest.fixture
+def mine(new_tasks, conf):
+    """mine(in_reward=...) -> the folder of configurations with this task."""
+    (conf / "task/mine.yaml").write_text(
+        (conf / "task/sorting.yaml").read_text().replace("name: sorting", "name: mine")
+    )
+
+    def write(**code: str):
+        (new_tasks / "mine.py").write_text(TASK.format(**{place: code.get(place, "pass") for place in PLACES}))
+        return conf
+
+    return write
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("code", "said"), ENDINGS, ids=[code for code, _ in ENDINGS])
+def test_code_that_ends_the_process_is_refused_with_its_file_and_line(mine, new_tasks, place, code, said):
+    (line,) = refused("task=mine", conf=mine(**{place: code}))
+    assert line == f"{new_tasks / 'mine.py'}: line {PLACES[place]}: its code cannot be used: {said}. Fix: correct it"
+
+
+def test_a_process_that_is_killed_is_refused_with_what_chose_the_code(mine):
+    (line,) = refused("task=mine", conf=mine(in_reward="os.kill(os.getpid(), 9)"))
+    assert line.startswith("conf/task/mine.yaml: task.name = mine: ") and "SIGKILL" in line
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print('x' * 10)",
+        "os.write(1, b'raw')",
+        "threading.Thread(target=time.sleep, args=(10000,)).start()",
+        "sys.stdin.read()",
+        "os.fork() or os._exit(0)",
+        "os.chdir('/')",
+        "sys.exit = os._exit = None",
+    ],
+)
+def test_what_code_does_to_its_own_process_does_not_reach_the_plan(mine, capfd, code):
+    assert make("task=mine", conf=mine(at_import=code, in_reward=code)).runs
+    assert capfd.readouterr().out == "" and os.getcwd() != "/"
+
+
+def _endless(_: int) -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def test_code_that_does_not_end_has_a_limit_and_the_next_call_is_answered():
+    child = Isolated()
+    with pytest.raises(Ended) as ended:
+        child.call(0.2, _endless, 1)
+    assert ended.value.what == "it gave no answer within 0.2 s" and ended.value.late
+    assert ended.value.file == __file__ and ended.value.line
+    assert child.call(60.0, abs, -3) == 3
+    child.close()
+
+
+def test_the_command_prints_json_alone_and_says_what_ended_the_code(tmp_path):
+    """As users start it, with a reward of a file."""
+    (tmp_path / "data.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
+    (tmp_path / "own.py").write_text("import os\n\ndef score(a, b, c, d=None):\n    print('x')\n    os._exit(0)\n")
+    words = ["task=file", f"task.train_path={tmp_path}/data.jsonl", f"task.reward={tmp_path}/own.py:score"]
+    command = [sys.executable, "-m", "launcher", "plan", "method=c0_grpo", *words, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path}/own.py: line 5: " in done.stderr
+    whole = subprocess.run([*command[:4], "experiment=quickstart", "--json"], cwd=ROOT, capture_output=True, text=True)
+    assert json.loads(whole.stdout)["total"] == 15
+
+
+# ---------------------------------------------------------------- methods of an installed package
+
+METHOD = """
+import torch
+from trainer_ext.registry import credit, trust_region
+
+@trust_region("tanh")
+def tanh(ratio, advantages, width):
+    return -advantages * torch.tanh(ratio / width)
+
+@credit("late")
+def late(logp, mask, collision, power):
+    return mask ** power, {}
+"""
+FILES = {
+    "method/trust_region/tanh": "# @package method\ntrust_region: tanh\nwidth: 0.3\n",
+    "method/credit/late": "# @package method\ncredit:\n  late:\n    power: 0.3\n",
+}
+#: What is wrong in the package: (file, text, in its place), and what the plan says.
+WRONG = [
+    (
+        ("own.py", "return -advantages", "return (-advantages"),
+        "own.py: line 7: its code cannot be used: SyntaxError",
+    ),
+    (("own.py", "import torch\n", "import toorch\n"), "own.py: line 2: its code cannot be used: ModuleNotFound"),
+    (
+        ("own.py", "import torch\n", "import sys; sys.exit(0)\n"),
+        "own.py: line 2: its code cannot be used: it raised Sy",
+    ),
+    (("own.py", "torch.tanh", "torch.tahn"), "own.py: line 7: its code cannot be used: AttributeError"),
+    (("own.py", "mask ** power, {}", "1 / 0"), "own.py: line 11: its code cannot be used: ZeroDivision"),
+    (
+        ("own.py", "mask ** power, {}", "mask.sum(), {}"),
+        "own.py: line 9: its code cannot be used: for inputs of shape (2, 3) it returns torch.Size([])",
+    ),
+    (
+        ("own.py", '("tanh")', '("tan")'),
+        "tanh.yaml: method.trust_region = tanh: its code cannot be used: UnknownChoice: method.trust_region='tanh'",
+    ),
+    (
+        ("own.py", "width)", "breadth)"),
+        "own.py: line 5: its code cannot be used: method.width is unknown; available: breadth",
+    ),
+    (
+        ("trust_region/tanh.yaml", "width: 0.3", "width: 0.3\nheight: 2.0"),
+        "own.py: line 5: its code cannot be used: method.height is unknown; available: ",
+    ),
+    (
+        ("credit/late.yaml", "power", "pover"),
+        "own.py: line 9: its code cannot be used: method.credit.late.pover is unknown; available: power; did you mean",
+    ),
+]
+
+
+@pytest.fixture
+def package(tmp_path, conf, monkeypatch):
+    """An installed package of two parts, and a folder of configurations with their files."""
+    registered.put_back(monkeypatch)
+    for part in (registry.trust_region, registry.credit):
+        monkeypatch.setattr(part, "_entries", dict(part._entries))
+    site = tmp_path / "site"
+    (site / "own-1.dist-info").mkdir(parents=True)
+    (site / "own-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1\n")
+    (site / "own-1.dist-info/entry_points.txt").write_text("[rlsweep.methods]\nown = own\n")
+    (site / "own.py").write_text(METHOD)
+    for name, text in FILES.items():
+        (conf / f"{name}.yaml").write_text(text)
+    monkeypatch.syspath_prepend(str(site))
+    registry.load.cache_clear()
+    yield {"own.py": site / "own.py", **{f"{name[7:]}.yaml": conf / f"{name}.yaml" for name in FILES}}
+    registry.load.cache_clear()
+
+
+OWN = ["method=c0_grpo", "method/trust_region=tanh", "method/credit=[late]"]
+
+
+def test_an_own_package_without_mistakes_is_planned(package, conf):
+    assert make(*OWN, conf=conf).runs
+    assert "own" not in sys.modules
+
+
+@pytest.mark.parametrize(("edit", "said"), WRONG, ids=[said[:30] for _, said in WRONG])
+def test_a_plan_imports_the_methods_that_its_runs_import(package, conf, edit, said):
+    file, text, instead = edit
+    package[file].write_text(package[file].read_text().replace(text, instead))
+    lines = refused(*OWN, conf=conf)
+    assert any(said in line for line in lines), lines
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "import os; os._exit(0)", "1 / 0"])
+def test_a_package_of_the_report_that_cannot_be_imported_is_refused(package, conf, code):
+    points = package["own.py"].parent / "own-1.dist-info/entry_points.txt"
+    points.write_text("[rlsweep.analysis]\nown = other\n")
+    package["own.py"].with_name("other.py").write_text(f"\n{code}\n")
+    (line,) = refused("method=c0_grpo", conf=conf)
+    assert line.startswith(f"{points.parents[1]}/other.py: line 2: its code cannot be used: ")
+
+
+def test_every_choice_that_is_called_included_is_registered():
+    """What a plan does not import because it is the project's own."""
+    code = """
+        import trainer_ext.backends.in_process.trainer
+        from trainer_ext import registry
+        parts = {part.name: set(part) for part in (*registry.SINGLE, registry.credit)}
+        included = {name: set(choices.split()) for name, choices in registry.INCLUDED.items()}
+        assert parts == included, (parts, included)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, check=True)
