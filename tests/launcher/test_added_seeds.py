@@ -65,7 +65,7 @@ def test_seeds_that_an_exclusion_names_need_not_be_there_yet(words: tuple[str, .
         ("{start:4,max:12}", "experiment.seeds.until", "a value is required. Fix: give decided"),
         ("{start:4,maxx:12,until:decided}", "experiment.seeds.maxx", "no such key. Fix: write experiment.seeds.max"),
         ("[0,0]", "experiment.seeds", "seed 0 is named twice"),
-        ("[0,a]", "experiment.seeds[1]", "must be an integer from 0 on"),
+        ("[0,a]", "experiment.seeds[1]", "must be an integer from 0 to 4294967295"),
     ],
 )
 def test_a_wrong_rule_is_refused(words: tuple[str, ...], given: str, key: str, said: str) -> None:

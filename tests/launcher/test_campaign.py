@@ -365,8 +365,8 @@ def test_levels_are_not_chosen_on_the_seeds_that_judge_them(world, seeds, words,
 def test_the_plan_says_what_the_seeds_of_each_gate_find(world, capsys):
     shown = document("c", world.planner().all(None), None)
     found = shown["stages"][0]["power"]
-    assert found["better"].startswith("with 2 seeds, paired_t finds with 80% power a true difference of ")
-    assert found["better"].endswith(" standard deviations of the differences between seeds, and one of 1 with 9%")
+    assert found["better"].startswith("2 seeds detect only very large differences of ")
+    assert ", and one of 1 sd with 9% (sd: the standard deviation of the differences between seeds" in found["better"]
     show(shown)
     said = capsys.readouterr().out
     assert f"      {found['better']}\n" in said and "power is not computed" not in said
@@ -379,7 +379,7 @@ def test_the_power_of_a_gate_of_times_and_of_one_group(world, capsys):
     }
     world.write({"check": {"experiment": "small", "overrides": ["seed=0,1,2,3,4,5,6"], "gate": gate}})
     (stage,) = document("c", world.planner().all(None), None)["stages"]
-    assert "with 7 seeds, signflip finds" in stage["power"]["sooner"]
+    assert "7 seeds detect only large differences of" in stage["power"]["sooner"]
     assert stage["power"]["sooner"].endswith("; less if runs do not reach the threshold")
     assert stage["power"]["within"] is None
 

@@ -35,8 +35,11 @@ from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint, make_plan, make_run
 from trainer_ext import rewards
 
+#: No machine of the tests has a GPU, and a run of this model asks for one.
+NO_GPU = ("model.resources.devices=0",)
 TEXT = '''"""A module."""
 import math
+
 
 
 def width(x):
@@ -300,7 +303,7 @@ def test_measured_times_are_found_under_another_spelling(project):
 def test_a_plan_says_that_an_older_version_did_not_record_the_content_of_a_model(project, capsys):
     data = project / "x.jsonl"
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    words = ["task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"task.train_path={data}"]
+    words = ["task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"task.train_path={data}", *NO_GPU]
     words += [f"multirun={project}/m"]
     planned = make(*words)
     freeze.freeze(planned)
@@ -375,6 +378,7 @@ def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys
         "experiment.name=adhoc",
         f"task.train_path={data}",
         f"multirun={multirun}",
+        *NO_GPU,
     ]
     planned = make(*words)
     freeze.freeze(planned)

@@ -31,7 +31,7 @@ REFUSED = [
         "command line: model.resources.devices = 8: must be 0 or 1, because trainer.backend=in_process is one process, "
         "which drives one device. Fix: choose trainer=verl_ray, or set model.resources.devices=1",
     ),
-    (["experiment=bnto_main", "model.resources.nodes=2"], "Fix: set model.resources.nodes=1"),
+    (["experiment=bnto_main", "model.resources.nodes=2"], "or set model.resources.nodes=1"),
     (["experiment=bnto_main", "model=llama_30b"], "conf/model/llama_30b.yaml: model.resources.nodes = 2: must be 1"),
     (
         ["method=q_decode", "task=gsm8k_short", "model=gpt2"],
@@ -448,10 +448,12 @@ def test_a_reward_that_fails_is_named_with_its_line(own, text, key, said):
     assert line.startswith(f"{folder}/broken.py: {key}") and said in line, line
 
 
-def test_the_content_of_a_reward_is_code_and_that_of_the_prompts_is_data(own):
+def test_the_content_of_a_reward_and_that_of_the_prompts_is_part_of_a_run(own):
     folder, words = own
     (before,) = make(*words).runs
     (folder / "rewards.py").write_text(SCORE + "\n\ndef other():\n    return 0\n")
+    assert list(make(*words).runs) != [before]
+    (folder / "rewards.py").write_text(SCORE)
     assert list(make(*words).runs) == [before]
     (folder / "own.jsonl").write_text(json.dumps({"prompt": "1?", "answer": "3", "level": 3}) + "\n")
     assert list(make(*words).runs) != [before]

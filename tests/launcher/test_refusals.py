@@ -137,7 +137,8 @@ COMMAND_LINE = [
     ),
     (
         ["method=c0_grpo", "model.parallel.rows=2"],
-        "must be null, because trainer.backend=in_process reads another key. Fix: set verl.actor_rollout_ref.rollout.",
+        "must be null, because trainer.backend=in_process reads another key. Fix: choose trainer=verl_ray, "
+        "or set verl.actor_rollout_ref.rollout.",
     ),
     (
         ["trainer=verl_ray", "method=c0_grpo", "cluster=local", "trainer.ranks=2", "model.resources.nodes=2"],

@@ -64,7 +64,11 @@ def make_run(multirun: Path, run_id: str, steps: int, state: str = RunState.DONE
         path = multirun / experiment / "plan.json"
         path.parent.mkdir(exist_ok=True)
         runs = json.loads(path.read_text())["runs"] if path.exists() else []
-        path.write_text(json.dumps({"format": PLAN_FORMAT, "experiment": experiment, "runs": [*runs, entry]}))
+        path.write_text(
+            json.dumps(
+                {"format": PLAN_FORMAT, "experiment": experiment, "steps": 10, "analysis": {}, "runs": [*runs, entry]}
+            )
+        )
     return folder
 
 
