@@ -54,7 +54,7 @@ _NAMES = {
     "scaling": ("size_trend",),
     "strengths": ("Strengths", "bradley_terry"),
     "agreement": ("cohens_kappa", "fleiss_kappa"),
-    "dispersion": ("against", "variation", "seeds_to_bound"),
+    "dispersion": ("against", "variation"),
     "shape": ("Split", "split"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
