@@ -410,18 +410,19 @@ def times(experiments: int, n: int) -> Iterator[Rate]:
         every = luck(random, 200_000)
         budget = float(np.quantile(every, 1 - censored)) if luck is not collapsing else 2.0
         truth = float(np.minimum(every, budget).mean())
-        printed = before = after = 0
+        printed = before = shown = after = 0
         for _ in range(experiments):
             drawn = luck(random, n)
             t = t_test.t_interval(drawn) if (drawn < budget).all() else None
             printed += t is not None
             before += t is not None and t[0] <= truth <= t[1]
             ours = bounded.mean_interval(np.minimum(drawn, budget), 0.0, budget)
+            shown += ours is not None
             after += ours is not None and ours[0] <= truth <= ours[1]
         about = f"{name} times, {censored:.0%} censored, n = {n}"
         if printed:
             yield Rate(f"mean time, t interval if none is censored, {about}", before, printed)
-        yield Rate(f"mean time, {about}", after, experiments, least=COVERED)
+        yield Rate(f"mean time, where it has an interval, {about}", after, shown, least=COVERED)
 
 
 #: Of times whose mean is 1 and 1/2 of the baseline's; the budget, or the share of the baseline that it cuts.

@@ -404,6 +404,8 @@ def _limits(study: Study) -> tuple[str, ...]:
     family, measure = block.family, block.measure
     times = 1 if family is None else multiplied(family.method, len(block.comparisons))
     lines = [*wording.added_seeds(study.sweep)]
+    if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
+        lines.append(wording.NO_INTERVAL_OF_TIMES)
     if any(estimate.interval for estimate in block.estimates):
         level = format_level(settings.alpha)
         kind = "interval of the restricted mean" if measure.summary == "time_to" else "t interval"

@@ -48,7 +48,7 @@ _NAMES = {
     "curve_summaries": ("auc", "final", "best", "early", "time_to", "survival", "restricted_mean"),
     "bands": ("simultaneous",),
     "shares": ("share_interval",),
-    "bounded": ("mean_interval",),
+    "bounded": ("mean_interval", "outer_interval"),
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),
     "scaling": ("size_trend",),

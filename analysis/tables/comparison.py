@@ -69,7 +69,7 @@ def main(study: Study) -> Table:
     if any(block.measure.summary == "time_to" for block in chosen(study)):
         notes.append(
             f"Times: the {format_level(study.settings.alpha)} interval of a mean between 0 and the budget, which holds "
-            "whether or not runs reach the threshold."
+            f"whether or not runs reach the threshold. {wording.NO_INTERVAL_OF_TIMES}"
         )
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")

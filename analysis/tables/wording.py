@@ -237,6 +237,10 @@ _BESIDE = {
     "paired_t": ("signflip", "p_signflip"), "signflip": ("paired_t", "p_t"), "welch": ("relabel", "p_relabel"),
     "relabel": ("welch", "p_t"),
 }  # fmt: skip
+NO_INTERVAL_OF_TIMES = (
+    "A mean time has no interval where so few runs do not tell how far it could be: one more run, at the budget, would "
+    "make the interval more than 1.3 times as wide."
+)
 _FAMILIES = {
     "holm": "Holm's adjustment for",
     "max_t": "step-down max-T, which flips the signs of a seed in all comparisons at once, for",

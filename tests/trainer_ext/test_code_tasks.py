@@ -122,7 +122,7 @@ def test_problems_without_tests_are_left_out_and_counted(problems, capsys):
     assert first.worked_answer == "```python\nprint(2 * int(input()))\n```"
     assert json.loads(first.ground_truth) == {"stdio": [["1\n", "2\n"], ["2\n", "4"]]}
     assert "standard input" in first.prompt
-    assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000]]
+    assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000], 2 * 10**5000]
     assert "def double(self, n):" in second.prompt and "Write the function double." in second.prompt
 
 
