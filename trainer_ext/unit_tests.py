@@ -105,9 +105,9 @@ def programs(response: str, tests: Mapping[str, Any]) -> list[str]:
     prompt, entry_point = tests.get("prompt") or "", tests.get("entry_point") or ""
     blocks = _BLOCK.findall(response)
     labelled = [code for language, code in blocks if language.lower() in _PYTHON]
-    code = labelled[-1] if labelled else blocks[-1][1] if blocks else response
+    code = (labelled[-1] if labelled else blocks[-1][1] if blocks else response).removeprefix("\ufeff")
     if not prompt:
-        return [code]
+        return [*dict.fromkeys([code, textwrap.dedent(code)])]  # a block in a list is indented
     if blocks and re.search(rf"^(async )?def {re.escape(entry_point)}\b", code, re.MULTILINE):
         return [f"{prompt}\n    pass\n\n{code}", code]
     # the first indentation may be missing, or all of it; what follows the function may be no Python

@@ -20,6 +20,7 @@ class Outcome(StrEnum):
     LOWER = "lower"
     EQUAL = "equal"
     INCONCLUSIVE = "inconclusive"
+    NOT_JUDGED = "not judged"
     NOT_EVALUABLE = "not evaluable"
 
 
@@ -62,7 +63,8 @@ class Reason(StrEnum):
     INTERVAL_OUTSIDE = auto()  # level
     INTERVAL_ACROSS = auto()  # level
     SEEDS_OUTSIDE = auto()  # seeds
-    NORMAL_SEEDS = auto()  # value: the share of experiments in which a verdict may be wrong if they are not
+    NORMAL_SEEDS = auto()  # value: the share of experiments in which the interval is wrong if not
+    FEW_SEEDS = auto()  # n
     SEEDS_APART = auto()  # groups, seeds: of the smaller cluster, split
     TIMES_CUT = auto()  # n: the estimate is a bound
     SMALLER_THAN_MARGIN = auto()  # value: the margin, level

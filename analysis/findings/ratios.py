@@ -11,7 +11,7 @@ from analysis.stats import bounded
 from analysis.stats.contrast import Contrast
 from analysis.stats.t_test import Interval
 
-_MOST = 0.2  # the highest level that `bounded.mean_interval` knows how to ask at, rounded down
+_MOST = 0.2  # the highest level that `bounded.outer_interval` knows how to ask at, rounded down
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _of_bounded(contrast: Contrast, budget: float, level: float) -> Interval:
     """The ratio's interval from those of both means of times, at least two each, between 0 and the budget."""
     if not level > 0:
         return 0.0, math.inf
-    above, below = (bounded.mean_interval(times, 0.0, budget, min(level, _MOST)) for times in (contrast.a, contrast.b))
+    above, below = (bounded.outer_interval(times, 0.0, budget, min(level, _MOST)) for times in (contrast.a, contrast.b))
     if above is None or below is None:
         return 0.0, math.inf
     return above[0] / below[1], above[1] / below[0] if below[0] > 0 else math.inf

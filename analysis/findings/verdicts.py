@@ -2,8 +2,9 @@
 
 Supported: the whole interval over seeds is on the claim's side. Contradicted: it is wholly on the other. Equivalent:
 the difference is surely smaller than the declared margin, on whichever side. Inconclusive: none of these, with the
-number of seeds that would decide. Not evaluable: there is no interval; the grounds name what is missing. A claim about
-all groups needs every comparison. If one group or hypothesis among m is enough, each is tested at the level alpha / m.
+number of seeds that would decide. Not judged: the interval of one group's values is described, because none holds for
+few seeds whatever their distribution. Not evaluable: there is no interval; the grounds name what is missing. A claim
+about all groups needs every comparison. If one group or hypothesis among m is enough, each is tested at alpha / m.
 """
 
 from __future__ import annotations
@@ -12,23 +13,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from analysis.findings import looks, ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
 from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
 from analysis.spec import registry
 from analysis.spec.declaration import Declaration
-from analysis.spec.hypothesis import Hypothesis
+from analysis.spec.hypothesis import Hypothesis, described
 from analysis.stats import dispersion, functions, power
 from analysis.stats.contrast import Contrast
-from analysis.stats.resolution import seeds_needed
+from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
 from analysis.stats.t_test import Interval
 
-Judged = tuple[Outcome, list[Ground]]
-
-# How often, with 5 to 10 seeds, a claim of one group's mean or variation is decided at the very edge of truth, if its
-# seeds are skewed, heavy-tailed or collapse now and then: benchmarks.validity counts it.
+# How often, with 5 to 10 seeds, the interval of one group's mean or variation misses the truth, if its seeds are
+# skewed, heavy-tailed or collapse now and then: benchmarks.validity counts it.
 WRONG_MEANS, WRONG_SPREADS = 0.33, 0.6
 
 
@@ -67,6 +64,9 @@ def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     verdict = _JUDGES[hypothesis.kind](hypothesis, study)
     if hypothesis.metrics and not registry.is_judged(hypothesis.summary):
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(Ground(Reason.MAXIMUM),))
+    if verdict.verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED) and verdict.n < FEW:
+        by_t = study.settings.test_of(hypothesis.compared) in T_TESTS
+        return replace(verdict, grounds=(*verdict.grounds, Ground(Reason.FEW_SEEDS, n=verdict.n))) if by_t else verdict
     if verdict.verdict is not Outcome.NOT_EVALUABLE:
         return verdict
     return replace(verdict, grounds=tuple(dict.fromkeys([*verdict.grounds, *_missing(hypothesis, study)])))
@@ -89,21 +89,16 @@ def _range(h: Hypothesis, study: Study) -> Verdict:
     elif estimate.interval is None:
         verdict, grounds = Outcome.NOT_EVALUABLE, [no_interval(len(estimate.seeds))]
     else:
-        verdict, grounds = _within(estimate.interval, h, study)
+        verdict, grounds = Outcome.NOT_JUDGED, [_within(estimate.interval, h, study)]
         outside = tuple(
             seed
             for seed, value in zip(estimate.seeds, estimate.values, strict=True)
-            if _within((value, value), h, study)[0] is not Outcome.SUPPORTED
+            if _within((value, value), h, study).reason is not Reason.INTERVAL_INSIDE
         )
         summary = registry.summary_of(h.summary)
         every_step = summary is not None and summary.every_step
-        if verdict is Outcome.SUPPORTED and every_step and outside:  # the mean may hide the one run that failed
-            verdict = Outcome.INCONCLUSIVE
+        if grounds[0].reason is Reason.INTERVAL_INSIDE and every_step and outside:  # the mean hides the run that failed
             grounds.append(Ground(Reason.SEEDS_OUTSIDE, seeds=outside))
-        elif verdict is Outcome.INCONCLUSIVE:
-            values = np.asarray(estimate.values)
-            to_bounds = [Contrast("paired_t", values, np.full(values.size, bound)) for bound in _bounds(h)]
-            grounds += _would_decide(to_bounds, study.settings.alpha)
         grounds += [Ground(Reason.NORMAL_SEEDS, value=WRONG_MEANS), *_apart(measured, h.group)]
     n = len(estimate.seeds)
     return Verdict(h, verdict, tuple(grounds), n, estimate.mean, estimate.interval, (measured.measure,))
@@ -327,23 +322,17 @@ def _variation(h: Hypothesis, study: Study) -> Verdict:
         mixed = n > 1 and min(values) <= 0 <= max(values)
         verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.BOTH_SIGNS) if mixed else no_interval(n)]
     else:
-        verdict, grounds = _within(interval, h, study)
-        grounds += [Ground(Reason.NORMAL_SEEDS, value=WRONG_SPREADS), *_apart(measured, h.group)]
-        if verdict is Outcome.INCONCLUSIVE:
-            seeds = dispersion.seeds_to_bound(cv, h.high or 0.0, level)
-            grounds += _needing(math.inf if seeds is None else seeds)
+        normal = Ground(Reason.NORMAL_SEEDS, value=WRONG_SPREADS)
+        verdict, grounds = Outcome.NOT_JUDGED, [_within(interval, h, study), normal, *_apart(measured, h.group)]
     return Verdict(h, verdict, tuple(grounds), n, cv, interval, (measured.measure,))
 
 
-def _within(interval: Interval, h: Hypothesis, study: Study) -> Judged:
-    """What an interval says of a claim of a range."""
+def _within(interval: Interval, h: Hypothesis, study: Study) -> Ground:
+    """Where an interval lies, of a claim of a range."""
     low, high = -math.inf if h.low is None else h.low, math.inf if h.high is None else h.high
-    level = study.settings.alpha
-    if low <= interval[0] and interval[1] <= high:
-        return Outcome.SUPPORTED, [Ground(Reason.INTERVAL_INSIDE, level=level)]
-    if interval[1] < low or high < interval[0]:
-        return Outcome.CONTRADICTED, [Ground(Reason.INTERVAL_OUTSIDE, level=level)]
-    return Outcome.INCONCLUSIVE, [Ground(Reason.INTERVAL_ACROSS, level=level)]
+    inside, outside = low <= interval[0] and interval[1] <= high, interval[1] < low or high < interval[0]
+    across = Reason.INTERVAL_OUTSIDE if outside else Reason.INTERVAL_ACROSS
+    return Ground(Reason.INTERVAL_INSIDE if inside else across, level=study.settings.alpha)
 
 
 def _joint(h: Hypothesis, study: Study) -> Verdict:
@@ -362,6 +351,8 @@ def _joint(h: Hypothesis, study: Study) -> Verdict:
         verdict = Outcome.CONTRADICTED
     elif set(plain.values()) == {Outcome.NOT_EVALUABLE}:
         verdict = Outcome.NOT_EVALUABLE
+    elif described(h, hypotheses):
+        verdict = Outcome.NOT_JUDGED
     else:
         verdict = Outcome.INCONCLUSIVE
     grounds = [Ground(Reason.MEMBER, members=(name,), outcome=outcome) for name, outcome in plain.items()]

@@ -21,7 +21,7 @@ from analysis.numbers import format_estimate, format_level, format_number, forma
 from analysis.report.missing import gap_of, lacking
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.stats import power
-from analysis.stats.compare import PairedResult, UnpairedResult
+from analysis.stats.compare import UnpairedResult
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import Interval
@@ -242,6 +242,7 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
     elif leader.outcome in (Outcome.HIGHER, Outcome.LOWER):
         how = "better" if measure.better else ("higher" if gain > 0 else "lower")
         among = f", with the largest difference among {compared}" if compared > 1 else ""
+        among += wording.if_normal(leader.contrast)
         text = f"{label} is {how} than {base} in the {measure.title}{among}: {first}."
     elif compared > 1:
         text = f"The largest difference in the {measure.title}, chosen among {compared}, is that of {label}, and it is "
@@ -362,12 +363,7 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
         detail = ": ".join(filter(None, (adjusted, p)))
         by = f"{wording.test_name(test)} " if leader.outcome is Outcome.INCONCLUSIVE and not p_is_told else ""
         text = f"How sure: {by}{outcome}{f' ({detail})' if detail else ''}."
-    if isinstance(leader.result, PairedResult) and test == "paired_t" and leader.result.p_signflip is not None:
-        text += " The sign-flip test on its own, which rests only on symmetric differences and is not adjusted, gives "
-        text += f"p {wording.equals(leader.result.p_signflip, alpha)}."
-    if isinstance(leader.result, PairedResult) and test == "signflip" and leader.result.p_t is not None:
-        text += " The paired t test on its own, which rests on normal differences and is not adjusted, gives "
-        text += f"p {wording.equals(leader.result.p_t, alpha)}."
+    text = f"{text} {wording.other_test(leader, alpha)}".rstrip()
     others = [f"{study.sweep.label(c.group)} {_outcome(study, c)}" for c in decided if c is not leader]
     return f"{text} Also decided: {'; '.join(others)}." if others else text
 
@@ -423,6 +419,8 @@ def _limits(study: Study) -> tuple[str, ...]:
     family, measure = block.family, block.measure
     times = 1 if family is None else multiplied(family.method, len(block.comparisons))
     lines = [*wording.added_seeds(study.sweep)]
+    if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
+        lines.append(wording.NO_INTERVAL_OF_TIMES)
     if any(estimate.interval for estimate in block.estimates):
         level = format_level(settings.alpha)
         kind = "interval of the restricted mean" if measure.summary == "time_to" else "t interval"

@@ -137,7 +137,8 @@ def many_table(study: Study, scored: Many) -> Table:
         "these cells, not for others.",
         "The intervals of the main table are over seeds. Here, the runs of one seed at different levels count as "
         "independent, so an interval of the same mean differs.",
-        "IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs.",
+        f"IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs; "
+        f"{resample.NO_MEDIAN.replace('task', 'cell')}.",
     ]
     if bounded:
         notes.append("Optimality gap: how much scores are below 1 on average.")

@@ -66,6 +66,14 @@ class Hypothesis:
         return "time_to" if self.target is not None else self.summary
 
 
+def described(h: Hypothesis, by_id: Mapping[str, Hypothesis]) -> bool:
+    """Whether no result could support a hypothesis, because it is described and not judged: it is about the values of
+    one group, has a summary that is not judged, or needs more hypotheses than are judged. by_id: those of its plan."""
+    if h.of:
+        return sum(not described(by_id[name], by_id) for name in h.of) < int(h.low or 1)
+    return h.kind in ("range", "variation") or not registry.is_judged(h.compared)
+
+
 # ---------------------------------------------------------------- types of values
 
 

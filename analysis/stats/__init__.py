@@ -48,13 +48,13 @@ _NAMES = {
     "curve_summaries": ("auc", "final", "best", "early", "time_to", "survival", "restricted_mean"),
     "bands": ("simultaneous",),
     "shares": ("share_interval",),
-    "bounded": ("mean_interval",),
+    "bounded": ("mean_interval", "outer_interval"),
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),
     "scaling": ("size_trend",),
     "strengths": ("Strengths", "bradley_terry"),
     "agreement": ("cohens_kappa", "fleiss_kappa"),
-    "dispersion": ("against", "variation", "seeds_to_bound"),
+    "dispersion": ("against", "variation"),
     "shape": ("Split", "split"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

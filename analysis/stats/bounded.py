@@ -13,11 +13,23 @@ from analysis.stats.resolution import check_alpha
 from analysis.stats.t_test import Interval
 from analysis.stats.t_test import mean as mean_of
 
+MOST = 1.3  # times as wide as the t interval
 _FURTHER = 4  # times alpha: the level of the intervals with one more run, chosen by simulation (benchmarks.validity)
 
 
 def mean_interval(values: ArrayLike, low: float, high: float, alpha: float = 0.05) -> Interval | None:
-    """Interval of the mean of values (n,), all within [low, high]; None with fewer than two values.
+    """Interval of the mean of values (n,), all within [low, high]: `outer_interval`, whose arguments and errors it has;
+    None where that is more than MOST times as wide as the t interval, or where the values are equal."""
+    outer, own = outer_interval(values, low, high, alpha), mean_of(values)
+    if outer is None or own is None:
+        return None
+    ends = own.interval(alpha)
+    return outer if outer[1] - outer[0] <= MOST * (min(ends[1], high) - max(ends[0], low)) else None
+
+
+def outer_interval(values: ArrayLike, low: float, high: float, alpha: float = 0.05) -> Interval | None:
+    """Interval that holds the mean of values (n,), all within [low, high], whether or not they have shown both limits;
+    None with fewer than two values.
 
     It is the t interval at level 1 - alpha, extended to the t intervals at level 1 - 4 alpha of the same values and one
     more: at `high` for the upper end, at `low` for the lower end. It exists where all values are equal, too. Raises

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats import functions, t_test
 from analysis.stats.contrast import Contrast
-from analysis.stats.power import MOST_SEEDS
 from analysis.stats.t_test import Interval
 
 Array = NDArray[np.float64]
@@ -61,16 +60,6 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
     cv = float(x.std(ddof=1) / abs(x.mean()))
     low, high = _factors(x.size, alpha)
     return cv, (cv * low, cv * high)
-
-
-def seeds_to_bound(cv: float, most: float, alpha: float) -> int | None:
-    """Seeds with which the interval of the same coefficient of variation would be on one side of `most`; None above
-    MOST_SEEDS."""
-    for n in range(2, MOST_SEEDS + 1):
-        low, high = _factors(n, alpha)
-        if cv * high <= most or cv * low > most:
-            return n
-    return None
 
 
 def _factors(n: int, alpha: float) -> Interval:

@@ -1,7 +1,12 @@
 """What the test that decides can find: the power of each test for normal values, and the seeds that a difference needs.
 
 An effect is a true difference of means in standard deviations: of the differences of pairs, or of the values of one
-method where seeds are not paired.
+method where seeds are not paired, which is taken to be that of the other method, too.
+
+Every test here rejects where Student's t of its design is above a critical value. That of a t test is a number. That of
+Welch's test depends on the ratio of the two variances, and that of an exact test on the directions of the residuals.
+For normal values, both are independent of t, which has a noncentral t distribution. So the power is the mean of the
+noncentral t's over the critical values: by quadrature over the ratio, and over simulated (seeded) residuals.
 """
 
 from __future__ import annotations
@@ -19,48 +24,50 @@ from analysis.stats.resolution import PAIRED, seeds_needed
 
 POWER = 0.8
 MOST_SEEDS = 1000
-_EXPERIMENTS = 400  # that are simulated for an exact test: the power of one effect has a standard error of 2 points
-_SIMULATED_UP_TO = 8  # seeds; with more, the exact tests find what the t tests find
+_EXPERIMENTS = 2000  # residuals that are simulated: the power then has a standard error below a quarter of a point
+_NODES = 64  # of the ratio of two variances
+#: The pairs, and the splits of two samples, up to which the residuals are simulated. With more, a test finds what the t
+#: test of its design finds, but the signed-rank test needs pi / 3 times the seeds.
+_SIMULATED = {"signflip": 10, "relabel": 4000, "wilcoxon": 40}
 
 
 @lru_cache(maxsize=4096)
 def detectable(test: str, n: int, alpha: float = 0.05, power: float = POWER, m: int | None = None) -> float | None:
     """The true effect that a two-sided test finds with `power`, with n pairs, or with n and m values (default: as
-    many); None if no effect is large enough for so few.
-
-    Of the t tests from the noncentral t distribution; of the others, with at most 8 seeds of each method, from 400
-    simulated experiments (seeded), and with more as the t test of the same design.
-    """
-    m = n if m is None else m
-    if min(n, m) < 2 or not alpha > 0:
+    many); None if no effect is large enough for so few."""
+    if power_of(test, n, math.inf, alpha, m) < power:
         return None
-    if test in ("paired_t", "welch") or max(n, m) > _SIMULATED_UP_TO:
-        return functions.rounded(_effect_of_t(*_design(test, n, m), alpha, power))
-    lows = _ends(test, n, m, alpha)
-    needed = sorted(-low for low in lows)[math.ceil(power * len(lows)) - 1]
-    return None if math.isinf(needed) else functions.rounded(needed)
+    low, high = 0.0, 1.0
+    while power_of(test, n, high, alpha, m) < power:
+        high *= 2
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power_of(test, n, middle, alpha, m) >= power else (middle, high)
+    return functions.rounded(high)
 
 
-@lru_cache(maxsize=4096)
 def power_of(test: str, n: int, effect: float, alpha: float = 0.05, m: int | None = None) -> float:
     """The chance that the test finds a true effect with its right sign, in [0, 1]; as `detectable`."""
     m = n if m is None else m
     if min(n, m) < 2 or not alpha > 0:
         return 0.0
-    if test in ("paired_t", "welch") or max(n, m) > _SIMULATED_UP_TO:
-        return _power_of_t(*_design(test, n, m), alpha, effect)
-    return sum(low + effect > 0 for low in _ends(test, n, m, alpha)) / _EXPERIMENTS
+    df, root = (n - 1, math.sqrt(n)) if test in PAIRED else (n + m - 2, math.sqrt(n * m / (n + m)))
+    if test == "wilcoxon" and not _is_simulated(test, n, m):
+        root *= math.sqrt(3 / math.pi)
+    critical, weights = _critical(test, n, m, alpha)
+    rejecting = np.isfinite(critical)
+    above = 1.0 if math.isinf(effect) else 1 - special.nctdtr(df, effect * root, critical[rejecting])
+    return float((above * weights[rejecting]).sum())
 
 
 def seeds_to_find(test: str, effect: float, alpha: float = 0.05, power: float = POWER) -> int | None:
     """Smallest number of seeds of each method with which a test finds a true effect; None above MOST_SEEDS."""
     few, many = seeds_needed(alpha, 1, test), MOST_SEEDS
-    if not effect > 0 or (detectable(test, many, alpha, power) or math.inf) > effect:
+    if not effect > 0 or power_of(test, many, effect, alpha) < power:
         return None
-    while few < many:  # the detectable effect falls with n
+    while few < many:  # the power rises with n
         middle = (few + many) // 2
-        enough = (detectable(test, middle, alpha, power) or math.inf) <= effect
-        few, many = (few, middle) if enough else (middle + 1, many)
+        few, many = (few, middle) if power_of(test, middle, effect, alpha) >= power else (middle + 1, many)
     return few
 
 
@@ -71,71 +78,77 @@ def effect_of(contrast: Contrast) -> float | None:
     return abs(contrast.difference) / contrast.spread
 
 
-def _ends(test: str, n: int, m: int, alpha: float) -> tuple[float, ...]:
-    """The lower ends of the intervals of simulated experiments without a difference: one that is added moves them.
+def _is_simulated(test: str, n: int, m: int) -> bool:
+    return test in _SIMULATED and (exact.splits(n, m) if test == "relabel" else n) <= _SIMULATED[test]
 
-    A test that counts has few levels, so they are kept by the number of patterns or splits that may be as extreme.
-    """
+
+@lru_cache(maxsize=256)
+def _critical(test: str, n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Critical values of t for a difference above zero, infinite where there is none, and their weights (sum 1)."""
+    if test == "welch":
+        return _of_welch(n, m, alpha)
+    if not _is_simulated(test, n, m):
+        df = n - 1 if test in PAIRED else n + m - 2
+        return np.array([functions.t_quantile(df, 1 - alpha / 2)]), np.ones(1)
+    values = np.random.default_rng(n + m if test == "relabel" else n).standard_normal((_EXPERIMENTS, n + m))
+    weights = np.full(_EXPERIMENTS, 1 / _EXPERIMENTS)
     if test == "relabel":
-        return _relabelled(n, m, exact.splits_at(alpha, n, m))
-    return _flipped(n, exact.patterns_at(alpha, n)) if test == "signflip" else _ranked(n, exact.patterns_at(alpha, n))
+        a, b = values[:, :n], values[:, n:]
+        squares = n * a.var(axis=1) + m * b.var(axis=1)
+        errors = np.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
+        return (
+            a.mean(axis=1) - b.mean(axis=1) - _relabelled(values, n, exact.splits_at(alpha, n, m))
+        ) / errors, weights
+    values = values[:, :n]
+    lows = (_ranked if test == "wilcoxon" else _flipped)(values, alpha)
+    return (values.mean(axis=1) - lows) / (values.std(axis=1, ddof=1) / math.sqrt(n)), weights
 
 
-@lru_cache(maxsize=256)
-def _flipped(n: int, few: int) -> tuple[float, ...]:
+def _of_welch(n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of Welch's t, as values of the t with a common variance. The share of the first sample in the sum of squares,
+    sin(angle)^2, has a beta distribution."""
+    angle = (np.arange(_NODES) + 0.5) * (math.pi / 2 / _NODES)
+    share, weights = np.sin(angle) ** 2, np.sin(angle) ** (n - 2) * np.cos(angle) ** (m - 2)
+    parts = np.array([share / (n - 1) / n, (1 - share) / (m - 1) / m])
+    freedom = parts.sum(axis=0) ** 2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1))
+    quantiles = np.array([functions.t_quantile(df, 1 - alpha / 2) for df in freedom.tolist()])
+    return quantiles * np.sqrt(parts.sum(axis=0) * (n + m - 2) / (1 / n + 1 / m)), weights / weights.sum()
+
+
+# The lower ends of the intervals of a test at 1 - alpha, of values (experiments, n); minus infinity if there is none.
+
+
+def _flipped(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    n = values.shape[1]
     patterns = (np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1
-    means = np.einsum("ei,si->es", _luck(n), patterns / patterns.sum(axis=1, keepdims=True))
-    return _smallest(means, few)
+    means = np.einsum("ei,si->es", values, patterns / patterns.sum(axis=1, keepdims=True))
+    return _smallest(means, exact.patterns_at(alpha, n))
 
 
-@lru_cache(maxsize=256)
-def _relabelled(n: int, m: int, few: int) -> tuple[float, ...]:
-    chosen = exact.choices(n + m, n).T
-    weights = np.where(chosen, 1 / n, -1 / m)
-    means = np.einsum("ei,si->es", _luck(n + m), weights)
+def _relabelled(values: NDArray[np.float64], n: int, few: int) -> NDArray[np.float64]:
+    """values: of n and m, side by side."""
+    size = values.shape[1]
+    weights = np.where(exact.choices(size, n).T, 1 / n, -1 / (size - n))
+    means = np.einsum("ei,si->es", values, weights)
     shifts = weights[:, :n].sum(axis=1)  # of the split, if the first n values are shifted by 1
     observed = int(np.argmax(shifts))
     turns = (means[:, observed, None] - means) / np.where(shifts < 1 - 1e-9, 1 - shifts, np.nan)
     return _smallest(np.delete(turns, observed, axis=1), few)
 
 
-@lru_cache(maxsize=256)
-def _ranked(n: int, few: int) -> tuple[float, ...]:
-    level, ends = few / 2.0 ** (n - 1), []
-    for row in _luck(n):
-        interval = Contrast("wilcoxon", row, np.zeros(n)).interval(level) if few else None
-        ends.append(-math.inf if interval is None else interval[0])
-    return tuple(ends)
+def _ranked(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    """Of the signed-rank test: one of the means of two values, or of one."""
+    n = values.shape[1]
+    ways = np.zeros(n * (n + 1) // 2 + 1)  # patterns of signs with this sum of ranks
+    ways[0] = 1
+    for rank in range(1, n + 1):
+        ways[rank:] += ways[:-rank].copy()
+    first, second = np.triu_indices(n)
+    return _smallest((values[:, first] + values[:, second]) / 2, int((ways.cumsum() <= alpha / 2 * 2.0**n).sum()))
 
 
-@lru_cache(maxsize=32)
-def _luck(values: int) -> NDArray[np.float64]:
-    return np.random.default_rng(values).standard_normal((_EXPERIMENTS, values))
-
-
-def _smallest(turns: NDArray[np.float64], few: int) -> tuple[float, ...]:
+def _smallest(turns: NDArray[np.float64], few: int) -> NDArray[np.float64]:
     """Of each row, the value that `few` are not above; minus infinity if there is none."""
     if not 0 < few <= turns.shape[1]:
-        return (-math.inf,) * len(turns)
-    return tuple(np.partition(turns, few - 1, axis=1)[:, few - 1].tolist())
-
-
-def _design(test: str, n: int, m: int) -> tuple[float, float]:
-    """Degrees of freedom, and the root of the number of values that one effect counts as."""
-    return (n - 1, math.sqrt(n)) if test in PAIRED else (n + m - 2, math.sqrt(n * m / (n + m)))
-
-
-def _power_of_t(df: float, root: float, alpha: float, effect: float) -> float:
-    critical = functions.t_quantile(df, 1 - alpha / 2)
-    wrong_side = float(special.nctdtr(df, effect * root, -critical))  # NaN where it is below 1e-11
-    return 1 - float(special.nctdtr(df, effect * root, critical)) + (0.0 if math.isnan(wrong_side) else wrong_side)
-
-
-def _effect_of_t(df: float, root: float, alpha: float, power: float) -> float:
-    low, high = 0.0, 1.0
-    while _power_of_t(df, root, alpha, high) < power and high < 1e6:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _power_of_t(df, root, alpha, middle) >= power else (middle, high)
-    return high
+        return np.full(len(turns), -math.inf)
+    return np.asarray(np.partition(turns, few - 1, axis=1)[:, few - 1])

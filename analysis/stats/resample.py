@@ -33,6 +33,7 @@ Counts = NDArray[np.uint8] | NDArray[np.float64]
 Statistic = Callable[[Array, Counts | None], Array]
 
 RESAMPLES = 50_000
+NO_MEDIAN = "a median over tasks has no interval: where tasks differ in noise, the median of noisy means is biased"
 _BLOCK = 2048  # resamples at a time: their counts stay in the processor's cache
 MOST_RUNS = 255  # that can be redrawn: counts are bytes
 
@@ -81,7 +82,7 @@ def stratified(
     value = np.asarray(
         statistic(s, None) if (of_task == n).all() else statistic(s, _once(of_task))[0], dtype=np.float64
     )
-    if (why := _not_drawn(n)) is not None:
+    if (why := NO_MEDIAN if statistic is median else _not_drawn(n)) is not None:
         return Resampled(n, tasks, value, None, None, why)
     drawn = [statistic(s, counts) for counts in _draws(of_task, resamples, seed)]
     low, high = _ends(np.concatenate(drawn), alpha, float((of_task - 1).sum()) / 2)

@@ -10,6 +10,8 @@ import math
 
 PAIRED = ("paired_t", "signflip", "wilcoxon")  # the tests of the same seeds under two methods
 UNPAIRED = ("welch", "relabel")  # the tests of two samples
+T_TESTS = ("paired_t", "welch")
+FEW = 4  # seeds; fewer cannot show whether what a t test assumes is so
 EXACT_UP_TO = 20  # 2^19 sign patterns (a pattern and its mirror image give the same statistic) take well under a second
 MOST_SPLITS = 200_000  # of two samples, of 10 values each: counted in a tenth of a second
 DRAWS = 100_000  # sign patterns, or splits of two samples, drawn when there are too many to enumerate
@@ -32,7 +34,7 @@ def floor(n: int) -> float:
 
 def smallest_p(test: str, n: int, m: int | None = None) -> float:
     """Smallest two-sided p of a test with n pairs, or with n and m values (default: as many); 0: it has no floor."""
-    if test in ("paired_t", "welch"):
+    if test in T_TESTS:
         return 0.0
     if test != "relabel":
         return floor(n)
@@ -47,7 +49,7 @@ def seeds_needed(alpha: float = 0.05, comparisons: int = 1, test: str = "signfli
     `comparisons` is 1 for a single test and for max-T, and the size of the family for Holm.
     """
     check_alpha(alpha)
-    n = 2 if test in ("paired_t", "welch") else 1
+    n = 2 if test in T_TESTS else 1
     while comparisons * (2.0 ** (1 - n) if test in ("signflip", "wilcoxon") else smallest_p(test, n)) > alpha:
         n += 1
         if n > _MOST_SEEDS:

@@ -70,7 +70,7 @@ def main(study: Study) -> Table:
     if any(block.measure.summary == "time_to" for block in chosen(study)):
         notes.append(
             f"Times: the {format_level(study.settings.alpha)} interval of a mean between 0 and the budget, which holds "
-            "whether or not runs reach the threshold."
+            f"whether or not runs reach the threshold. {wording.NO_INTERVAL_OF_TIMES}"
         )
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
@@ -314,9 +314,9 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
     notes = (
         f"{wording.standard(study)} A hypothesis about two groups is decided as their comparison is.",
         "Supported: the whole interval is on the claim's side; contradicted: it is wholly on the other; equivalent: it "
-        "is within the declared margin; inconclusive: none of these; not evaluable: there is no test. Ranges, spreads "
-        "and variations go by t or chi-square intervals, which rest on normal seeds. Hypotheses are not adjusted for "
-        "one another.",
+        "is within the declared margin; inconclusive: none of these; not judged: a range or a variation is "
+        "described, because its t or chi-square interval rests on normal seeds; not evaluable: there is no test. "
+        "Hypotheses are not adjusted for one another.",
         "Where one group of m is enough to contradict, each is asked at the level alpha / m; where one of two metrics "
         "is enough to be ahead, each at alpha / 2. At least k of m hypotheses hold if k do at alpha / (m - k + 1), "
         "and do not if more than m - k fail at alpha / k.",

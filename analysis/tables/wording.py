@@ -20,7 +20,8 @@ from analysis.spec.metric_catalog import capital
 from analysis.spec.settings import Settings
 from analysis.spec.window import Points, Window
 from analysis.stats import power, t_test
-from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide
+from analysis.stats.contrast import Contrast
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide, seeds_needed
 from analysis.stats.shape import Split
 
 _MOST_SEEDS_NAMED = 10
@@ -53,8 +54,9 @@ _GROUNDS = {
     Reason.INTERVAL_OUTSIDE: "no part of the {level} interval is {claimed}",
     Reason.INTERVAL_ACROSS: "only a part of the {level} interval is {claimed}",
     Reason.SEEDS_OUTSIDE: "but not seed {seeds}",
-    Reason.NORMAL_SEEDS: "this assumes normal seeds: if they are skewed, or collapse now and then, it may be wrong in "
-    "{share} of experiments",
+    Reason.NORMAL_SEEDS: "this assumes normal seeds: if they are skewed, or collapse now and then, the interval misses "
+    "the truth in up to {share} of experiments",
+    Reason.FEW_SEEDS: "this rests on normal seeds, which {n} cannot show",
     Reason.SEEDS_APART: "the seeds of {groups} fall apart: {clusters}",
     Reason.SMALLER_THAN_MARGIN: "the whole {level} interval is within {value:g} of zero",
     Reason.UNSEEN_COLLAPSE: "this assumes that no other run behaves otherwise: what happens in {share} of runs is in "
@@ -118,13 +120,35 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
         higher, lower = ("later", "earlier") if measure.summary == "time_to" else (higher, lower)
         if measure.better == "lower" and measure.summary != "time_to":
             higher, lower = lower, higher
-        return f"{higher if comparison.outcome is Outcome.HIGHER else lower} than {sweep.label(comparison.baseline)}"
+        which = higher if comparison.outcome is Outcome.HIGHER else lower
+        return f"{which} than {sweep.label(comparison.baseline)}{if_normal(comparison.contrast)}"
     if comparison.outcome is Outcome.EQUAL:
         return f"equal in all {comparison.n} seeds" if comparison.n > 1 else "equal in the only seed"
     if ground is None:
         return f"undecided with n = {comparison.sizes}: p = {format_p(comparison.adjusted, alpha)}"
     text = grounds([ground], sweep)
     return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
+
+
+def if_normal(contrast: Contrast) -> str:
+    """What a decision by a t test rests on with fewer than FEW seeds; "" with more, or by another test."""
+    if contrast.test not in T_TESTS or contrast.n >= FEW:
+        return ""
+    return f", if the {'differences' if contrast.paired else 'values'} of {contrast.n} seeds are normal"
+
+
+def other_test(comparison: Comparison, alpha: float) -> str:
+    """The p of the test of the same design that rests on something else, and whether it disagrees; "" without one."""
+    test, name = _BESIDE.get(comparison.contrast.test, ("", ""))
+    p = getattr(comparison.result, name, None)
+    if p is None:
+        return ""
+    text = f"On its own and not adjusted, {TESTS[test]}, gives p {equals(p, alpha)}."
+    if comparison.outcome not in (Outcome.HIGHER, Outcome.LOWER) or p <= alpha:
+        return text
+    needed = seeds_needed(alpha, 1, test)
+    cannot = f": it needs {needed} seeds" if comparison.n < needed else ""
+    return f"{text} The two tests disagree, because this one does not find a difference{cannot}."
 
 
 def excluded_bounds(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep) -> list[str]:
@@ -208,6 +232,15 @@ TESTS = {
     "welch": "Welch's t test of two samples, which rests on normal values",
     "relabel": "the exact permutation of the methods' labels, whose null hypothesis is that nothing changes at all",
 }
+#: Beside each test, the one of the same design that is also shown, and the name of its p.
+_BESIDE = {
+    "paired_t": ("signflip", "p_signflip"), "signflip": ("paired_t", "p_t"), "welch": ("relabel", "p_relabel"),
+    "relabel": ("welch", "p_t"),
+}  # fmt: skip
+NO_INTERVAL_OF_TIMES = (
+    "A mean time has no interval where so few runs do not tell how far it could be: one more run, at the budget, would "
+    "make the interval more than 1.3 times as wide."
+)
 _FAMILIES = {
     "holm": "Holm's adjustment for",
     "max_t": "step-down max-T, which flips the signs of a seed in all comparisons at once, for",

@@ -17,7 +17,7 @@ from analysis.spec.validation import breaches, closest
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, InvalidPlan, Problem
-from launcher.planning import overrides, planner, schema
+from launcher.planning import hypotheses, overrides, planner, schema
 from launcher.planning.campaign_spec import CampaignSpec, Stage, Take
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Experiment, Plan
@@ -227,7 +227,12 @@ class Planner:
     def _check_gate(self, name: str, stage: Stage, plan: Plan) -> None:
         problems = Diagnostics()
         known = {one: None for experiment in plan.experiments for one in experiment.analysis.get("hypotheses") or {}}
+        described = {one for experiment in plan.experiments for one in hypotheses.described(experiment)}
         for hypothesis in stage.needs:
+            if hypothesis in described:
+                rule = "is described and never supported: it is about the values of one group, or about a best value"
+                fix = "remove it, or need a claim about two groups (docs/report.md#hypotheses)"
+                problems.add(self.file, f"stages.{name}.gate", hypothesis, rule, fix)
             if hypothesis not in known:
                 rule = f"the stage's experiments declare no such hypothesis; declared: {', '.join(known) or 'none'}"
                 fix = closest(hypothesis, list(known), otherwise="name one of them, or declare it here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from analysis.spec import precheck
+from analysis.spec import hypothesis, precheck
 from analysis.spec.registry import is_judged
 from analysis.spec.settings import Settings, settings
 from launcher.planning.plan import Experiment
@@ -29,6 +29,12 @@ def undecidable_primary(experiment: Experiment) -> dict[str, Any] | None:
     smallest_p, comparisons."""
     lost = _undecidable_primary(experiment, {})
     return None if lost is None else asdict(lost)
+
+
+def described(experiment: Experiment) -> set[str]:
+    """The hypotheses that are described and not judged, so that no gate can need them."""
+    by_id = {one.id: one for one in _asked(experiment, {}).hypotheses}
+    return {name for name, one in by_id.items() if hypothesis.described(one, by_id)}
 
 
 def _undecidable(experiment: Experiment, otherwise: dict[str, str]) -> tuple[precheck.Undecidable, ...]:

@@ -15,7 +15,7 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.study import Study, study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
-from analysis.stats.bounded import mean_interval
+from analysis.stats.bounded import MOST, mean_interval, outer_interval
 from analysis.stats.t_test import t_interval
 from benchmarks.validity import TIMES, times
 from tests.analysis.conftest import Lines, MakeSweep, sweeps_in
@@ -33,7 +33,7 @@ def test_intervals_of_times_hold_whether_or_not_runs_are_censored(n: int) -> Non
 
 def test_one_more_run_at_a_limit_extends_the_interval_there() -> None:
     values = [0.2, 0.25, 0.3, 0.2, 0.3]
-    own, found = t_interval(values), mean_interval(values, 0, 1)
+    own, found = t_interval(values), outer_interval(values, 0, 1)
     upper, lower = (t_interval([*values, limit], 0.2) for limit in (1.0, 0.0))
     assert own and found and upper and lower
     assert found == pytest.approx((min(own[0], lower[0]), max(own[1], upper[1])))
@@ -41,7 +41,8 @@ def test_one_more_run_at_a_limit_extends_the_interval_there() -> None:
 
 
 def test_equal_values_have_an_interval_and_one_value_has_none() -> None:
-    found = mean_interval([1.0, 1.0, 1.0], 0, 1)
+    found = outer_interval([1.0, 1.0, 1.0], 0, 1)
+    assert mean_interval([1.0, 1.0, 1.0], 0, 1) is None
     assert found is not None and found[1] == 1 and 0.2 < found[0] < 0.6
     assert mean_interval([1.0], 0, 1) is None
 
@@ -62,11 +63,26 @@ def test_what_has_no_meaning_is_refused(values: Any, low: float, high: float, al
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
 def test_the_interval_is_within_the_limits_has_a_width_and_turns_with_the_values(values: list[float]) -> None:
-    found = mean_interval(values, 0, 1)
+    found = outer_interval(values, 0, 1)
     assert found is not None and 0 <= found[0] < found[1] <= 1
     assert found[0] - 1e-9 <= np.mean(values) <= found[1] + 1e-9
-    turned = mean_interval([1 - value for value in values], 0, 1)
+    turned = outer_interval([1 - value for value in values], 0, 1)
     assert turned == pytest.approx((1 - found[1], 1 - found[0]), abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10])
+@pytest.mark.parametrize("spread", [0.01, 0.05, 0.2, 0.5])
+def test_an_interval_of_times_holds_and_is_hardly_wider_than_a_t_interval_or_there_is_none(
+    n: int, spread: float
+) -> None:
+    random, held = np.random.default_rng([n, int(100 * spread)]), []
+    mean = float(np.clip(0.5 + spread * random.standard_normal(200_000), 0, 1).mean())
+    for values in np.clip(0.5 + spread * random.standard_normal((1000, n)), 0, 1):
+        found, own = mean_interval(values, 0, 1), t_interval(values)
+        if found is not None and own is not None:
+            assert found[1] - found[0] <= MOST * (own[1] - own[0]) + 1e-12
+            held.append(found[0] <= mean <= found[1])
+    assert not held or np.mean(held) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / len(held))
 
 
 def timed(make_sweep: MakeSweep, heights: Mapping[str, float]) -> Study:
@@ -94,4 +110,6 @@ def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(
         assert estimate.interval == mean_interval(estimate.values, 0.0, each.primary.budget)
         assert comparison.result.interval is None and comparison.result.p_t is None
         assert comparison.contrast.test == "signflip" and comparison.interval is None  # of four seeds
-        assert any("its 95% interval of the restricted mean over seeds" in line for line in answer(each).limits)
+        none = any(other.interval is None for other in each.primary.estimates)
+        assert any(line.startswith("A mean time has no interval where") for line in answer(each).limits) == none
+    assert found.primary.estimate("C1").interval is None

@@ -244,6 +244,26 @@ def test_the_power_of_a_test_is_how_often_it_rejects(test: str, n: int) -> None:
     assert hits / experiments == pytest.approx(0.8, abs=0.06)
 
 
+@pytest.mark.parametrize(
+    ("test", "n", "m"),
+    [("paired_t", 2, 2), ("paired_t", 10, 10), ("welch", 2, 2), ("welch", 3, 3), ("welch", 5, 5), ("welch", 10, 10),
+     ("welch", 2, 5), ("welch", 10, 3), ("wilcoxon", 7, 7), ("wilcoxon", 10, 10), ("wilcoxon", 50, 50)],
+)  # fmt: skip
+def test_the_power_is_right_within_a_point(test: str, n: int, m: int) -> None:
+    effect, random = power.detectable(test, n, m=m), np.random.default_rng(1)
+    assert effect is not None
+    for true in (effect, 0.6 * effect):
+        a, b = true + random.standard_normal((40_000, n)), random.standard_normal((40_000, m))
+        if test == "welch":
+            p = stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue
+        elif test == "paired_t":
+            p = stats.ttest_1samp(a, 0, axis=1).pvalue
+        else:
+            p = stats.wilcoxon(a, axis=1, method="exact").pvalue
+        share = np.mean((p <= 0.05) & (a.mean(axis=1) > (b.mean(axis=1) if test == "welch" else 0)))
+        assert power.power_of(test, n, true, m=m) == pytest.approx(share, abs=0.01)
+
+
 def test_so_few_seeds_that_no_effect_is_found() -> None:
     assert power.detectable("signflip", 5) is None and power.detectable("relabel", 3) is None
     assert power.power_of("signflip", 5, 100.0) == 0

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.findings.outcomes import Outcome
+from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Study, study
+from analysis.findings.verdicts import judge
 from analysis.report.headline import Answer, answer
 from analysis.report.missing import missing
 from analysis.spec.settings import settings
@@ -152,9 +153,36 @@ def test_which_way_is_better_is_declared_or_said_to_be_assumed(make_sweep: MakeS
     found = said(make_sweep(("A", "B"), (0, 1), steps=20, analysis=asked, lines=level(heights)))
     assumed = [line for line in found.limits if line.startswith("The report assumes that a higher a/up is better")]
     assert len(assumed) == (direction is None)
-    assert found.result.startswith(
-        "B is better than A in the final value of a/up: -" if direction == "lower" else "No method is better than A"
-    )
+    better = "B is better than A in the final value of a/up, if the differences of 2 seeds are normal: -"
+    assert found.result.startswith(better if direction == "lower" else "No method is better than A")
+
+
+@pytest.mark.parametrize(
+    ("n", "test", "few", "disagrees"),
+    [(2, "paired_t", True, True), (3, "paired_t", True, True), (3, "welch", True, True), (4, "paired_t", False, True),
+     (5, "paired_t", False, True), (6, "paired_t", False, False), (4, "welch", False, False),
+     (6, "signflip", False, False)],
+)  # fmt: skip
+def test_a_decision_of_few_seeds_says_on_what_it_rests(
+    make_sweep: MakeSweep, n: int, test: str, few: bool, disagrees: bool
+) -> None:
+    heights = {"A": {s: 1 + 0.001 * s * s for s in range(n)}, "B": {s: 2 + 0.002 * s for s in range(n)}}
+    claims = {
+        "ratio": {"claim": "x", "kind": "ratio", "group": "B", "metric": UP, "at_least": 1.0},
+        "greater": {"claim": "x", "kind": "greater", "group": "B", "metric": UP},
+        "extreme": {"claim": "x", "kind": "extreme", "group": "A", "metric": UP, "which": "least"},
+        "all": {"claim": "x", "kind": "all", "of": ["ratio", "greater"]},
+    }
+    asked = {**ASKED, "test": test, "pairing": "none" if test == "welch" else "seed", "hypotheses": claims}
+    found = studied(make_sweep(("A", "B"), range(n), steps=20, analysis=asked, lines=level(heights)))
+    first, why = answer(found).result.partition(": ")[0], answer(found).certainty
+    if_normal = f", if the {'values' if test == 'welch' else 'differences'} of {n} seeds are normal"
+    assert first == f"B is better than A in the final value of a/up{if_normal if few else ''}"
+    assert ("The two tests disagree" in why) == disagrees and why.startswith("This holds at alpha = 0.05 by ")
+    assert main_table(found).rows[1][-1] == f"better than A{if_normal if few else ''}"
+    for verdict in (judge(hypothesis, found) for hypothesis in found.settings.hypotheses):
+        assert verdict.verdict == "supported"
+        assert (Reason.FEW_SEEDS in {ground.reason for ground in verdict.grounds}) == few
 
 
 def test_one_run_is_spoken_of_as_one(make_sweep: MakeSweep) -> None:

@@ -430,6 +430,11 @@ def changed(stage: str, **keys: Any) -> dict[str, Any]:
         (changed("check", overrides=["trainer.stepz=3"]), "stages.check.overrides: trainer.stepz"),
         (changed("check", overrides=["steps"]), "stages.check.overrides[0] = steps: must be"),
         (changed("check", gate=["H", "H"]), "stages.check.gate"),
+        (changed("check", gate={"b": {**CLAIM, "kind": "range", "low": 0}}), "check.gate = b: is described and never"),
+        (changed("check", gate={"b": {**CLAIM, "kind": "variation", "at_most": 1}}), "check.gate = b: is described"),
+        (changed("check", gate={"b": {**CLAIM, "summary": "best"}}), "check.gate = b: is described"),
+        (changed("check", gate={"b": {**CLAIM, "kind": "range", "low": 0}, "c": {"claim": "x", "kind": "all",
+                                "of": ["b", "H"]}}), "check.gate = c: is described"),
         (changed("check", overrides=["multirun=x"]), "remove multirun"),
         (changed("main", take={LR: {"stage": "more", "group": "A"}}), f"stages.main.take.{LR}.stage = more: must be"),
         (changed("main", take={LR: {"stage": "tune", "group": "C"}}), f"stages.main.take.{LR}.group = C"),
@@ -549,9 +554,17 @@ def test_a_real_campaign_stops_is_forced_killed_and_finished(sweeps: Sweeps):
     """Over launch.py, the real pool and real reports: two stages of one method."""
     conf = Path(shutil.copytree(ROOT / "conf", sweeps.multirun.with_name("conf")))
     entropy = "analysis/entropy_per_token_mean"
-    claim = {"claim": "Below nothing.", "kind": "range", "group": "A", "metric": entropy, "summary": "mean", "high": -1}
-    for name in ("first", "second"):
-        write_experiment(conf, {"A": {"method": "c0_grpo"}}, name, seeds=[0, 1])
+    claim = {
+        "claim": "Far above.",
+        "kind": "ratio",
+        "group": "B",
+        "metric": entropy,
+        "summary": "mean",
+        "at_least": 100,
+    }
+    method = {"method": "c0_grpo"}
+    write_experiment(conf, {"A": method, "B": method | {"overrides": {LR: 1e-5}}}, "first", seeds=[0, 1])
+    write_experiment(conf, {"A": method}, "second", seeds=[0, 1])
     declared = {
         "one": {"experiment": "first", "gate": {"low": claim}},
         "two": {"experiment": "second", "overrides": ["method.loss_agg_mode=seq-mean-token-sum"]},
@@ -574,6 +587,6 @@ def test_a_real_campaign_stops_is_forced_killed_and_finished(sweeps: Sweeps):
     again = launch()
     output, _ = again.communicate(timeout=DEADLINE)
     assert again.returncode == 0, output
-    assert {state["state"] for state in sweeps.states().values()} == {"done"} and len(sweeps.states()) == 4
+    assert {state["state"] for state in sweeps.states().values()} == {"done"} and len(sweeps.states()) == 6
     page = (sweeps.multirun / "second/report/index.html").read_text()
     assert "Forced gate: campaign c went on although the gate of its stage one was not met" in page

@@ -122,7 +122,7 @@ def test_problems_without_tests_are_left_out_and_counted(problems, capsys):
     assert first.worked_answer == "```python\nprint(2 * int(input()))\n```"
     assert json.loads(first.ground_truth) == {"stdio": [["1\n", "2\n"], ["2\n", "4"]]}
     assert "standard input" in first.prompt
-    assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000]]
+    assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000], 2 * 10**5000]
     assert "def double(self, n):" in second.prompt and "Write the function double." in second.prompt
 
 
@@ -179,6 +179,8 @@ def first_valid(response: str, **tests) -> str:
         "```\ndef f(x):\n    return x + 1",
         "```python\n    return x + 1\n```",
         "```python\nreturn x + 1\n```",
+        "\ufeff    return x + 1\n",
+        "Sure:\r\n```python\r\ndef f(x):\r\n    return x + 1\r\n```\r\n",
     ],
 )
 def test_a_response_continues_the_prompt_or_has_the_whole_function(response):
@@ -190,6 +192,10 @@ def test_a_response_continues_the_prompt_or_has_the_whole_function(response):
 def test_a_response_without_a_prompt_is_a_block_or_the_program():
     assert unit_tests.programs("a\n```python\nx = 1\n```\n", {}) == ["x = 1"]
     assert unit_tests.programs("x = 1", {}) == ["x = 1"]
+    assert unit_tests.programs("\ufeffx = 1", {}) == ["x = 1"]
+    assert first_valid("1. So:\n   ```python\n   def f(x):\n       return x + 1\n   ```\n").startswith(
+        "def f(x):\n    return"
+    )
 
 
 # ---------------------------------------------------------------- what it scores
@@ -214,6 +220,26 @@ def test_a_share_of_the_tests_and_why_the_others_failed(problems):
     assert score("print(", "", row.ground_truth, {}).metrics["syntax_error"] == 1.0
     hurried = {**problems, "sandbox": {**problems["sandbox"], "seconds": 0.3}}
     assert tasks.scorer(hurried)("while True: pass", "", row.ground_truth, {}).metrics["timed_out"] == 1.0
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("isolation", sandbox.ISOLATIONS)
+def test_a_reward_is_within_0_and_1_whatever_a_program_makes_the_tests_run(isolation):
+    own = section("unit_tests", score="fraction")
+    score = tasks.scorer({**own, "sandbox": {**own["sandbox"], "isolation": isolation}})
+    forged = "[__import__('os').write(place, b'P' * 1000) for place in range(64) if place != 2] and 24"
+    for test in ("assert eval(f(3)) == 24", "exec('x = ' + f(3))\nassert x == 24", "assert f(3) == 24"):
+        found = score(f"def f(x): return {forged!r}", "", json.dumps({"tests": [test, "assert f(3) == 1"]}), {})
+        assert found.value == found.metrics["passed"] == 0.0
+
+
+@pytest.mark.namespaces
+def test_a_result_of_apps_may_be_in_a_list(problems):
+    score = tasks.scorer(problems)
+    for wrapped in (4, [4], [4, 4]):
+        tests = apps._tests(json.dumps({"fn_name": "f", "inputs": [[2]], "outputs": [wrapped]}), "here")
+        values = [score(f"def f(x): return {made}", "", json.dumps(tests), {}).value for made in (4, [4], [4, 4])]
+        assert values == [float(wrapped in (4, [4])), float(wrapped == [4]), float(wrapped == [4, 4])]
 
 
 @pytest.mark.namespaces

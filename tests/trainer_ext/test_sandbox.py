@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from tests.trainer_ext.adversaries import ATTACKS, FLOODS, FORGERIES
 from trainer_ext import sandbox
-from trainer_ext.sandbox import guest, kernel
+from trainer_ext.sandbox import guest, kernel, server
 
 pytestmark = pytest.mark.namespaces
 
@@ -61,9 +63,10 @@ def test_functions_are_called_with_data_and_return_data():
     assert [guest.decode(guest.encode(value)) for value in values] == values
     assert [type(guest.decode(guest.encode(value))) for value in values] == list(map(type, values))
     assert guest.decode(guest.encode(object())) != guest.decode(guest.encode(object()))
-    calls = [[[[1, 2]], [[2, 1]]], [[[]], []], [[[3]], 3]]
+    calls = [[[[1, 2]], [2, 1]], [[[]], []], [[[3]], 3], [[[3]], [[3]]], [[[3]], 7, [3]]]
     source = "class Solution:\n    def turn(self, a):\n        return tuple(reversed(a))"
-    assert verdict(source, calls=calls, entry_point="turn").passed == 2
+    assert verdict(source, calls=calls, entry_point="turn").passed == 3
+    assert verdict("def f(x): return {1: x}", calls=[[[2], {"1": 2}], [[3], {"1": [3]}]], entry_point="f").passed == 1
 
 
 def test_tests_see_what_a_program_defines_and_its_exceptions():
@@ -71,6 +74,139 @@ def test_tests_see_what_a_program_defines_and_its_exceptions():
     source += "def own(): raise Own('mine')\ndef abs(x): return 0\n"
     test = "try: safe(-1)\nexcept ValueError as error: assert str(error) == 'negative'\nelse: assert False"
     assert verdict(source, tests=["assert safe(2) == 2", test, "own()", "assert abs(-1) == 1"]).passed == 3
+
+
+#: Right programs, and their tests.
+RIGHT_ANSWERS = {
+    "a name with an underscore": ("def _f(x): return x + 1", "assert _f(1) == 2"),
+    "the name of a builtin": ("def sum(xs): return 7", "assert sum([1]) == 7"),
+    "a builtin and a helper": ("def max(x): return _double(x)\ndef _double(x): return 2 * x", "assert max(2) == 4"),
+    "a byte order mark": ("\ufeffdef f(x): return x", "assert f(1) == 1"),
+    "Windows' line ends and tabs": ("def f(x):\r\n\treturn x\r\n", "assert f(1) == 1"),
+    "names that are not ASCII": ("def größe(x): return x", "assert größe(1) == 1"),
+    "an exception of its own": (
+        "class Wrong(ValueError): pass\ndef f(x): raise Wrong(x)",
+        "try: f(1)\nexcept ValueError as error: assert str(error) == '1'\nelse: assert False",
+    ),
+    "an exception of an exception": (
+        "class Wrong(KeyError): pass\nclass Worse(Wrong): pass\ndef f(x): raise Worse(x)",
+        "try: f(1)\nexcept LookupError: pass\nelse: assert False",
+    ),
+    "an exception of a module": (
+        "import json\ndef f(x): return json.loads(x)", "try: f('{')\nexcept ValueError: pass\nelse: assert False",
+    ),
+    "an exception of bytes": (
+        "def f(x): return x.decode()", "try: f(b'\\xff')\nexcept ValueError: pass\nelse: assert False",
+    ),
+    "a coroutine": ("async def f(x): return x", "import asyncio\nassert asyncio.run(f(1)) == 1"),
+    "a generator": ("def f(n):\n    yield from range(n)", "assert list(f(2)) == [0, 1] and next(f(1)) == 0"),
+    "an iterator": ("def f(n): return map(str, range(n))", "assert ''.join(f(3)) == '012'"),
+    "a range": ("def f(n): return range(n)", "assert list(f(2)) == [0, 1]"),
+    "a view of a mapping": ("def f(n): return {n: 1}.keys()", "assert list(f(2)) == [2]"),
+    "a deque": ("import collections\ndef f(n): return collections.deque([n])", "assert list(f(2)) == [2]"),
+    "modules": ("import csv, unittest, unicodedata, sqlite3\ndef f(x): return x", "assert f(1) == 1"),
+    "an expression": ("def f(x): return f'{x} * 8'", "assert eval(f(3)) == 24 and eval('1 + x', {'x': 1}) == 2"),
+    "an expression that fails": ("def f(x): return '1 / 0'", "try: eval(f(3))\nexcept ZeroDivisionError: pass"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("isolation", sandbox.ISOLATIONS)
+@pytest.mark.parametrize("name", RIGHT_ANSWERS)
+def test_right_answers_are_right(name, isolation):
+    source, test = RIGHT_ANSWERS[name]
+    limits = replace(LIMITS, isolation=isolation)
+    assert verdict(source, limits, tests=[test]).right
+    wrong = verdict("def other(x): return 5", limits, tests=[test, "assert other(1) == 5"])
+    assert wrong.passed == 1
+
+
+def test_a_builtin_is_not_replaced_where_the_tests_use_something_else_of_the_program():
+    source = "def f(x): return 0\ndef sum(xs): return 6\ndef len(xs): return 6"
+    assert verdict(source, tests=["assert sum([f(3)]) == 6"]).passed == 0
+    assert verdict(source, setup="def all_of(x): return [f(x)]", tests=["assert len(all_of(3)) == 6"]).passed == 0
+
+
+_FORGED = "[__import__('os').write(place, b'P' * 1000) for place in range(64) if place != 2]"
+
+
+@pytest.mark.parametrize(
+    ("value", "test"),
+    [
+        ("{} and 24", "assert eval(square(3)) == 24"),
+        ("{} and __import__('os')._exit(0)", "assert eval(square(3)) == 24"),
+        ("setattr(__import__('builtins'), 'AssertionError', ValueError)", "assert eval(square(3)) == 24"),
+        ("{}", "exec(square(3))\nassert False"),
+        ("{}", "eval(compile(square(3), 'x', 'eval'))\nassert False"),
+        ("{}", "import subprocess, sys\nexec(f'x = {square(3)}')\nassert False"),
+    ],
+)
+def test_a_program_whose_text_the_tests_run_forges_no_verdict(value, test):
+    text = value.replace("{}", _FORGED)
+    found = verdict(f"def square(x): return {text!r}", tests=[test, "assert square(3) == 9"], entry_point="square")
+    assert found.passed == 0 and not found.right
+
+
+LIES = """
+class Int(int):
+    def __eq__(self, other): return True
+    def __hash__(self): return hash(9)
+    def __repr__(self): return "9"
+    __str__ = __repr__
+    def __format__(self, spec): return "9"
+    def __reduce__(self): return int, (9,)
+    def __lt__(self, other): return True
+class List(list):
+    def __eq__(self, other): return True
+    def __len__(self): return 9
+    def __iter__(self): return iter([9])
+    def __contains__(self, item): return True
+    def __bool__(self): return True
+class Str(str):
+    def __eq__(self, other): return True
+    def __contains__(self, item): return True
+    def __str__(self): return "9"
+def number(): return Int(3)
+def several(): return List()
+def text(): return Str("3")
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["number() == 9", "repr(number()) == '9'", "f'{number()}' == '9'", "format(number()) == '9'", "9 in {number()}",
+     "number() in {9: 1}", "sorted([2, number()])[0] == 3", "__import__('copy').deepcopy(number()) == 9",
+     "str(number()) == '9'", "several() == [9]", "len(several()) == 9", "list(several()) == [9]", "9 in several()",
+     "bool(several())", "text() == '9'", "str(text()) == '9'", "'9' in text()", "[text()] == ['9']"],
+)  # fmt: skip
+def test_objects_that_lie_are_compared_by_their_plain_values(test):
+    assert verdict(LIES, tests=[f"assert {test}"]).passed == 0
+
+
+def test_a_python_that_only_its_owner_may_read_serves_programs_or_is_refused(tmp_path, monkeypatch):
+    """Python behind a link, and one whose library is missing for programs."""
+    link = tmp_path / "python"
+    link.symlink_to(sys.base_prefix)
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(sys, "base_prefix", str(link))
+    for isolation in sandbox.ISOLATIONS:
+        assert verdict("import csv, unittest\n" + RIGHT, replace(LIMITS, isolation=isolation)).right
+        sandbox.close()
+    monkeypatch.setattr(server, "_PROBED", "csv")
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    with pytest.raises(sandbox.Unavailable):
+        verdict(RIGHT, replace(LIMITS, isolation="process"))
+
+
+def test_files_of_a_program_do_not_stay_without_namespaces():
+    name = f"rlsweep-left-{os.getpid()}"
+    source = "import os, tempfile\ndef f(name):\n    folder = tempfile.mkdtemp(dir='/tmp', prefix=name)\n"
+    source += "    paths = [f'/tmp/{name}', f'/dev/shm/{name}', f'{folder}/x', tempfile.mkdtemp(prefix=name) + '/x']\n"
+    source += "    return [open(path, 'w').write('x') for path in paths]"
+    assert verdict(source, replace(LIMITS, isolation="process"), tests=[f"assert f({name!r}) == [1] * 4"]).right
+    left = [path for place in ("/tmp", "/dev/shm") for path in Path(place).glob(f"{name}*")]
+    assert bool(left) == (os.getuid() != 0)  # root's programs run as a user of their own
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def test_a_case_that_takes_the_time_leaves_those_before_it():
@@ -88,8 +224,10 @@ def test_wrong_tests_are_no_verdict(tests):
 
 
 def test_a_program_that_cannot_even_start_has_no_verdict():
-    with pytest.raises(sandbox.Unavailable, match=r"ended twice before they began, within .*memory_mb=1,"):
-        verdict(RIGHT + "  #" + "x" * 10**7, replace(LIMITS, memory_mb=1))
+    with pytest.raises(sandbox.Unavailable, match=r"cannot import Python's modules .* within .*'memory_mb': 1,"):
+        verdict(RIGHT, replace(LIMITS, memory_mb=1))
+    with pytest.raises(sandbox.Unavailable, match=r"ended twice before they began, within .*memory_mb=64,"):
+        verdict(RIGHT + "  #" + "x" * (1 << 26), replace(LIMITS, memory_mb=64))
     with pytest.raises(sandbox.BadTests, match="do not fit into memory_mb"):
         verdict(RIGHT, replace(LIMITS, memory_mb=64), tests=["assert square(3) == 9"] * 10**6)
 
@@ -152,18 +290,8 @@ def test_a_forgery_does_not_pass_without_namespaces(name):
     assert verdict(FORGERIES[name], replace(LIMITS, isolation="process")).passed == 0
 
 
-@pytest.fixture
-def written():
-    """Removes the files that programs write to the machine's own /tmp, where nothing keeps them from it."""
-    before = set(Path("/tmp").iterdir())
-    yield
-    for path in Path("/tmp").glob("[0-9]*"):
-        if path not in before and path.stem.isdigit() and path.stat().st_uid != os.getuid():
-            path.unlink()
-
-
 @pytest.mark.parametrize("name", ["fork bomb", "zombies", "a daemon", "a daemon that ignores signals", "huge files"])
-def test_a_flood_ends_in_time_without_namespaces(name, written):
+def test_a_flood_ends_in_time_without_namespaces(name):
     limits = replace(SHORT, isolation="process")
     began = time.monotonic()
     assert verdict(FLOODS[name], limits).passed == 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,7 +85,9 @@ def run(limits: Limits, sources: Sequence[str], tests: Mapping[str, Any]) -> Ver
     events = answer["events"]
     if "T" in events:
         raise BadTests("the tests are not valid Python, their setup raises, or they do not fit into memory_mb")
-    return Verdict(events.count("P"), cases, answer["timed_out"], "S" in events)
+    # What tests cannot report comes from a program whose code they have run.
+    passed = events.count("P") if re.fullmatch(f"B(S|[PF]{{0,{cases}}})E?", events) else 0
+    return Verdict(passed, cases, answer["timed_out"], "S" in events)
 
 
 def parallel() -> int:
@@ -100,15 +103,20 @@ class _Server:
         if not sys.platform.startswith("linux"):
             raise Unavailable("programs run on Linux only")
         folder = folder or tempfile.mkdtemp(prefix="rlsweep-sandbox-")
+        python, environment, library = getattr(sys, "_base_executable", sys.executable), _ENVIRONMENT, -1
+        if limits.isolation != server.NAMESPACES:  # others may not read where Python is, such as in root's home
+            library = os.open(sys.base_prefix, os.O_PATH | os.O_DIRECTORY)
+            environment = environment | {"PYTHONHOME": f"/proc/self/fd/{library}", "HOME": folder, "TMPDIR": folder}
         try:
-            python = getattr(sys, "_base_executable", sys.executable)
             command = [python, "-s", "-S", "-B", "-X", "utf8", "-c", _START, _ROOT, json.dumps(asdict(limits)), folder]
+            command.append(str(library))
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=_ENVIRONMENT,
+                env=environment,
+                pass_fds=[library] if library >= 0 else [],
                 cwd="/",
                 bufsize=0,
                 start_new_session=True,
@@ -117,6 +125,8 @@ class _Server:
         finally:
             if limits.isolation == server.NAMESPACES:
                 shutil.rmtree(folder, ignore_errors=True)
+            else:
+                os.close(library)
         self._folder = folder
         if first is None or first["refused"]:
             self.close()

@@ -98,7 +98,7 @@ def leave_the_machine(root: str, python: str) -> Home:
             continue
         inside = Path(f"{root}{place}")
         inside.parent.mkdir(parents=True, exist_ok=True)
-        if place.is_symlink():
+        if place.is_symlink() and str(place) in _SYSTEM:  # Python's folder is mounted, wherever the link leads
             inside.symlink_to(place.readlink())
             continue
         inside.mkdir() if place.is_dir() else inside.touch()

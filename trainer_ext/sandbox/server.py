@@ -29,13 +29,19 @@ _COMMON = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq itertools math "
     "operator random re statistics string threading typing"
 )
+#: What every program must be able to import: a module in Python, compiled ones, and one that imports many others.
+_PROBED = "csv unicodedata unittest"
+#: Where any user may write.
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class Server:
-    """One program at a time. settings: isolation, seconds, memory_mb, processes, file_mb; folder: an empty one."""
+    """One program at a time. settings: isolation, seconds, memory_mb, processes, file_mb; folder: an empty one;
+    library: the descriptor of Python's folder, -1 for none. OSError: the kernel refuses it, or no module is found."""
 
-    def __init__(self, settings: dict[str, Any], folder: str):
+    def __init__(self, settings: dict[str, Any], folder: str, library: int):
         self._settings = settings
+        self._library = {library} - {-1}
         self._folder = folder
         self._uid = kernel.user_of_programs()
         self._others = kernel.counted_with(settings["isolation"] == NAMESPACES)
@@ -48,6 +54,10 @@ class Server:
             kernel.hide_from_others()
             os.chmod(folder, 0o777)
             os.chdir(folder)
+        if os.waitstatus_to_exitcode(os.waitpid(self._start(_probe, set()), 0)[1]):
+            who = f"programs, which run as user {self._uid}," if self._uid else "programs"
+            what = f"cannot import Python's modules {_PROBED} within {settings}"
+            raise kernel.Refused(1, f"{who} {what}; let them read {sys.prefix}, or raise the limits")
 
     def run(self) -> dict[str, Any]:
         """The events of one program's tests, whether the time was up, and whether the next one may follow."""
@@ -71,7 +81,7 @@ class Server:
         if pid:
             return pid
         try:
-            for before, after in itertools.pairwise([-1, *sorted(kept), 1 << 10]):
+            for before, after in itertools.pairwise([-1, *sorted(kept | self._library), 1 << 10]):
                 if after > before + 1:  # closerange(0, 0) closes everything
                     os.closerange(before + 1, after)
             self._confine()
@@ -122,20 +132,30 @@ class Server:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-        for entry in os.scandir(self._folder):
-            shutil.rmtree(entry.path, ignore_errors=True) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+        for place in (self._folder, *(_SHARED if self._uid else ())):
+            for entry in os.scandir(place) if os.path.isdir(place) else ():
+                with contextlib.suppress(OSError):
+                    if place == self._folder or entry.stat(follow_symlinks=False).st_uid == self._uid:
+                        shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+
+
+def _probe() -> NoReturn:
+    for name in _PROBED.split():
+        importlib.import_module(name)
+    os._exit(0)
 
 
 def main() -> None:
-    """Serve until the standard input ends. Arguments: the settings as JSON, and an empty folder."""
-    root, settings, folder = sys.argv[1:]
+    """Serve until the standard input ends. Arguments: the settings as JSON, an empty folder, and the descriptor of
+    Python's folder (-1 for none)."""
+    root, settings, folder, library = sys.argv[1:]
     sys.path.remove(root)
     sys.set_int_max_str_digits(0)
     for name in _COMMON.split():
         importlib.import_module(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the run
     try:
-        server = Server(json.loads(settings), folder)
+        server = Server(json.loads(settings), folder, int(library))
     except OSError as error:
         guest.send(1, json.dumps({"refused": error.strerror or str(error)}).encode())
         return
