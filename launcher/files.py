@@ -37,9 +37,12 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace a file. A reader sees all of the old or all of the new content, also after a crash."""
-    with _written_aside(path, text) as aside:
+def write_atomic(path: Path, text: str, mode: int = 0o666) -> None:
+    """Replace a file. A reader sees all of the old or all of the new content, also after a crash.
+
+    mode: the permissions of the new file, less those that the umask takes.
+    """
+    with _written_aside(path, text, mode) as aside:
         os.replace(aside, path)
     fsync_folder(path.parent)
 
@@ -58,10 +61,10 @@ def create_atomic(path: Path, text: str) -> bool:
 
 
 @contextmanager
-def _written_aside(path: Path, text: str) -> Iterator[Path]:
+def _written_aside(path: Path, text: str, mode: int = 0o666) -> Iterator[Path]:
     aside = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}-{time.monotonic_ns()}")
     try:
-        with open(aside, "w", encoding="utf-8") as file:
+        with open(aside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -164,6 +164,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     code_changes.carry_out(plan, decision)
     command = plan.experiments[0].command
     collected = provenance.collect(root, command, plan.multirun)
+    if warning := collected.warning():
+        print(warning, flush=True)
     patch = launch_record.keep_patch(plan.multirun, collected.patch) if collected.patch else None
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
     launched = Launch(collected.record, plan.tracking, retry, patch, stall_s)

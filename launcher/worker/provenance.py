@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.secrets import mask, mask_patch
+from launcher.secrets import is_credentials_file, mask, mask_patch
 
 # New files beyond these sizes are data rather than code: only their names are kept.
 LARGEST_FILE = 1 << 20
 LARGEST_SUM = 8 << 20
 _GIT_S = 30
+_NAMED_LIKE_CREDENTIALS, _PRIVATE = "named like credentials", "only its owner may read it"
+_LISTED = 5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -30,6 +32,13 @@ class Provenance:
     record: Mapping[str, Any]
     patch: str | None
 
+    def warning(self) -> str | None:
+        """The new files that the patch leaves out because they may hold secrets, in one line for the user."""
+        reasons = (f"({_NAMED_LIKE_CREDENTIALS})", f"({_PRIVATE})")
+        files = [file for file in self.record["patch"]["left_out"] if file.endswith(reasons)]
+        more = f" and {len(files) - _LISTED} more" if len(files) > _LISTED else ""
+        return f"dirty.patch will not have these new files: {', '.join(files[:_LISTED])}{more}" if files else None
+
 
 def collect(root: Path, command: str, multirun: Path | None = None) -> Provenance:
     """Collect the provenance, once for each launch.
@@ -38,12 +47,12 @@ def collect(root: Path, command: str, multirun: Path | None = None) -> Provenanc
     """
     commit = _git(root, ["rev-parse", "HEAD"])
     changes = _git(root, ["status", "--porcelain", "--untracked-files=no"]) if commit else None
-    new, left_out = _new_files(root, multirun) if commit else ([], [])
-    patch, exact = _patch(root, new) if changes or new else (None, True)
+    new = _new_files(root, multirun) if commit else _NewFiles()
+    patch, exact = _patch(root, new) if changes or new.added else (None, True)
     record = {
         "commit": commit.decode().strip() if commit else None,
-        "dirty": None if changes is None else bool(changes or new or left_out),
-        "patch": {"exact": exact, "left_out": left_out},
+        "dirty": None if changes is None else bool(changes or new.added or new.left_out),
+        "patch": {"exact": exact, "left_out": list(new.left_out)},
         "command": mask(command),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -90,27 +99,70 @@ def _gpus() -> list[str]:
 # ---------------------------------------------------------------- uncommitted changes
 
 
-def _new_files(root: Path, multirun: Path | None) -> tuple[list[bytes], list[str]]:
-    """The files that git neither tracks nor ignores: paths for git, and descriptions of those too large or binary."""
-    listed = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--", *_without(root, multirun)]) or b""
-    kept: list[bytes] = []
+@dataclass(frozen=True)
+class _NewFiles:
+    """The files that are not in the commit, as paths for git: those to add, and those to remove from the index.
+
+    left_out: descriptions of the files that are in no patch.
+    """
+
+    added: Sequence[bytes] = ()
+    removed: Sequence[bytes] = ()
+    left_out: Sequence[str] = ()
+
+
+def _new_files(root: Path, multirun: Path | None) -> _NewFiles:
+    """Large and binary files are left out unless git tracks them; files that may hold secrets always."""
+    listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", *_without(root, multirun)]
+    untracked = set(filter(None, (_git(root, listing) or b"").split(b"\0")))
+    staged = _git(root, ["diff", "HEAD", "--name-only", "--no-renames", "--diff-filter=A", "-z"]) or b""
+    added: list[bytes] = []
+    removed: list[bytes] = []
     left_out: list[str] = []
     total = 0
-    for name in sorted(filter(None, listed.split(b"\0"))):
+    index = _index(root)
+    private_by_default = index is not None and _is_private(index)
+    for name in sorted({*untracked, *filter(None, staged.split(b"\0"))}):
         path = root / os.fsdecode(name)
         try:
-            size = path.lstat().st_size
-            reason = "binary" if not path.is_symlink() and size <= LARGEST_FILE and b"\0" in path.read_bytes() else None
+            reason = _secret(root, path, private_by_default)
+            if name not in untracked:
+                removed += [name] if reason else []
+            elif reason is None:
+                size = path.lstat().st_size
+                if not path.is_symlink() and size <= LARGEST_FILE and b"\0" in path.read_bytes():
+                    reason = "binary"
+                if size > LARGEST_FILE or total + size > LARGEST_SUM:
+                    reason = f"{size} bytes"
+                if reason is None:
+                    total += size
+                    added.append(name)
         except OSError:
             continue
-        if size > LARGEST_FILE or total + size > LARGEST_SUM:
-            reason = f"{size} bytes"
         if reason:
             left_out.append(f"{os.fsdecode(name).encode('utf-8', 'replace').decode()} ({reason})")
-            continue
-        total += size
-        kept.append(name)
-    return kept, left_out
+    return _NewFiles(added, removed, left_out)
+
+
+def _secret(root: Path, path: Path, private_by_default: bool) -> str | None:
+    """Why a new file may hold secrets, or None. `private_by_default`: the user's umask makes every file private."""
+    inside = path.relative_to(root)
+    if is_credentials_file(inside):
+        return _NAMED_LIKE_CREDENTIALS
+    folders = (root / folder for folder in list(inside.parents)[:-1])
+    return _PRIVATE if not private_by_default and any(map(_is_private, (path, *folders))) else None
+
+
+def _is_private(path: Path) -> bool:
+    """Whether only the owner may read a file or a folder."""
+    return not path.lstat().st_mode & 0o077
+
+
+def _index(root: Path) -> Path | None:
+    """The file of git's index, or None if there is none yet."""
+    name = _git(root, ["rev-parse", "--git-path", "index"])
+    path = None if name is None else root / os.fsdecode(name.strip())
+    return path if path is not None and path.is_file() else None
 
 
 def _without(root: Path, multirun: Path | None) -> list[str]:
@@ -119,20 +171,23 @@ def _without(root: Path, multirun: Path | None) -> list[str]:
     return [".", f":(exclude,literal){multirun.resolve().relative_to(root.resolve()).as_posix()}"]
 
 
-def _patch(root: Path, new: Sequence[bytes]) -> tuple[str | None, bool]:
+def _patch(root: Path, new: _NewFiles) -> tuple[str | None, bool]:
     """The difference to HEAD with these new files, masked, and whether `git apply` restores the tree exactly.
 
     The new files are added to a copy of git's index; the user's index stays as it is.
     """
     with tempfile.TemporaryDirectory(prefix="rlsweep-index-") as folder:
         index = Path(folder) / "index"
-        original = _git(root, ["rev-parse", "--git-path", "index"])
-        if original is not None and (root / os.fsdecode(original.strip())).is_file():
-            shutil.copyfile(root / os.fsdecode(original.strip()), index)
+        original = _index(root)
+        if original is not None:
+            shutil.copyfile(original, index)
         environment = {**os.environ, "GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1"}
-        if new:
+        if new.added:
             adding = ["add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul"]
-            _git(root, adding, environment, b"\0".join(new))
+            _git(root, adding, environment, b"\0".join(new.added))
+        if new.removed:
+            removing = ["update-index", "--force-remove", "-z", "--stdin"]
+            _git(root, removing, environment, b"\0".join(new.removed) + b"\0")
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"]
         patch = _git(root, ["diff", "HEAD", "--binary", *plain], environment)
     if not patch:
