@@ -5,6 +5,8 @@ Only the standard library is imported at the top, so that every reader (analysis
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -12,12 +14,13 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 # How the names of unfinished files begin: of those being written, and of those whose writer died.
 ASIDE = ".tmp-"
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
 class BadRunFolder(ValueError):
@@ -28,11 +31,48 @@ class BadRunFolder(ValueError):
         super().__init__(f"{path}: {why}. Fix: {fix}")
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in an OSError of a call that knows only its handle, such as fsync."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def obstacle(folder: Path) -> str | None:
+    """Which call that runs need fails in a folder, and why, or None. It writes a file there, and removes it."""
+    probe, linked = (folder / f"{ASIDE}probe-{os.getpid()}{suffix}" for suffix in ("", "-link"))
+    call = "open"
+    try:
+        with open(probe, "w") as file:
+            call = "flock"
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            call = "fsync"
+            os.fsync(file.fileno())
+        fsync_folder(folder)
+        call = "link"
+        os.link(probe, linked)
+        call = "rename"
+        os.replace(probe, folder / f"{probe.name}-renamed")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None  # more may be free when a run writes
+        return f"{call} fails there ({error.strerror})"
+    finally:
+        for path in (probe, linked, folder / f"{probe.name}-renamed"):
+            with suppress(OSError):
+                path.unlink()
+    return None
+
+
 def fsync_folder(folder: Path) -> None:
     """Make renames and new names in a folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        with naming(folder):
+            os.fsync(handle)
     finally:
         os.close(handle)
 
@@ -64,7 +104,8 @@ def create_atomic(path: Path, text: str) -> bool:
 def _written_aside(path: Path, text: str, mode: int = 0o666) -> Iterator[Path]:
     aside = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}-{time.monotonic_ns()}")
     try:
-        with open(aside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        opener = partial(os.open, mode=mode)
+        with naming(path), open(aside, "w", encoding="utf-8", opener=opener) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -88,6 +129,31 @@ def new_folder(path: Path) -> Iterator[Path]:
         draft.rename(path)  # also over an empty folder
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name of a file that nobody changes; a copy where the file system has no links, or on another one."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copy(source, target)
+        with open(target, "rb") as file, naming(target):
+            os.fsync(file.fileno())
+
+
+def move_folder(source: Path, target: Path) -> None:
+    """Rename a folder, or, if the target is on another file system, copy it and then delete it."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with new_folder(target) as draft:
+            shutil.copytree(source, draft, symlinks=True, dirs_exist_ok=True)
+        left = source.rename(source.with_name(f"{ASIDE}{source.name}"))
+        shutil.rmtree(left)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -35,7 +35,7 @@ from analysis.importing.naming import Named, Naming, name
 from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
 from launcher import files
-from launcher.run.folder import read_provenance, run_folder, write_state
+from launcher.run.folder import read_provenance, run_folder, runs_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
@@ -88,8 +88,9 @@ def import_runs(asked: Asked) -> Done:
     if former.exists() and "imported" not in json.loads(former.read_bytes()):
         raise BadImport(f"--into {asked.into}: an experiment of launch.py has this folder; fix: choose another name")
     multirun = asked.into.parent
-    multirun.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=multirun) as aside:
+    runs_folder(multirun).mkdir(parents=True, exist_ok=True)
+    # It may be a link to another disk, where the runs are moved to.
+    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=runs_folder(multirun)) as aside:
         runs = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
         if not runs:
             raise BadImport(
@@ -308,7 +309,6 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
     write_state(staged, state)
     if folder.exists():
         folder.rename(former)
-    folder.parent.mkdir(exist_ok=True)
     staged.rename(folder)
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import InvalidPlan, Problem
+from launcher import files
+from launcher.errors import Diagnostics
 from launcher.execution import code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.forecast import Forecast, budget_line, budget_of, warnings
@@ -80,7 +81,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
-    _check_writable(plan.multirun)
+    _check_file_systems(plan)
     while True:
         outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
         if outcome.detached:
@@ -104,19 +105,27 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
 
 
-def _check_writable(multirun: Path) -> None:
-    why = "is not writable"
+def _check_file_systems(plan: Plan) -> None:
+    """Refuse file systems that lack what runs need: that of multirun, and those to which links in it lead."""
+    multirun, key = plan.multirun, ("configuration", "multirun")
+    fix = "name a folder on another file system: multirun=FOLDER"
+    problems = Diagnostics()
     try:
         multirun.mkdir(parents=True, exist_ok=True)
-        if os.access(multirun, os.W_OK | os.X_OK):
-            return
     except OSError as error:
-        if lifecycle.is_disk_full(error):
-            return  # the launch says so
-        why = f"cannot be created ({error.strerror})"
-    raise InvalidPlan(
-        [Problem("configuration", "multirun", str(multirun), f"this folder {why}", "name another: multirun=FOLDER")]
-    )
+        if not lifecycle.is_disk_full(error):  # the launch says so
+            problems.add(*key, str(multirun), f"this folder cannot be created ({error.strerror})", fix)
+    checked = set()
+    names = ("runs", "bases", "launches", "code", "cache", "archive", *(own.name for own in plan.experiments))
+    for folder in (multirun, *(multirun / name for name in names)):
+        if folder.is_symlink() and not folder.exists():
+            rule = f"this is a link to {folder.readlink()}, which does not exist"
+            problems.add(*key, str(folder), rule, "mount its file system, or remove the link")
+        elif folder.is_dir() and (device := folder.stat().st_dev) not in checked:
+            checked.add(device)
+            if why := files.obstacle(folder):
+                problems.add(*key, str(folder), f"{why}; runs need flock, hard links, fsync and rename", fix)
+    problems.raise_any()
 
 
 def launch(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from launcher.files import fsync_folder
+from launcher.files import fsync_folder, move_folder
 from launcher.run import claim
 from launcher.run.folder import run_folder, runs_folder
 
@@ -46,7 +46,8 @@ def archive(multirun: Path, run_id: str) -> Path | None:
     with claim.locked(folder, claim.PATIENCE_S):
         if claim.live_claim(folder) is not None:
             return None
-        target = folder.rename(parent / f"{run_id}.{generation(multirun, run_id)}")
+        target = parent / f"{run_id}.{generation(multirun, run_id)}"
+        move_folder(folder, target)
     fsync_folder(parent)
     fsync_folder(runs_folder(multirun))
     return target

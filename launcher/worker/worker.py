@@ -79,7 +79,7 @@ def execute(
     started this one ends first; `nodes` are those of its job. Standard output and error go to the attempt's folder from
     here on.
     """
-    folder = folder.resolve()
+    folder = folder.absolute()  # with its links: multirun/runs may be one, and multirun is above it
     try:
         claimed = _claim(folder, launch_id)
         if claimed is None:
@@ -140,10 +140,10 @@ def _on_beat(attempt: Attempt, watchdog: Watchdog, owner: Claim, launch: Launch)
         if stalled is None:
             return
         if asked is None:
-            asked = time.monotonic()
+            asked = watchdog.idle
             watchdog.dump()
             attempt.request_stop(stalled, FailureKind.STALLED, explained=True)
-        elif time.monotonic() - asked > watchdog.grace_s:
+        elif watchdog.idle - asked > watchdog.grace_s:
             _end_stalled(attempt.folder, owner, attempt.stop_kind, attempt.stop_message or stalled, launch)
 
     return on_beat
@@ -254,7 +254,7 @@ def _failed(folder: Path, state: State, error: BaseException, attempt: Attempt, 
         return transitions.ended(state, attempt.stop_kind, message, launch.retry, progressed)
     _say("".join(traceback.format_exception(error)).rstrip())
     text = "\n".join("".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:])
-    record = {"type": type(error).__name__, "message": str(error), "traceback": text}
+    record = {"type": type(error).__name__, "message": str(error), "place": lifecycle.place(error), "traceback": text}
     return transitions.ended(state, kind, lifecycle.described(error), launch.retry, progressed, record)
 
 
@@ -296,7 +296,7 @@ def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, s
         patch = launch_record.keep_patch(multirun, collected.patch) if collected.patch else None
     (folder / "dirty.patch").unlink(missing_ok=True)
     if patch is not None:
-        os.link(launch_record.launches_folder(multirun) / patch, folder / "dirty.patch")
+        files.link_or_copy(launch_record.launches_folder(multirun) / patch, folder / "dirty.patch")
     of_attempt = {"seed": config["seed"], "host": state.host, "attempt": state.attempt, "pid": state.pid}
     files.write_json(folder / "provenance.json", {**record, **provenance.here(record), **of_attempt})
 
@@ -329,7 +329,8 @@ def _watch(attempt: Attempt, orphaned: Callable[[], Reason]) -> None:
         multiprocessing.connection.wait([sentinel])
         kind, message = orphaned()
         attempt.request_stop(message, kind)
-        time.sleep(ORPHAN_S)
+        for _ in range(int(ORPHAN_S)):  # time in which this process is stopped does not count
+            time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)  # the trainer does not stop, and no other process is left to end it
 
     threading.Thread(target=wait, name="launcher-watch", daemon=True).start()

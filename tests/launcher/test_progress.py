@@ -54,6 +54,8 @@ def test_the_time_left_is_the_one_that_status_gives(look, tmp_path, capsys):
         assert tasks["runs (1 queued)"].fields["left"] == "about 26 s left"
         assert (tasks["title of aa"].completed, tasks["title of aa"].fields["left"]) == (4, "about 12 s left")
         assert tasks["title of bb"].fields["left"] == "preparing" and len(tasks) == 3
+    (last,) = live._progress.tasks  # the last frame says nothing of runs that no longer run, nor of a time left
+    assert (last.description, last.fields["left"]) == ("runs", "")
     capsys.readouterr()
 
 

@@ -125,7 +125,7 @@ class Arrays:
         executor = _executor(self._folder / "jobs")
         name = f"{PREFIX}{self._record.stem}-{number}" + (f"-{runs[0].name}" if len(runs) == 1 else "")
         executor.update_parameters(**given, job_name=name, array_parallelism=throttle)
-        tasks = [Task(folder=str(folder.resolve()), record=str(self._record), **task) for folder in runs]
+        tasks = [Task(folder=str(folder.absolute()), record=str(self._record), **task) for folder in runs]
         with _outside():
             return name, [str(job.job_id) for job in executor.submit_array(tasks)]
 

@@ -82,14 +82,14 @@ def start(order: Order) -> StartedScheduler:
     code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun)
     shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.run_ids).items() for run_id in runs}
     scheduler = Slurm(
-        order.record.resolve(),
+        order.record.absolute(),
         settings,
         shape_of,
-        lambda shape: arrays.parameters(settings, shape, code.resolve()),
+        lambda shape: arrays.parameters(settings, shape, code.absolute()),
         order.train,
         _largest(settings["max_array"]),
     )
-    detached = (lambda: _detach(scheduler, order, code.resolve())) if settings["detach"] else None
+    detached = (lambda: _detach(scheduler, order, code.absolute())) if settings["detach"] else None
     return StartedScheduler(scheduler, f"SLURM, {len(set(shape_of.values()))} shapes of resources", detached=detached)
 
 
@@ -108,9 +108,9 @@ def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
         raise SchedulerError("no run could be submitted now; repeat the command to try again")
     given = arrays.parameters(order.plan.cluster, _REPORT, code)
     given.pop("gpus_per_node", None)
-    experiments = [(order.plan.multirun / experiment.name).resolve() for experiment in order.plan.experiments]
+    experiments = [(order.plan.multirun / experiment.name).absolute() for experiment in order.plan.experiments]
     try:
-        report = Arrays(order.record.resolve()).report(experiments, given, jobs)
+        report = Arrays(order.record.absolute()).report(experiments, given, jobs)
     except REFUSED as error:
         raise SchedulerError(f"the runs are in the queue, but sbatch refused their report: {error}") from error
     more = f"; SLURM did not accept {left} runs; repeat the command later to submit them" if left else ""

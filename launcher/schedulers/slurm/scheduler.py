@@ -269,7 +269,7 @@ class Slurm:
                 self._submitted[job.id] = submitted
                 adopted[run_id] = job.id
                 task = self._task(self._shape_of[run_id])
-                self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
+                self._arrays.complete(token, job.id, Task(folder=str(folder.absolute()), record=str(record), **task))
                 print(
                     f"{run_id} is already job {job.id} of launch {token}; this launch waits for that job",
                     file=sys.stderr,
