@@ -112,6 +112,8 @@ def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
     try:
         report = Arrays(order.record.absolute()).report(experiments, given, jobs)
     except REFUSED as error:
-        raise SchedulerError(f"the runs are in the queue, but sbatch refused their report: {error}") from error
+        raise SchedulerError(
+            f"the runs are in the queue, but sbatch refused their report: {arrays.why(error)}"
+        ) from error
     more = f"; SLURM did not accept {left} runs; repeat the command later to submit them" if left else ""
     return f"submitted as {', '.join(jobs)}; the report follows them as job {report}{more}"
