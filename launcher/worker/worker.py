@@ -303,8 +303,9 @@ def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, s
 
 def _redirect(folder: Path) -> None:
     """Send file descriptors 1 and 2 to the attempt's logs, so that the output of C code and children goes there too."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # what was printed before goes to the logs, then
+        sys.stdout.flush()
+        sys.stderr.flush()
     for name, number in (("stdout", 1), ("stderr", 2)):
         handle = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(handle, number)
