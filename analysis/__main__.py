@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from launcher.output import drop_what_cannot_be_written, was_lost
+from launcher.output import Dropping, drop_what_cannot_be_written
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()
     try:
         index, text = _compare(chosen) if chosen.compare else _report(chosen)
-        print(index.with_name("report.json").read_text(encoding="utf-8") if chosen.json else text, end="")
+        print(index.with_name("report.json").read_text(encoding="utf-8") if chosen.json else text, end="", flush=True)
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
     finally:
         gc.enable()
-    return int(chosen.json and was_lost())
+    return int(chosen.json and Dropping.failed)
 
 
 def _report(chosen: argparse.Namespace) -> tuple[Path, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launcher.errors import Usage, not_installed
 from launcher.files import BadRunFolder
-from launcher.output import drop_what_cannot_be_written, was_lost
+from launcher.output import Dropping, drop_what_cannot_be_written
 from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 from launcher.secrets import mask
 from launcher.text import nearest, shown
@@ -95,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return code or (EXIT_FAILED if given.json and was_lost() else code)
+    sys.stdout.flush()
+    return code or (EXIT_FAILED if given.json and Dropping.failed else code)
 
 
 if __name__ == "__main__":

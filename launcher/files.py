@@ -42,7 +42,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def obstacle(folder: Path) -> str | None:
-    """Which call that runs need fails in a folder, and why, or None. It writes a file there, and removes it."""
+    """Which call that runs need fails in a folder, and why, or None. A file is written there, and removed."""
     probe, linked = (folder / f"{ASIDE}probe-{os.getpid()}{suffix}" for suffix in ("", "-link"))
     call = "open"
     try:
@@ -54,14 +54,14 @@ def obstacle(folder: Path) -> str | None:
         fsync_folder(folder)
         call = "link"
         os.link(probe, linked)
+        probe.unlink()
         call = "rename"
-        os.replace(probe, folder / f"{probe.name}-renamed")
+        os.replace(linked, probe)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return None  # more may be free when a run writes
-        return f"{call} fails there ({error.strerror})"
+        more_may_be_free = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return None if more_may_be_free else f"{call} fails there ({error.strerror})"
     finally:
-        for path in (probe, linked, folder / f"{probe.name}-renamed"):
+        for path in (probe, linked):
             with suppress(OSError):
                 path.unlink()
     return None
@@ -78,10 +78,8 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_atomic(path: Path, text: str, mode: int = 0o666) -> None:
-    """Replace a file. A reader sees all of the old or all of the new content, also after a crash.
-
-    mode: the permissions of the new file, less those that the umask takes.
-    """
+    """Replace a file, with these permissions. A reader sees all of the old or all of the new content, also after a
+    crash."""
     with _written_aside(path, text, mode) as aside:
         os.replace(aside, path)
     fsync_folder(path.parent)
@@ -141,19 +139,6 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
         with open(target, "rb") as file, naming(target):
             os.fsync(file.fileno())
-
-
-def move_folder(source: Path, target: Path) -> None:
-    """Rename a folder, or, if the target is on another file system, copy it and then delete it."""
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        with new_folder(target) as draft:
-            shutil.copytree(source, draft, symlinks=True, dirs_exist_ok=True)
-        left = source.rename(source.with_name(f"{ASIDE}{source.name}"))
-        shutil.rmtree(left)
 
 
 def write_json(path: Path, value: Any) -> None:

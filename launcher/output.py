@@ -9,11 +9,8 @@ import sys
 from typing import Any, ClassVar
 
 
-class _Dropping(io.FileIO):
-    """A stream of this process. After its first error it leads to /dev/null, for programs that inherit it, too.
-
-    `failed`: one had an error other than that its reader has ended.
-    """
+class Dropping(io.FileIO):
+    """A stream that leads to /dev/null after its first error. `failed`: standard output had one, not at a reader's end."""
 
     failed: ClassVar[bool] = False
 
@@ -21,19 +18,11 @@ class _Dropping(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self.fileno())
-            os.close(null)
-            if error.errno != errno.EPIPE:  # the reader of a pipe, such as `| head`, has ended
-                _Dropping.failed = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if error.errno != errno.EPIPE and self.fileno() == 1:
+                Dropping.failed = True
                 print(f"standard output cannot be written ({error.strerror}); it is dropped", file=sys.stderr)
             return len(data)
-
-
-def was_lost() -> bool:
-    """Whether some output could not be written although somebody wanted it."""
-    sys.stdout.flush()
-    return _Dropping.failed
 
 
 def drop_what_cannot_be_written() -> None:
@@ -44,19 +33,9 @@ def drop_what_cannot_be_written() -> None:
         except OSError:  # closed: the next file that is opened would get its number, and what is printed
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__"):  # otherwise somebody captures it
-            setattr(sys, name, _stream(number, stream))
-
-
-def _stream(number: int, like: Any) -> io.TextIOWrapper:
-    """A stream with the encoding and the buffering of another; like: None if it was closed."""
-    raw = _Dropping(number, "wb", closefd=False)
-    unbuffered = getattr(like, "write_through", False)
-    return io.TextIOWrapper(
-        raw if unbuffered else io.BufferedWriter(raw),
-        encoding=getattr(like, "encoding", "utf-8"),
-        errors=getattr(like, "errors", "backslashreplace"),
-        line_buffering=getattr(like, "line_buffering", False),
-        write_through=unbuffered,
-    )
+        before = getattr(sys, name)
+        if before is getattr(sys, f"__{name}__"):  # otherwise somebody captures it
+            encoding, errors = getattr(before, "encoding", None), getattr(before, "errors", None)
+            lines = bool(before and (before.line_buffering or before.write_through))
+            buffer = io.BufferedWriter(Dropping(number, "wb", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(buffer, encoding, errors, line_buffering=lines))

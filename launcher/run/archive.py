@@ -6,9 +6,10 @@ multirun/archive/<id>.<n>/    the n-th archived folder of the run, complete
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
-from launcher.files import fsync_folder, move_folder
+from launcher.files import fsync_folder
 from launcher.run import claim
 from launcher.run.folder import run_folder, runs_folder
 
@@ -47,7 +48,7 @@ def archive(multirun: Path, run_id: str) -> Path | None:
         if claim.live_claim(folder) is not None:
             return None
         target = parent / f"{run_id}.{generation(multirun, run_id)}"
-        move_folder(folder, target)
+        shutil.move(folder, target)  # the two may be on different disks
     fsync_folder(parent)
     fsync_folder(runs_folder(multirun))
     return target

@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,12 @@ def collect(root: Path, command: str, multirun: Path | None = None) -> Provenanc
     """
     commit = _git(root, ["rev-parse", "HEAD"])
     changes = _git(root, ["status", "--porcelain", "--untracked-files=no"]) if commit else None
-    new = _new_files(root, multirun) if commit else _NewFiles()
-    patch, exact = _patch(root, new) if changes or new.added else (None, True)
+    new, left_out = _new_files(root, multirun) if commit else ([], {})
+    patch, exact = _patch(root, new, left_out) if changes or new else (None, True)
     record = {
         "commit": commit.decode().strip() if commit else None,
-        "dirty": None if changes is None else bool(changes or new.added or new.left_out),
-        "patch": {"exact": exact, "left_out": list(new.left_out)},
+        "dirty": None if changes is None else bool(changes or new or left_out),
+        "patch": {"exact": exact, "left_out": [f"{_shown(name)} ({reason})" for name, reason in left_out.items()]},
         "command": mask(command),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -99,58 +99,51 @@ def _gpus() -> list[str]:
 # ---------------------------------------------------------------- uncommitted changes
 
 
-@dataclass(frozen=True)
-class _NewFiles:
-    """The files that are not in the commit, as paths for git: those to add, and those to remove from the index.
+def _new_files(root: Path, multirun: Path | None) -> tuple[list[bytes], dict[bytes, str]]:
+    """The files that are not in the commit, as paths for git: those of the patch, and why it leaves out the others.
 
-    left_out: descriptions of the files that are in no patch.
+    Large and binary files are left out unless they are staged; files that may hold secrets always.
     """
-
-    added: Sequence[bytes] = ()
-    removed: Sequence[bytes] = ()
-    left_out: Sequence[str] = ()
-
-
-def _new_files(root: Path, multirun: Path | None) -> _NewFiles:
-    """Large and binary files are left out unless git tracks them; files that may hold secrets always."""
     listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", *_without(root, multirun)]
-    untracked = set(filter(None, (_git(root, listing) or b"").split(b"\0")))
+    untracked = set((_git(root, listing) or b"").split(b"\0"))
     staged = _git(root, ["diff", "HEAD", "--name-only", "--no-renames", "--diff-filter=A", "-z"]) or b""
-    added: list[bytes] = []
-    removed: list[bytes] = []
-    left_out: list[str] = []
+    kept: list[bytes] = []
+    left_out: dict[bytes, str] = {}
     total = 0
     index = _index(root)
-    private_by_default = index is not None and _is_private(index)
-    for name in sorted({*untracked, *filter(None, staged.split(b"\0"))}):
+    # The umask of the user may make every file private, and so also this one.
+    private_is_usual = index is not None and _is_private(index)
+    for name in sorted({*untracked, *staged.split(b"\0")} - {b""}):
         path = root / os.fsdecode(name)
         try:
-            reason = _secret(root, path, private_by_default)
-            if name not in untracked:
-                removed += [name] if reason else []
-            elif reason is None:
-                size = path.lstat().st_size
-                if not path.is_symlink() and size <= LARGEST_FILE and b"\0" in path.read_bytes():
-                    reason = "binary"
+            size = path.lstat().st_size
+            reason = _secret(root, path, private_is_usual)
+            if reason is None and name in untracked:
                 if size > LARGEST_FILE or total + size > LARGEST_SUM:
                     reason = f"{size} bytes"
-                if reason is None:
-                    total += size
-                    added.append(name)
+                elif not path.is_symlink() and b"\0" in path.read_bytes():
+                    reason = "binary"
         except OSError:
             continue
-        if reason:
-            left_out.append(f"{os.fsdecode(name).encode('utf-8', 'replace').decode()} ({reason})")
-    return _NewFiles(added, removed, left_out)
+        if reason is not None:
+            left_out[name] = reason
+        elif name in untracked:
+            total += size
+            kept.append(name)
+    return kept, left_out
 
 
-def _secret(root: Path, path: Path, private_by_default: bool) -> str | None:
-    """Why a new file may hold secrets, or None. `private_by_default`: the user's umask makes every file private."""
+def _secret(root: Path, path: Path, private_is_usual: bool) -> str | None:
+    """Why a new file may hold secrets, or None."""
     inside = path.relative_to(root)
     if is_credentials_file(inside):
         return _NAMED_LIKE_CREDENTIALS
     folders = (root / folder for folder in list(inside.parents)[:-1])
-    return _PRIVATE if not private_by_default and any(map(_is_private, (path, *folders))) else None
+    return _PRIVATE if not private_is_usual and any(map(_is_private, (path, *folders))) else None
+
+
+def _shown(name: bytes) -> str:
+    return os.fsdecode(name).encode("utf-8", "replace").decode()
 
 
 def _is_private(path: Path) -> bool:
@@ -171,7 +164,7 @@ def _without(root: Path, multirun: Path | None) -> list[str]:
     return [".", f":(exclude,literal){multirun.resolve().relative_to(root.resolve()).as_posix()}"]
 
 
-def _patch(root: Path, new: _NewFiles) -> tuple[str | None, bool]:
+def _patch(root: Path, new: Sequence[bytes], left_out: Iterable[bytes]) -> tuple[str | None, bool]:
     """The difference to HEAD with these new files, masked, and whether `git apply` restores the tree exactly.
 
     The new files are added to a copy of git's index; the user's index stays as it is.
@@ -182,12 +175,10 @@ def _patch(root: Path, new: _NewFiles) -> tuple[str | None, bool]:
         if original is not None:
             shutil.copyfile(original, index)
         environment = {**os.environ, "GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1"}
-        if new.added:
+        if new:
             adding = ["add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul"]
-            _git(root, adding, environment, b"\0".join(new.added))
-        if new.removed:
-            removing = ["update-index", "--force-remove", "-z", "--stdin"]
-            _git(root, removing, environment, b"\0".join(new.removed) + b"\0")
+            _git(root, adding, environment, b"\0".join(new))
+        _git(root, ["update-index", "--force-remove", "-z", "--stdin"], environment, b"\0".join(left_out))
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"]
         patch = _git(root, ["diff", "HEAD", "--binary", *plain], environment)
     if not patch:

@@ -1,9 +1,8 @@
 """A process that ends a worker which hangs so that none of its threads can run: python -I -S timer.py PID.
 
 A line on its standard input gives the seconds that the worker may take until the next line. Time counts only while the
-worker and this process can run, not while one of them is stopped or the machine sleeps; a timer in the worker itself
-would expire meanwhile, and end the worker as soon as it continues. The stacks are written by the worker's own handler
-of SIGUSR1, which needs no thread of Python. This process ends with the worker.
+two can run, not while one of them is stopped or the machine sleeps; a timer in the worker would expire meanwhile. The
+worker's handler of SIGUSR1 writes the stacks, and needs no thread of Python. This process ends with the worker.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 
 _EVERY_S = 1.0
 
 
 def main(pid: int) -> None:
-    """Watch a process until standard input is closed."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # schedulers send them to all processes of a job
         signal.signal(number, signal.SIG_IGN)
     left, last = float("inf"), time.monotonic()
@@ -31,16 +30,11 @@ def main(pid: int) -> None:
             if not lines:
                 return
             left = float(lines[-1])
-        elif not _is_stopped(pid):
+        elif Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "Tt":
             left -= min(passed, 2 * _EVERY_S)
     os.kill(pid, signal.SIGUSR1)
     time.sleep(_EVERY_S)
     os.kill(pid, signal.SIGKILL)
-
-
-def _is_stopped(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] in "Tt"
 
 
 if __name__ == "__main__":
