@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 
 class Dropping(io.FileIO):
-    """A stream that leads to /dev/null after its first error. `failed`: standard output had one, not at a reader's end."""
+    """A stream that leads to /dev/null after its first error. `failed`: it was standard output's, and not EPIPE."""
 
     failed: ClassVar[bool] = False
 

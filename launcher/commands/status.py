@@ -20,7 +20,6 @@ from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import campaign_record, catalog
 from launcher.run.campaign_record import CampaignRecord
-from launcher.run.lifecycle import RunState
 from launcher.status import campaigns as campaigns_standing
 from launcher.status import tables
 from launcher.status.index import Index
@@ -139,11 +138,8 @@ def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index,
 
 
 def _line(standing: Standing) -> str:
-    stopped = f" ({len(standing.stopped)} stopped)" if standing.stopped else ""
-    counts = ", ".join(
-        f"{count} {tables.state_name(state)}{stopped if state == RunState.RUNNING else ''}"
-        for state, count in standing.states.items()
-    )
+    counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
+    counts += f" ({len(standing.stopped)} stopped)" if standing.stopped else ""
     left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
     size = f"{text.counted(standing.total, 'run')} of {text.counted(standing.steps, 'step')}"
     return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
