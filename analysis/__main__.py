@@ -5,9 +5,9 @@ python -m analysis judge FOLDER ...: win rates, by a language model, a score or 
 python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
 python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
 
-Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 2: there is
-no plan to report on, it asks for something unknown, the arguments contradict each other, or runs cannot be imported as
-asked.
+Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 1: what
+--json asked for could not be printed; 2: there is no plan to report on, it asks for something unknown, the arguments
+contradict each other, or runs cannot be imported as asked.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from launcher.output import Dropping, drop_what_cannot_be_written
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    drop_what_cannot_be_written()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m analysis", description="What finished runs say.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -58,16 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()
     try:
         index, text = _report(chosen)
-        print(index.with_name("report.json").read_text(encoding="utf-8") if chosen.json else text, end="")
-        sys.stdout.flush()
+        print(index.with_name("report.json").read_text(encoding="utf-8") if chosen.json else text, end="", flush=True)
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader (`| head`) has seen enough, and the report is written
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         gc.enable()
-    return 0
+    return int(chosen.json and Dropping.failed)
 
 
 def _report(chosen: argparse.Namespace) -> tuple[Path, str]:

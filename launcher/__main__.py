@@ -1,6 +1,6 @@
 """python -m launcher COMMAND: inspect and control the runs of launch.py.
 
-Exit codes: 0 fine, 1 some runs failed, 2 usage or an invalid plan; 130 after Ctrl-C.
+Exit codes: 0 fine, 1 some runs failed, or --json could not be written, 2 usage or an invalid plan; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from launcher.errors import Usage, not_installed
 from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
+from launcher.output import Dropping, drop_what_cannot_be_written
+from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
 from launcher.secrets import mask
 from launcher.text import nearest, shown
 
@@ -62,6 +63,7 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    drop_what_cannot_be_written()
     if problem := not_installed():
         print(problem, file=sys.stderr)
         return EXIT_USAGE
@@ -88,20 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         taken += more
     try:
         code: int = given.run_command(given)
-        sys.stdout.flush()
     except (Usage, BadRunFolder) as error:
         print(mask(f"error: {error}"), file=sys.stderr)
         return EXIT_USAGE
-    except BrokenPipeError:
-        # The reader (such as `| head`) has ended. Python must not report that at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FINE
     except OSError as error:  # such as a folder of another user, or a full disk
         print(mask(f"error: {error}"), file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return code
+    sys.stdout.flush()
+    return code or (EXIT_FAILED if given.json and Dropping.failed else code)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ Only the standard library is imported at the top, so that every reader (analysis
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +15,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ ASIDE = ".tmp-"
 # might leave the same time.
 _LARGE = 1 << 24
 _SETTLED_NS = 2_000_000_000
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
 class BadRunFolder(ValueError):
@@ -33,18 +36,56 @@ class BadRunFolder(ValueError):
         super().__init__(f"{path}: {why}. Fix: {fix}")
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in an OSError of a call that knows only its handle, such as fsync."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def obstacle(folder: Path) -> str | None:
+    """Which call that runs need fails in a folder, and why, or None. A file is written there, and removed."""
+    probe, linked = (folder / f"{ASIDE}probe-{os.getpid()}{suffix}" for suffix in ("", "-link"))
+    call = "open"
+    try:
+        with open(probe, "w") as file:
+            call = "flock"
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            call = "fsync"
+            os.fsync(file.fileno())
+        fsync_folder(folder)
+        call = "link"
+        os.link(probe, linked)
+        probe.unlink()
+        call = "rename"
+        os.replace(linked, probe)
+    except OSError as error:
+        more_may_be_free = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return None if more_may_be_free else f"{call} fails there ({error.strerror})"
+    finally:
+        for path in (probe, linked):
+            with suppress(OSError):
+                path.unlink()
+    return None
+
+
 def fsync_folder(folder: Path) -> None:
     """Make renames and new names in a folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        with naming(folder):
+            os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace a file. A reader sees all of the old or all of the new content, also after a crash."""
-    with _written_aside(path, text) as aside:
+def write_atomic(path: Path, text: str, mode: int = 0o666) -> None:
+    """Replace a file, with these permissions. A reader sees all of the old or all of the new content, also after a
+    crash."""
+    with _written_aside(path, text, mode) as aside:
         os.replace(aside, path)
     fsync_folder(path.parent)
 
@@ -63,10 +104,11 @@ def create_atomic(path: Path, text: str) -> bool:
 
 
 @contextmanager
-def _written_aside(path: Path, text: str) -> Iterator[Path]:
+def _written_aside(path: Path, text: str, mode: int = 0o666) -> Iterator[Path]:
     aside = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}-{time.monotonic_ns()}")
     try:
-        with open(aside, "w", encoding="utf-8") as file:
+        opener = partial(os.open, mode=mode)
+        with naming(path), open(aside, "w", encoding="utf-8", opener=opener) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -90,6 +132,18 @@ def new_folder(path: Path) -> Iterator[Path]:
         draft.rename(path)  # also over an empty folder
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name of a file that nobody changes; a copy where the file system has no links, or on another one."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copy(source, target)
+        with open(target, "rb") as file, naming(target):
+            os.fsync(file.fileno())
 
 
 def write_json(path: Path, value: Any) -> None:

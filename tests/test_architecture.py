@@ -31,6 +31,7 @@ RANKS = {
         "nodes",
         "errors",
         "secrets",
+        "output",
         "files",
         "text",
         "project",

@@ -39,7 +39,7 @@ from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
 from launcher import files
 from launcher.run import whole
-from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, write_state
+from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, runs_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
@@ -98,8 +98,9 @@ def import_runs(asked: Asked) -> Done:
     if former.exists() and "imported" not in json.loads(former.read_bytes()):
         raise BadImport(f"--into {asked.into}: an experiment of launch.py has this folder; fix: choose another name")
     multirun = asked.into.parent
-    multirun.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=multirun) as aside:
+    runs_folder(multirun).mkdir(parents=True, exist_ok=True)
+    # It may be a link to another disk, where the runs are moved to.
+    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=runs_folder(multirun)) as aside:
         runs = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
         if not runs:
             raise BadImport(
@@ -338,7 +339,6 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
     write_state(staged, state)
     if folder.exists():
         folder.rename(former)
-    folder.parent.mkdir(exist_ok=True)
     staged.rename(folder)
 
 

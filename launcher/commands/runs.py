@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from launcher.commands import selection
 from launcher.project import EXIT_FINE
-from launcher.run import catalog, launch_record
+from launcher.run import catalog, claim, launch_record
 from launcher.run.folder import run_folder
-from launcher.run.lifecycle import NEW
+from launcher.run.lifecycle import NEW, RunState
 from launcher.status import tables
 from launcher.status.index import Index
 from launcher.text import counted
@@ -76,4 +77,7 @@ def _cell(one: Mapping[str, Any], column: str) -> str:
     value = one[column]
     if column == "factors":
         return " ".join(f"{key}={level}" for key, level in value.items())
-    return tables.state_name(value) if column == "state" else "" if value is None else str(value)
+    if column == "state":
+        stopped = value == RunState.RUNNING and claim.stopped(Path(one["folder"])) is not None
+        return "stopped" if stopped else tables.state_name(value)
+    return "" if value is None else str(value)

@@ -128,12 +128,13 @@ def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index,
                 time.sleep(_EVERY_S)
                 standings = _stand(multirun, plans, index)
         return
-    printed: dict[str, Mapping[str, int]] = {}
+    printed: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {}
     while True:
         standings = _stand(multirun, plans, index)
         for standing in standings:
-            if printed.get(standing.experiment) != standing.states:
-                printed[standing.experiment] = standing.states
+            shown = standing.states, standing.stopped
+            if printed.get(standing.experiment) != shown:
+                printed[standing.experiment] = shown
                 print(json.dumps(_document([standing])) if as_json else _line(standing), flush=True)
         if _all_finished(standings):
             return
@@ -145,6 +146,7 @@ def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index,
 
 def _line(standing: Standing) -> str:
     counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
+    counts += f" ({len(standing.stopped)} stopped)" if standing.stopped else ""
     left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
     size = f"{text.counted(standing.total, 'run')} of {text.counted(standing.steps, 'step')}"
     return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
@@ -155,17 +157,26 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    stopped = [Text(line) for line in _stopped(standings)]
     if len(standings) == 1:
         (standing,) = standings
         lines = _explained(multirun, standing)
-        return Group(Text(_line(standing)), *_groups(standing), *map(Text, lines))
+        return Group(Text(_line(standing)), *_groups(standing), *stopped, *map(Text, lines))
     left = {
         standing.experiment: text.duration(standing.remaining_seconds)
         for standing in standings
         if standing.remaining_seconds is not None
     }
     counts = {standing.experiment: standing.states for standing in standings}
-    return tables.counts_table(counts, {"left": left} if left else {}, first="experiment")
+    return Group(tables.counts_table(counts, {"left": left} if left else {}, first="experiment"), *stopped)
+
+
+def _stopped(standings: Sequence[Standing]) -> list[str]:
+    """A line for each running run whose process is stopped."""
+    processes = {run_id: pid for standing in standings for run_id, pid in standing.stopped.items()}
+    return [
+        f"stopped: process {pid} of run {run_id} (kill -CONT {pid} continues it)" for run_id, pid in processes.items()
+    ]
 
 
 def _groups(standing: Standing) -> list[RenderableType]:

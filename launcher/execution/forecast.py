@@ -16,7 +16,7 @@ from launcher.planning.cost import Estimate, History, estimate
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.resources import shape
 from launcher.run import compute
-from launcher.run.folder import find_state, run_folder
+from launcher.run.folder import find_state, run_folder, runs_folder
 from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import slots, visible_devices
 from launcher.text import byte_size, hours, more_than
@@ -130,10 +130,11 @@ def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
     """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, or a step is
     too long for a run to save a checkpoint after SLURM's warning."""
     multirun, needed = planned.multirun, forecast.of(list(planned.runs)).storage
-    place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.is_dir())
+    runs = runs_folder(multirun)  # it may be a link to another disk
+    place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(place).free
     if needed is not None and needed > free:
-        disk = f"the disk of {multirun} has {byte_size(free)} free"
+        disk = f"the disk of {place if place == runs else multirun} has {byte_size(free)} free"
         fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
         fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
         yield f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"

@@ -122,7 +122,8 @@ class Display:
 
 
 def _progress(run: RunningRun) -> str:
-    return f"{run.step}/{run.steps}" if run.step else PREPARING
+    stopped = ", stopped" if run.stopped is not None else ""
+    return f"{run.step}/{run.steps}{stopped}" if run.step else f"{PREPARING}{stopped}"
 
 
 class Live(Display):
@@ -146,6 +147,11 @@ class Live(Display):
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Leave a last frame that shows what has ended, and no remaining time."""
+        for run_id in [*self._submitted]:
+            self.released(run_id)
+        self._left = None
+        self._update()
         self._progress.stop()
 
     def say(self, text: str) -> None:
@@ -171,6 +177,7 @@ class Live(Display):
             if run_id not in self._bars:
                 self._bars[run_id] = self._progress.add_task(self._submitted[run_id], total=run.steps, left=PREPARING)
             left = PREPARING if not run.step else _left(run.work_seconds)
+            left = left if run.stopped is None else f"stopped: kill -CONT {run.stopped} continues it"
             self._progress.update(self._bars[run_id], total=run.steps, completed=run.step, left=left)
         waiting = "".join(f" ({queued})" for queued in self._queued())
         self._progress.update(self._all, description=f"runs{waiting}", left=_left(self._left))

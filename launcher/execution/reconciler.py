@@ -77,7 +77,7 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
 class Reconciler:
     """One launch of a list of runs. `describe` gives a run's title by its id, `devices` what its state says of them.
 
-    `circuit_breaker`: after so many failures in a row with one message, no further run is submitted.
+    `circuit_breaker`: after so many failures in a row with one cause, no further run is submitted.
     """
 
     def __init__(
@@ -340,11 +340,25 @@ class Reconciler:
         )
 
     def _count_failures(self, run_id: str, state: State) -> None:
-        """Trip the circuit breaker after the failures of several runs in a row with one message."""
+        """Trip the circuit breaker after the failures of several runs in a row with one cause."""
         if state.failure_kind not in _COUNTED:
             self._streak = ("", set())
             return
-        reason = text.without_numbers(f"{state.failure_kind}: {state.message}")
+        reason = _cause(state)
         self._streak = (reason, {*self._streak[1], run_id} if self._streak[0] == reason else {run_id})
         if self._circuit_breaker is not None and len(self._streak[1]) >= self._circuit_breaker and self._some_wait():
-            self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message})")
+            where = f", {state.error['place']}" if state.error and "place" in state.error else ""
+            self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message}{where})")
+
+
+def _cause(state: State) -> str:
+    """What failures of several runs have in common if one fault made them all fail.
+
+    It is not the message, which may hold a prompt, a size or a path: it is the exception's class and place. Without a
+    place it is the failure kind, and for an end that the run itself did not report, the message without the run's id.
+    """
+    if state.failure_kind in (FailureKind.OUT_OF_MEMORY, FailureKind.STALLED):
+        return str(state.failure_kind)
+    if state.error is not None and "place" in state.error:
+        return f"{state.error['type']} at {state.error['place']}"
+    return text.without_numbers(f"{state.failure_kind}: {state.message}".replace(state.id, "RUN"))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher import files
+from launcher.errors import Diagnostics
 from launcher.execution import checks, code_changes, looks, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.forecast import Forecast, budget_line, budget_of, warnings
@@ -79,7 +81,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
-    _make_folder(plan.multirun)
+    _check_file_systems(plan)
     for line in preregistration.warnings(plan):
         print(line, flush=True)
     ran: set[str] = set()
@@ -107,12 +109,27 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
 
 
-def _make_folder(multirun: Path) -> None:
+def _check_file_systems(plan: Plan) -> None:
+    """Refuse file systems that lack what runs need: that of multirun, and those to which links in it lead."""
+    multirun, key = plan.multirun, ("configuration", "multirun")
+    fix = "name a folder on another file system: multirun=FOLDER"
+    problems = Diagnostics()
     try:
         multirun.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         if not lifecycle.is_disk_full(error):  # the launch says so
-            raise checks.not_writable(multirun, f"cannot be created ({error.strerror})") from error
+            problems.add(*key, str(multirun), f"this folder cannot be created ({error.strerror})", fix)
+    checked = set()
+    names = ("runs", "bases", "launches", "code", "cache", "archive", *(own.name for own in plan.experiments))
+    for folder in (multirun, *(multirun / name for name in names)):
+        if folder.is_symlink() and not folder.exists():
+            rule = f"this is a link to {folder.readlink()}, which does not exist"
+            problems.add(*key, str(folder), rule, "mount its file system, or remove the link")
+        elif folder.is_dir() and (device := folder.stat().st_dev) not in checked:
+            checked.add(device)
+            if why := files.obstacle(folder):
+                problems.add(*key, str(folder), f"{why}; runs need flock, hard links, fsync and rename", fix)
+    problems.raise_any()
 
 
 def launch(
@@ -159,6 +176,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     command = plan.experiments[0].command
     outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, command, plan.multirun, outside)
+    if warning := collected.warning():
+        print(warning, flush=True)
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
     launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
     launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)

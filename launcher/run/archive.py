@@ -6,6 +6,7 @@ multirun/archive/<id>.<n>/    the n-th archived folder of the run, complete
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from launcher.files import fsync_folder
@@ -46,7 +47,8 @@ def archive(multirun: Path, run_id: str) -> Path | None:
     with claim.locked(folder, claim.PATIENCE_S):
         if claim.live_claim(folder) is not None:
             return None
-        target = folder.rename(parent / f"{run_id}.{generation(multirun, run_id)}")
+        target = parent / f"{run_id}.{generation(multirun, run_id)}"
+        shutil.move(folder, target)  # the two may be on different disks
     fsync_folder(parent)
     fsync_folder(runs_folder(multirun))
     return target

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from launcher.files import BadRunFolder, create_atomic
+from launcher.files import BadRunFolder, create_atomic, naming
 from launcher.run.records import Claim, read_record, to_json
 
 HEARTBEAT_S = 5.0
@@ -62,6 +62,12 @@ def is_stopped(claim: Claim) -> bool:
     return stat is not None and stat[0] in "Tt"
 
 
+def stopped(folder: Path) -> int | None:
+    """The process that owns a run, if it is stopped and of this host."""
+    owner = read_claim(folder)
+    return owner.pid if owner is not None and is_stopped(owner) else None
+
+
 def boot_id() -> str:
     """This boot and process namespace: process numbers of two containers on one host must not be compared."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -77,10 +83,11 @@ def locked(folder: Path, patience: float | None = None) -> Iterator[None]:
     """Hold the lock of a run's folder. The kernel releases it when its holder dies. Locked: not within `patience` s."""
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        if patience is None:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        else:
-            _lock(handle, folder, patience)
+        with naming(folder / ".lock"):
+            if patience is None:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            else:
+                _lock(handle, folder, patience)
         yield
     finally:
         os.close(handle)

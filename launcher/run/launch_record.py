@@ -4,13 +4,14 @@ multirun/launches/<token>.json       one file for each launch, read by workers t
 multirun/launches/<token>.closed     no further run of this launch may start
 multirun/launches/<token>/           what a scheduler keeps: the code, lists of runs, logs
 multirun/launches/<token>/jobs.json  the scheduler's own id of each run's job, by run
-multirun/launches/<hash>.patch       the uncommitted changes of the tree, one file for all launches that had them
+multirun/launches/<hash>.patch       the uncommitted changes of the tree, one file for all launches of a user
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -74,12 +75,15 @@ def closed(record: Path) -> Path:
 
 
 def keep_patch(multirun: Path, patch: str) -> str:
-    """Write a tree's uncommitted changes to a file named by their content; its name, for `Launch.patch`."""
-    name = f"{hashlib.sha256(patch.encode()).hexdigest()[:16]}.patch"
+    """Write a tree's uncommitted changes to a file that only this user may read; its name, for `Launch.patch`.
+
+    It is named by its content and its user.
+    """
+    name = f"{hashlib.sha256(f'{os.getuid()} {patch}'.encode()).hexdigest()[:16]}.patch"
     path = launches_folder(multirun) / name
     if not mark_used(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, patch)
+        write_atomic(path, patch, 0o600)
     return name
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import re
 import signal
+import sysconfig
+import traceback
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from itertools import product
@@ -179,6 +181,8 @@ _NO_SPACE_TEXT = (
     r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing|iostream error"
     r"|inline_container\.cc.*unexpected pos"
 )
+# The files of Python itself and of installed packages.
+_INSTALLED = rf"{re.escape(sysconfig.get_path('stdlib'))}/|.*/(?:site|dist)-packages/|<frozen "
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -236,6 +240,19 @@ def described(error: BaseException) -> str:
     """An exception on one line, shortened if its message is pages long; the state's `error` has all of it."""
     text = f"{type(error).__name__}: {one_line(str(error))}"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def place(error: BaseException) -> str:
+    """Where an exception was raised, or the one that it was raised from: `FILE:LINE in FUNCTION`.
+
+    It is the innermost frame of code that belongs neither to Python nor to an installed package, if there is one.
+    """
+    while error.__cause__ is not None and error.__cause__.__traceback__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    written = [frame for frame in frames if not re.match(_INSTALLED, frame.filename)]
+    frame = (written or frames)[-1]
+    return f"{frame.filename}:{frame.lineno} in {frame.name}"
 
 
 # ---------------------------------------------------------------- the table for people

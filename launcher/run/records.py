@@ -46,7 +46,8 @@ class Record:
 
 @dataclass(frozen=True)
 class State(Record):
-    """state.json of a run. Times are unix seconds; `error` has type, message, traceback (last 50 lines).
+    """state.json of a run. Times are unix seconds; `error` has type, message, place, traceback (last 50
+    lines); older ones have no place.
 
     `launch_id` is the token of the launch that submitted the run. `failure_kind` and `message` say why the last attempt
     ended; `failure_counts` counts the attempts that ended so, by kind. `from_step` is the step after which the attempt

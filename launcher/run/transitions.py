@@ -6,6 +6,7 @@ and write.
 
 from __future__ import annotations
 
+import getpass
 import os
 import time
 from collections.abc import Mapping
@@ -141,7 +142,11 @@ def cancel(multirun: Path, run_id: str) -> str:
     folder = run_folder(multirun, run_id)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: this run does not exist")
-    message = f"cancelled by process {os.getpid()} on {claim.hostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # the user has no name on this machine
+        user = f"user {os.getuid()}"
+    message = f"cancelled by {user} on {claim.hostname()} at {time.strftime('%Y-%m-%d %H:%M %Z')}"
     with claim.locked(folder, claim.PATIENCE_S):
         state = read_state(folder)
         if state.state not in RESUMABLE:

@@ -6,7 +6,6 @@ worker that dies before that leaves a run without a checkpoint, and the next one
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -33,8 +32,6 @@ from launcher.run.folder import (
 )
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
-
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
 def attempts(folder: Path, state: State) -> int:
@@ -106,7 +103,7 @@ def _take_logs(source: Path, folder: Path, step: int) -> None:
             parent = evaluations.evaluations_folder(folder)
             parent.mkdir(exist_ok=True)
             (parent / name).unlink(missing_ok=True)
-            _link(evaluations.evaluations_folder(source) / name, parent / name)
+            files.link_or_copy(evaluations.evaluations_folder(source) / name, parent / name)
 
 
 # ---------------------------------------------------------------- checkpoint
@@ -121,19 +118,7 @@ def _take_checkpoint(checkpoint: Path, folder: Path, step: int) -> None:
         target = aside / Path(at).relative_to(checkpoint)
         target.mkdir()
         for name in names:
-            _link(Path(at) / name, target / name)
+            files.link_or_copy(Path(at) / name, target / name)
         files.fsync_folder(target)
     aside.rename(parent / checkpoint_name(step))
     files.fsync_folder(parent)
-
-
-def _link(source: Path, target: Path) -> None:
-    """A second name of a file that nobody changes; a copy where the file system has no links."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        shutil.copyfile(source, target)
-        with open(target, "rb") as file:
-            os.fsync(file.fileno())

@@ -16,13 +16,15 @@ from typing import Any
 
 from launcher.config import content
 from launcher.run import launch_record
-from launcher.secrets import mask, mask_patch
+from launcher.secrets import is_credentials_file, mask, mask_patch
 from launcher.worker.user_code import Source
 
 # New files beyond these sizes are data rather than code: only their names are kept.
 LARGEST_FILE = 1 << 20
 LARGEST_SUM = 8 << 20
 _GIT_S = 30
+_NAMED_LIKE_CREDENTIALS, _PRIVATE = "named like credentials", "only its owner may read it"
+_LISTED = 5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -35,6 +37,13 @@ class Provenance:
 
     record: Mapping[str, Any]
     patch: str | None
+
+    def warning(self) -> str | None:
+        """The new files that the patch leaves out because they may hold secrets, in one line for the user."""
+        reasons = (f"({_NAMED_LIKE_CREDENTIALS})", f"({_PRIVATE})")
+        files = [file for file in self.record["patch"]["left_out"] if file.endswith(reasons)]
+        more = f" and {len(files) - _LISTED} more" if len(files) > _LISTED else ""
+        return f"dirty.patch will not have these new files: {', '.join(files[:_LISTED])}{more}" if files else None
 
 
 def collect(root: Path, command: str, multirun: Path | None = None, user_code: Iterable[Source] = ()) -> Provenance:
@@ -61,12 +70,12 @@ def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]
     """The commit of a repository, and the patch of its changes at these paths (git's pathspecs; none: all)."""
     commit = _git(root, ["rev-parse", "HEAD"])
     changes = _git(root, ["status", "--porcelain", "--untracked-files=no", "--", *paths]) if commit else None
-    new, left_out = _new_files(root, paths) if commit else ([], [])
-    patch, exact = _patch(root, new, paths) if changes or new else (None, True)
+    new, left_out = _new_files(root, paths) if commit else ([], {})
+    patch, exact = _patch(root, new, left_out, paths) if changes or new else (None, True)
     record = {
         "commit": commit.decode().strip() if commit else None,
         "dirty": None if changes is None else bool(changes or new or left_out),
-        "patch": {"exact": exact, "left_out": left_out},
+        "patch": {"exact": exact, "left_out": [f"{_shown(name)} ({reason})" for name, reason in left_out.items()]},
     }
     return record, patch
 
@@ -126,27 +135,65 @@ def _gpus() -> list[str]:
 # ---------------------------------------------------------------- uncommitted changes
 
 
-def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], list[str]]:
-    """The files that git neither tracks nor ignores: paths for git, and descriptions of those too large or binary."""
-    listed = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--", *paths]) or b""
+def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], dict[bytes, str]]:
+    """The files at these paths that are not in the commit, as paths for git: those of the patch, and why it leaves out
+    the others.
+
+    Large and binary files are left out unless they are staged; files that may hold secrets always.
+    """
+    listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", *paths]
+    untracked = set((_git(root, listing) or b"").split(b"\0"))
+    added = ["diff", "HEAD", "--name-only", "--no-renames", "--diff-filter=A", "-z", "--", *paths]
+    staged = _git(root, added) or b""
     kept: list[bytes] = []
-    left_out: list[str] = []
+    left_out: dict[bytes, str] = {}
     total = 0
-    for name in sorted(filter(None, listed.split(b"\0"))):
+    index = _index(root)
+    # The umask of the user may make every file private, and so also this one.
+    private_is_usual = index is not None and _is_private(index)
+    for name in sorted({*untracked, *staged.split(b"\0")} - {b""}):
         path = root / os.fsdecode(name)
         try:
             size = path.lstat().st_size
-            reason = "binary" if not path.is_symlink() and size <= LARGEST_FILE and b"\0" in path.read_bytes() else None
+            reason = _secret(root, path, private_is_usual)
+            if reason is None and name in untracked:
+                if size > LARGEST_FILE or total + size > LARGEST_SUM:
+                    reason = f"{size} bytes"
+                elif not path.is_symlink() and b"\0" in path.read_bytes():
+                    reason = "binary"
         except OSError:
             continue
-        if size > LARGEST_FILE or total + size > LARGEST_SUM:
-            reason = f"{size} bytes"
-        if reason:
-            left_out.append(f"{os.fsdecode(name).encode('utf-8', 'replace').decode()} ({reason})")
-            continue
-        total += size
-        kept.append(name)
+        if reason is not None:
+            left_out[name] = reason
+        elif name in untracked:
+            total += size
+            kept.append(name)
     return kept, left_out
+
+
+def _secret(root: Path, path: Path, private_is_usual: bool) -> str | None:
+    """Why a new file may hold secrets, or None."""
+    inside = path.relative_to(root)
+    if is_credentials_file(inside):
+        return _NAMED_LIKE_CREDENTIALS
+    folders = (root / folder for folder in list(inside.parents)[:-1])
+    return _PRIVATE if not private_is_usual and any(map(_is_private, (path, *folders))) else None
+
+
+def _shown(name: bytes) -> str:
+    return os.fsdecode(name).encode("utf-8", "replace").decode()
+
+
+def _is_private(path: Path) -> bool:
+    """Whether only the owner may read a file or a folder."""
+    return not path.lstat().st_mode & 0o077
+
+
+def _index(root: Path) -> Path | None:
+    """The file of git's index, or None if there is none yet."""
+    name = _git(root, ["rev-parse", "--git-path", "index"])
+    path = None if name is None else root / os.fsdecode(name.strip())
+    return path if path is not None and path.is_file() else None
 
 
 def _without(root: Path, multirun: Path | None) -> list[str]:
@@ -155,20 +202,23 @@ def _without(root: Path, multirun: Path | None) -> list[str]:
     return [".", f":(exclude,literal){multirun.resolve().relative_to(root.resolve()).as_posix()}"]
 
 
-def _patch(root: Path, new: Sequence[bytes], paths: Sequence[str]) -> tuple[str | None, bool]:
+def _patch(
+    root: Path, new: Sequence[bytes], left_out: Iterable[bytes], paths: Sequence[str]
+) -> tuple[str | None, bool]:
     """The difference to HEAD with these new files, masked, and whether `git apply` restores the tree exactly.
 
     The new files are added to a copy of git's index; the user's index stays as it is.
     """
     with tempfile.TemporaryDirectory(prefix="rlsweep-index-") as folder:
         index = Path(folder) / "index"
-        original = _git(root, ["rev-parse", "--git-path", "index"])
-        if original is not None and (root / os.fsdecode(original.strip())).is_file():
-            shutil.copyfile(root / os.fsdecode(original.strip()), index)
+        original = _index(root)
+        if original is not None:
+            shutil.copyfile(original, index)
         environment = {**os.environ, "GIT_INDEX_FILE": str(index)}
         if new:
             adding = ["add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul"]
             _git(root, adding, {**environment, "GIT_LITERAL_PATHSPECS": "1"}, b"\0".join(new))
+        _git(root, ["update-index", "--force-remove", "-z", "--stdin"], environment, b"\0".join(left_out))
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"]
         patch = _git(root, ["diff", "HEAD", "--binary", *plain, "--", *paths], environment)
     if not patch:

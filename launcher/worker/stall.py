@@ -2,8 +2,8 @@
 
     multirun/runs/<id>/attempts/<n>/stacks.txt    the stack of each thread, and the state of each child process
 
-The heartbeat's thread measures. If it cannot run either, because code that hangs holds Python's lock, a timer in C
-writes the stacks and ends the process; whoever notices that end finds the file.
+The heartbeat's thread measures. If it cannot run either, because code that hangs holds Python's lock, another process
+(timer.py) has the stacks written and ends this one; whoever notices that end finds the file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import faulthandler
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -31,6 +33,7 @@ FIRST_S = 7200.0
 GRACE_S = 60.0
 _MEASURED = 1000
 _CHILD_S = 1.0
+_TIMER = Path(__file__).with_name("timer.py")
 
 
 def limit_of(step_seconds: Sequence[float], given: float | None) -> float:
@@ -44,29 +47,33 @@ class Watchdog:
     """Measures the time without a step. `stepped` is called by the trainer's thread, `beat` by that of the heartbeat.
 
     Time counts only while this process can run: a process that is stopped, or whose machine sleeps, is not stalled.
-    `grace_s`: the seconds between the request to stop and the end.
+    `idle`: the seconds since the last step. `grace_s`: those between the request to stop and the end.
     """
 
     def __init__(self, folder: Path, attempt: int, given: float | None) -> None:
         self._path, self._given = stacks_path(folder, attempt), given
-        self._file = open(self._path, "w")  # noqa: SIM115 the timer in C writes to it at any time
+        self._file = open(self._path, "w")  # noqa: SIM115 the handler of SIGUSR1 writes to it at any time
         self._durations: deque[float] = deque(maxlen=_MEASURED)
         self._steps = 0
         self._counted = 0
-        self._idle = 0.0
+        self.idle = 0.0
         self._last_step: float | None = None
         self._last_beat = time.monotonic()
         self.grace_s = GRACE_S
-        self._set_timer()
         faulthandler.register(signal.SIGUSR1, self._file)  # forked children inherit it
+        command = [sys.executable, "-I", "-S", str(_TIMER), str(os.getpid())]
+        self._timer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0)
+        self._set_timer()
 
     def _set_timer(self) -> float:
-        """Set the timer anew, as every beat does: it fires only if no beat comes. Returns the limit in seconds."""
+        """Set the timer anew, as every beat does: it expires only if no beat comes. Returns the limit in seconds."""
         limit = limit_of(tuple(self._durations), self._given)
         self.grace_s = min(GRACE_S, limit)
         # Not before the heartbeat itself could have ended the attempt.
         patience = limit + self.grace_s + 2 * HEARTBEAT_S
-        faulthandler.dump_traceback_later(patience, exit=True, file=self._file)
+        assert self._timer.stdin is not None
+        with suppress(OSError):  # it was killed; the heartbeat still measures
+            self._timer.stdin.write(f"{patience}\n".encode())
         return limit
 
     def stepped(self) -> None:
@@ -82,19 +89,21 @@ class Watchdog:
         now = time.monotonic()
         passed, self._last_beat = now - self._last_beat, now
         if self._steps != self._counted:
-            self._counted, self._idle = self._steps, 0.0
+            self._counted, self.idle = self._steps, 0.0
         else:
-            self._idle += min(passed, 2 * HEARTBEAT_S)
+            self.idle += min(passed, 2 * HEARTBEAT_S)
         limit = self._set_timer()
-        if self._idle < limit:
+        if self.idle < limit:
             return None
         after = f"after {self._steps} steps of this attempt" if self._steps else "before the first step of this attempt"
-        return f"no step for {duration(self._idle)}, {after}; see {self._path}"
+        return f"no step for {duration(self.idle)}, {after}; see {self._path}"
 
     def dump(self) -> None:
         """Write the stacks of this process's threads, and what its children are doing."""
         faulthandler.dump_traceback(self._file, all_threads=True)
         for pid in children(os.getpid()):
+            if pid == self._timer.pid:
+                continue
             self._file.write(f"\nchild {pid}: {describe(pid)}\n")
             self._file.flush()
             if _catches(pid, signal.SIGUSR1):
@@ -105,7 +114,9 @@ class Watchdog:
 
     def close(self) -> None:
         """Stop measuring. An attempt that was not stalled leaves no file."""
-        faulthandler.cancel_dump_traceback_later()
+        assert self._timer.stdin is not None
+        self._timer.stdin.close()
+        self._timer.wait()
         faulthandler.unregister(signal.SIGUSR1)
         empty = os.fstat(self._file.fileno()).st_size == 0
         self._file.close()

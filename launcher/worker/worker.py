@@ -81,7 +81,7 @@ def execute(
     started this one ends first; `nodes` are those of its job. Standard output and error go to the attempt's folder from
     here on.
     """
-    folder = folder.resolve()
+    folder = folder.absolute()  # with its links: multirun/runs may be one, and multirun is above it
     try:
         claimed = _claim(folder, launch_id)
         if claimed is None:
@@ -142,10 +142,10 @@ def _on_beat(attempt: Attempt, watchdog: Watchdog, owner: Claim, launch: Launch)
         if stalled is None:
             return
         if asked is None:
-            asked = time.monotonic()
+            asked = watchdog.idle
             watchdog.dump()
             attempt.request_stop(stalled, FailureKind.STALLED, explained=True)
-        elif time.monotonic() - asked > watchdog.grace_s:
+        elif watchdog.idle - asked > watchdog.grace_s:
             _end_stalled(attempt.folder, owner, attempt.stop_kind, attempt.stop_message or stalled, launch)
 
     return on_beat
@@ -285,7 +285,7 @@ def _failed(folder: Path, state: State, error: BaseException, attempt: Attempt, 
         return transitions.ended(state, attempt.stop_kind, message, launch.retry, progressed)
     _say("".join(traceback.format_exception(error)).rstrip())
     text = "\n".join("".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:])
-    record = {"type": type(error).__name__, "message": str(error), "traceback": text}
+    record = {"type": type(error).__name__, "message": str(error), "place": lifecycle.place(error), "traceback": text}
     return transitions.ended(state, kind, lifecycle.described(error), launch.retry, progressed, record)
 
 
@@ -328,15 +328,16 @@ def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, s
     for old in folder.glob("*.patch"):
         old.unlink()
     for name, patch in launch.patches().items():
-        os.link(launch_record.launches_folder(multirun) / patch, folder / name)
+        files.link_or_copy(launch_record.launches_folder(multirun) / patch, folder / name)
     of_attempt = {"seed": config["seed"], "host": state.host, "attempt": state.attempt, "pid": state.pid}
     files.write_json(folder / "provenance.json", {**record, **provenance.here(record), **of_attempt})
 
 
 def _redirect(folder: Path) -> None:
     """Send file descriptors 1 and 2 to the attempt's logs, so that the output of C code and children goes there too."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # what was printed before goes to the logs, then
+        sys.stdout.flush()
+        sys.stderr.flush()
     for name, number in (("stdout", 1), ("stderr", 2)):
         handle = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(handle, number)
@@ -361,7 +362,8 @@ def _watch(attempt: Attempt, orphaned: Callable[[], Reason]) -> None:
         multiprocessing.connection.wait([sentinel])
         kind, message = orphaned()
         attempt.request_stop(message, kind)
-        time.sleep(ORPHAN_S)
+        for _ in range(int(ORPHAN_S)):  # time in which this process is stopped does not count
+            time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)  # the trainer does not stop, and no other process is left to end it
 
     threading.Thread(target=wait, name="launcher-watch", daemon=True).start()

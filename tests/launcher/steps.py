@@ -15,7 +15,7 @@ from launcher.run.lifecycle import FailureKind
 
 PACE = "STEPS_SECONDS"  # seconds a step
 # What happens at the third step, and for "deaf" before the first one:
-# {seed: "raise" | "diverge" | "exit" | "quit" | "hang" | "deaf" | "freeze" | "grow" | "orphan" | "late"}
+# {seed: "raise" | "words" | "diverge" | "exit" | "quit" | "hang" | "deaf" | "freeze" | "grow" | "orphan" | "late"}
 END = "STEPS_END"
 # A file: while it is there, runs wait before their sixth step, or until they are asked to stop.
 GATE = "STEPS_GATE"
@@ -48,6 +48,8 @@ def train(config: Any, run: Any) -> dict[str, Any]:
         value = (value * 1103515245 + 12345) % 2**31
         if step == 3 and end == "raise":
             raise ValueError(f"seed {config['seed']} ends here")
+        if step == 3 and end == "words":
+            raise ValueError(f"no number in the response {'abcdefghijklmnopqrst'[: config['seed'] + 1]!r}")
         if step == 3 and end == "late":  # cancelled when it has no eyes for that any more
             owner = claim.read_claim(run.folder)
             assert owner is not None
@@ -60,7 +62,9 @@ def train(config: Any, run: Any) -> dict[str, Any]:
         while step == 3 and end == "hang":
             time.sleep(0.05)
         if step == 3 and end == "freeze":
-            ctypes.PyDLL(None).sleep(600)  # it holds Python's lock
+            library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+            for _ in range(2):  # the second waits for ever: no signal interrupts it, and it holds Python's lock
+                library.pthread_mutex_lock(lock)
         if step == 3 and end == "grow":
             held = bytearray(400_000_000)
             while not run.stop_requested():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -65,7 +66,9 @@ def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     output, _ = launcher.communicate()
     assert launcher.returncode == 1, output
     state = sweeps.states()[victim.name]
-    assert state["state"] == "cancelled" and state["cause"].startswith("cancelled by process")
+    assert state["state"] == "cancelled" and re.match(
+        r"cancelled by \S+ on \S+ at \d{4}-\d\d-\d\d \d\d:\d\d", state["cause"]
+    )
     last = [step for step, _ in sweeps.values()[victim.name]][-1]
     assert [path.name for path in victim.glob("checkpoints/*")] == [f"step_{last:06d}"]
     others = {state["state"] for name, state in sweeps.states().items() if name != victim.name}

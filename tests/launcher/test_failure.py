@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.execution import reconciler
 from launcher.run import lifecycle, transitions
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, FailureKind, RunState
 from launcher.run.records import State
@@ -213,3 +218,75 @@ def test_a_message_of_pages_does_not_fill_every_screen_that_names_the_cause():
     assert lifecycle.described(ValueError("of this\n shape")) == "ValueError: of this shape"
     told = lifecycle.described(ValueError("[" + "1, " * 100_000))
     assert len(told) == 1000 and told.startswith("ValueError: [1, 1, ") and told.endswith("...")
+
+
+# ---------------------------------------------------------------- one cause
+
+
+def _reward(response: str) -> None:
+    if response.startswith("{"):
+        json.loads(response)
+    if response.startswith("/"):
+        Path(response).read_text()
+    if response.startswith("from"):
+        try:
+            int(response)
+        except ValueError as error:
+            raise RuntimeError(f"the reward of {response}") from error
+    if response.startswith("memory"):
+        raise MemoryError(f"CUDA out of memory. Tried to allocate {response}")
+    if response.startswith("tensor"):
+        torch.zeros(2) @ torch.zeros(len(response))
+    assert response.startswith("0"), f"{object()} has no number in {response!r}"
+
+
+def _other_reward(response: str) -> None:
+    assert response.startswith("0"), f"no number in {response!r}"
+
+
+def _cause(run_id: str, response: str, reward: Callable[[str], None] = _reward) -> str:
+    """The cause for the circuit breaker of a run whose reward raises."""
+    with pytest.raises(Exception) as caught:
+        reward(response)
+    error = caught.value
+    record = {"type": type(error).__name__, "message": str(error), "place": lifecycle.place(error), "traceback": ""}
+    kind, message = lifecycle.kind_of(error), lifecycle.described(error)
+    return reconciler._cause(State(run_id, RunState.FAILED, failure_kind=kind, message=message, error=record))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("abc", "a b c"),
+        ("{", "{'a': "),  # raised in the standard library
+        ("/none/a", "/none/of/b"),  # a path in an OSError
+        ("from one", "from two"),
+        ("memory 2.5 GiB", "memory of three"),
+        ("tensors", "tensor of another size"),  # raised in C++
+    ],
+)
+def test_failures_of_one_class_at_one_place_have_one_cause_whatever_they_say(first, second):
+    assert _cause("aa11", first) == _cause("bb22", second)
+
+
+def test_failures_of_other_classes_or_places_have_other_causes():
+    causes = [_cause("aa", "abc"), _cause("aa", "{"), _cause("aa", "/none"), _cause("aa", "abc", _other_reward)]
+    assert len({*causes}) == len(causes)
+    assert f"{__file__}:" in causes[1] and "in _reward" in causes[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "same"),
+    [
+        ("stalled", "no step for 5 s, after 2 steps; see m/runs/aa11/x", "no step for 1 min; see m/runs/bb22/x", True),
+        ("lost", "signal 9 (SIGKILL)", "signal 11 (SIGSEGV)", False),
+        ("lost", "aa11 exited with exit code 1", "bb22 exited with exit code 7", True),
+        ("exception", "of an older version 1", "of an older version 2", True),
+    ],
+)
+def test_without_a_place_the_kind_or_the_message_without_run_and_numbers_counts(kind, first, second, same):
+    states = [
+        State(run, RunState.FAILED, failure_kind=kind, message=message)
+        for run, message in (("aa11", first), ("bb22", second))
+    ]
+    assert (reconciler._cause(states[0]) == reconciler._cause(states[1])) is same

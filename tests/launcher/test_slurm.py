@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from submitit.core.utils import FailedJobError
@@ -83,10 +84,10 @@ def adopting(tmp_path, monkeypatch):
     kept = launch_record.write(tmp_path, earlier).with_suffix("")
     (kept / "arrays").mkdir(parents=True)
     (kept / "jobs").mkdir()
-    files.write_json(kept / "arrays" / "0.json", ["waits"])
-    folder = make_run(tmp_path, "waits", RunState.SUBMITTED, steps=0)
+    files.write_json(kept / "arrays" / "0.json", ["ab12"])
+    folder = make_run(tmp_path, "ab12", RunState.SUBMITTED, steps=0)
     settings = {"poll_s": 0, "max_running": None, "signal_delay_s": 5}
-    shapes = {"waits": Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)}
+    shapes = {"ab12": Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)}
     record = launch_record.write(tmp_path, launch)
     scheduler = Slurm(record, settings, shapes, lambda shape: {}, "nothing:trains", largest=10)
     scheduler.submit(folder, launch.token)
@@ -143,8 +144,81 @@ def test_a_single_run_is_refused_for_good_only_by_a_limit_that_no_other_job_lift
     else:
         with pytest.raises(SchedulerError, match=r"QOSMaxWallDurationLimit.*request less time or fewer devices"):
             scheduler.poll(0)
-        (folder,) = tmp_path.glob("**/waits")
+        (folder,) = tmp_path.glob("**/ab12")
         assert read_state(folder).state == RunState.PLANNED
+
+
+# It puts the job into squeue's file, and then does what {end} says.
+SBATCH = """#!/bin/sh
+for file in "$@"; do :; done
+while read -r line; do case "$line" in "#SBATCH --job-name="*) name="${{line#*=}}";; esac; done < "$file"
+[ -z "$name" ] || echo "9|$name|PENDING||None" > {squeue}
+{end}
+"""
+
+
+def fake_sbatch(tmp_path: Path, end: str) -> None:
+    for name, text in (("sbatch", SBATCH.format(squeue=tmp_path / "squeue", end=end)), ("srun", "#!/bin/sh\n")):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "exec /bin/sleep 600",
+        "/bin/sleep 600",  # the child holds the pipe when the script is gone
+        "trap '' TERM; while :; do /bin/sleep 1; done",
+        "echo Submitted batch job 9; exec /bin/sleep 600",
+    ],
+)
+def test_an_sbatch_that_accepts_and_does_not_return_is_ended_and_its_job_adopted(
+    tmp_path, adopting, monkeypatch, capfd, end
+):
+    scheduler, _ = adopting
+    monkeypatch.setattr(arrays, "LIMIT_S", 1.0)
+    monkeypatch.setattr(arrays, "TELL_S", 0.2)
+    fake_sbatch(tmp_path, end)
+    assert scheduler.poll(0) == [] and scheduler.jobs == ["9"]
+    said = capfd.readouterr().err
+    assert "waiting for sbatch, which has not returned for 0.2 s; it is ended after 1 s" in said
+    assert "sbatch did not return within 1 s" in said and "ab12 is already job 9" in said and "refused" not in said
+    assert len(list(tmp_path.glob("launches/*/jobs/9_submitted.pkl"))) == 1  # what the job executes
+
+
+def test_an_sbatch_that_submits_nothing_and_does_not_return_is_asked_again(tmp_path, adopting, monkeypatch, capfd):
+    scheduler, _ = adopting
+    monkeypatch.setattr(arrays, "LIMIT_S", 0.5)
+    fake_sbatch(tmp_path, "exec /bin/sleep 600")
+    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+    assert scheduler.poll(0) == [] and scheduler.jobs == []
+    fake_sbatch(tmp_path, "echo Submitted batch job 9")
+    assert scheduler.poll(0) == [] and scheduler.jobs == ["9"]
+    assert "SLURM answers again" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("exit 3", "sbatch refused: exit code 3 without a message;"),
+        ("echo 'Invalid account' >&2; exit 1", "sbatch refused: Invalid account;"),
+        ("echo", "sbatch refused: Could not make sense of sbatch output"),
+    ],
+)
+def test_a_refusal_always_has_a_reason(tmp_path, adopting, end, said):
+    scheduler, _ = adopting
+    fake_sbatch(tmp_path, end)
+    with pytest.raises(SchedulerError, match=said):
+        scheduler.poll(0)
+
+
+def test_a_check_that_sbatch_does_not_answer_is_no_refusal(tmp_path, adopting, monkeypatch):
+    monkeypatch.setattr(arrays, "LIMIT_S", 0.5)
+    fake_sbatch(tmp_path, "exec /bin/sleep 600")
+    with pytest.raises(SchedulerError, match="`sbatch --test-only` did not return within"):
+        arrays.refusal({}, tmp_path / "test")
+    fake_sbatch(tmp_path, "exit 2")
+    assert arrays.refusal({}, tmp_path / "test") == "exit code 2 without a message"
 
 
 def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from launcher.run import claim
 from launcher.run.claim import HEARTBEAT_S
 from launcher.run.folder import attempt_folder, stacks_path
 from launcher.worker import stall
@@ -32,10 +35,9 @@ def test_the_limit_is_ten_median_steps_and_at_least_half_an_hour(steps, given, l
 
 @pytest.fixture
 def watchdog(tmp_path, monkeypatch):
-    """A watchdog of 12 s on a clock that the test sets, without the timer in C."""
+    """A watchdog of 12 s on a clock that the test sets."""
     clock = [0.0]
     monkeypatch.setattr(stall.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(stall.faulthandler, "dump_traceback_later", lambda *_, **__: None)
     attempt_folder(tmp_path, 1).mkdir(parents=True)
     watched = Watchdog(tmp_path, 1, 12.0)
     yield watched, clock, tmp_path
@@ -124,3 +126,59 @@ def test_a_stalled_run_is_ended_with_its_stacks_and_resumed_by_rule(sweeps):
         assert len(stacks) == 2 and all("steps.py" in text for text in stacks)
         assert f"{run_id} stalled: " in output
     until(lambda: not sweeps.alive())
+
+
+HANGING = """
+import os, signal, sys, time
+from pathlib import Path
+from launcher.worker.stall import Watchdog
+watched = Watchdog(Path(sys.argv[1]), 1, 0.5)
+watched.grace_s = 0.0
+watched._timer.stdin.write(b"2\\n")  # instead of the heartbeat's two beats
+print("begun", flush=True)
+time.sleep(float(sys.argv[2]))
+watched.close()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_worker_that_was_stopped_for_longer_than_the_limit_goes_on_and_one_that_hangs_ends(group, tmp_path):
+    """The timer of a process that hangs does not expire while it, or its whole group, is stopped."""
+    attempt_folder(tmp_path, 1).mkdir(parents=True)
+    command = [sys.executable, "-c", HANGING, str(tmp_path)]
+    with subprocess.Popen(
+        [*command, "1"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as stopped:
+        assert stopped.stdout.readline() == "begun\n"
+        send = os.killpg if group else os.kill
+        send(stopped.pid, signal.SIGSTOP)
+        time.sleep(4)
+        send(stopped.pid, signal.SIGCONT)
+        assert (stopped.stdout.readline(), stopped.wait()) == ("ended\n", 0)
+    assert not stacks_path(tmp_path, 1).exists()
+    if not group:
+        hanging = subprocess.run([*command, "600"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert (
+            hanging.returncode == -signal.SIGKILL and "most recent call first" in stacks_path(tmp_path, 1).read_text()
+        )
+
+
+@pytest.mark.processes
+def test_a_run_that_is_stopped_longer_than_the_limit_is_done_with_one_attempt(sweeps):
+    words = ("method=c0_grpo", "seed=0", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=1")
+    launcher = sweeps.start_held(*words, "cluster.stall_s=2")
+    (folder,) = until(sweeps.logging)
+    owner = claim.read_claim(folder)
+    assert owner is not None
+    os.kill(owner.pid, signal.SIGSTOP)
+    time.sleep(20)  # 2 s, 2 s to stop, two heartbeats
+    status = [sys.executable, "-m", "launcher", "status", "adhoc", "--multirun", str(sweeps.multirun)]
+    shown = subprocess.run(status, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"stopped: process {owner.pid} of run {folder.name} (kill -CONT {owner.pid} continues it)" in shown
+    os.kill(owner.pid, signal.SIGCONT)
+    sweeps.release()
+    output, _ = launcher.communicate()
+    assert launcher.returncode == 0, output
+    (state,) = sweeps.states().values()
+    assert (state["state"], state["attempt"], state["ends"]) == ("done", 1, {})

@@ -201,11 +201,16 @@ def test_what_a_worker_started_ends_with_it(sweeps):
 
 @pytest.mark.processes
 def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
-    ends = json.dumps({str(seed): "raise" for seed in range(12)})
+    """Each message holds another response."""
+    ends = json.dumps({str(seed): "words" for seed in range(12)})
     seeds = f"seed={','.join(map(str, range(12)))}"
     code, output = sweeps.run("method=c0_grpo", seeds, "trainer.steps=4", "cluster.slots=1", STEPS_END=ends)
     assert code == 1
-    assert "5 failures in a row with the same cause" in output and "7 runs were not submitted" in output
+    assert (
+        "5 failures in a row with the same cause" in output
+        and "steps.py:" in output
+        and "7 runs were not submitted" in output
+    )
     kinds = [state["state"] for state in sweeps.states().values()]
     assert (kinds.count("failed"), kinds.count("planned")) == (5, 7)
 

@@ -101,7 +101,7 @@ class RayCluster:
                 start_new_session=True,  # the launcher handles Ctrl-C
             )
         self._connection = Connection(ours.detach())
-        work = {"root": str(order.root), "record": str(order.record.resolve()), "train": order.train, "task": task}
+        work = {"root": str(order.root), "record": str(order.record.absolute()), "train": order.train, "task": task}
         self._send({"work": {**work, "cluster": dict(self._cluster)}, "resources": resources_here(self._cluster)})
 
     def wait(self, seconds: float) -> None:
@@ -134,7 +134,7 @@ class RayCluster:
         """Submit a run to Ray."""
         shape = self._shapes[folder.name]
         self._running[folder] = shape
-        run = {"folder": str(folder.resolve()), "launch_id": launch_id, "shape": dataclasses.asdict(shape)}
+        run = {"folder": str(folder.absolute()), "launch_id": launch_id, "shape": dataclasses.asdict(shape)}
         self._send({"submit": run})
 
     def poll(self, timeout: float) -> Sequence[Ended]:

@@ -13,9 +13,11 @@ import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,11 +39,17 @@ from launcher.planning.plan import Plan
 from launcher.planning.resources import Shape
 from launcher.project import PACKAGES
 from launcher.run import launch_record
+from launcher.schedulers.protocol import SchedulerError
 from launcher.schedulers.slurm.task import Report, Task
+from launcher.text import one_line
 
 PREFIX = "rlsweep-"
 #: What submitit raises if sbatch refuses.
 REFUSED = (FailedJobError, FailedSubmissionError, OSError)
+#: How long sbatch may take: it may submit jobs and not return. After the second time, the user is told.
+LIMIT_S, TELL_S = 60.0, 10.0
+# The exit codes of `timeout`; the last two if it had to kill the command.
+_TIMED_OUT = (124, 137, -9)
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)(-[0-9a-f]+)?")
 # The launcher sets these itself; another value would break its arrays, logs or warnings.
 OURS = frozenset(
@@ -86,14 +94,61 @@ def parameters(settings: Mapping[str, Any], shape: Shape, code: Path) -> dict[st
 
 
 def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
-    """What sbatch says when it would refuse a request, or None if it would accept it. Submits nothing."""
+    """What sbatch says when it would refuse a request, or None if it would accept it. Submits nothing.
+
+    SchedulerError: it does not return.
+    """
     executor = _executor(folder)
     executor.update_parameters(**given, job_name=f"{PREFIX}test")
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(executor._make_submission_file_text("true", "test"))
         file.flush()
-        done = subprocess.run(["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
+        with _telling():
+            done = subprocess.run(
+                [*_limited("sbatch"), "--test-only", file.name], capture_output=True, text=True, check=False
+            )
+    if done.returncode in _TIMED_OUT:
+        fix = "try again when `sbatch --test-only` returns, or choose another cluster"
+        raise SchedulerError(f"`sbatch --test-only` did not return within {LIMIT_S:g} s. Fix: {fix}")
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode} without a message"
+
+
+def _limited(command: str) -> list[str]:
+    """A command that is ended after LIMIT_S, with what it has started."""
+    program = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}")
+    return [program, "-k", "5", str(LIMIT_S), command] if program else [command]
+
+
+def _submission(_executor: SlurmExecutor, file: Path) -> list[str]:
+    return [*_limited("sbatch"), str(file)]
+
+
+# submitit makes the executor of an array itself, so a subclass would not be asked.
+setattr(SlurmExecutor, "_make_submission_command", _submission)  # noqa: B010
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Say what the launcher waits for if sbatch takes long."""
+    words = f"waiting for sbatch, which has not returned for {TELL_S:g} s; it is ended after {LIMIT_S:g} s"
+    timer = threading.Timer(TELL_S, lambda: print(words, file=sys.stderr, flush=True))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def timed_out(error: BaseException) -> bool:
+    """Whether sbatch did not return. It may have submitted the jobs."""
+    return getattr(error.__cause__, "returncode", None) in _TIMED_OUT
+
+
+def why(error: BaseException) -> str:
+    """Why sbatch refused, in one line: what it said, or its exit code."""
+    if timed_out(error):
+        return f"it did not return within {LIMIT_S:g} s"
+    return one_line(str(error)) or f"exit code {getattr(error.__cause__, 'returncode', '?')} without a message"
 
 
 def _executor(folder: Path) -> SlurmExecutor:
@@ -126,7 +181,7 @@ class Arrays:
         executor = _executor(self._folder / "jobs")
         name = f"{PREFIX}{self._record.stem}-{number}" + (f"-{runs[0].name}" if len(runs) == 1 else "")
         executor.update_parameters(**given, job_name=name, array_parallelism=throttle)
-        tasks = [Task(folder=str(folder.resolve()), record=str(self._record), **task) for folder in runs]
+        tasks = [Task(folder=str(folder.absolute()), record=str(self._record), **task) for folder in runs]
         with _outside():
             return name, [str(job.job_id) for job in executor.submit_array(tasks)]
 
@@ -149,12 +204,14 @@ class Arrays:
 
 @contextmanager
 def _outside() -> Iterator[None]:
-    """If the launcher itself runs in a job of SLURM, keep that job's variables from the jobs that it submits."""
+    """Say if sbatch takes long. If the launcher itself runs in a job of SLURM, keep that job's variables from the jobs
+    that it submits."""
     if "SLURM_JOB_ID" not in os.environ:
-        yield
+        with _telling():
+            yield
         return
     configuration = os.environ.get("SLURM_CONF")
-    with clean_env():
+    with clean_env(), _telling():
         if configuration:
             os.environ["SLURM_CONF"] = configuration
         yield

@@ -96,14 +96,14 @@ def start(order: Order) -> StartedScheduler:
     code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun, outside)
     shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.run_ids).items() for run_id in runs}
     scheduler = Slurm(
-        order.record.resolve(),
+        order.record.absolute(),
         settings,
         shape_of,
-        lambda shape: arrays.parameters(settings, shape, code.resolve()),
+        lambda shape: arrays.parameters(settings, shape, code.absolute()),
         order.train,
         _largest(settings["max_array"]),
     )
-    detached = (lambda: _detach(scheduler, order, code.resolve())) if settings["detach"] else None
+    detached = (lambda: _detach(scheduler, order, code.absolute())) if settings["detach"] else None
     shapes = counted(len(set(shape_of.values())), "shape")
     return StartedScheduler(scheduler, f"SLURM, {shapes} of resources", detached=detached)
 
@@ -123,10 +123,12 @@ def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
         raise SchedulerError("no run could be submitted now; repeat the command to try again")
     given = arrays.parameters(order.plan.cluster, _REPORT, code)
     given.pop("gpus_per_node", None)
-    experiments = [(order.plan.multirun / experiment.name).resolve() for experiment in order.plan.experiments]
+    experiments = [(order.plan.multirun / experiment.name).absolute() for experiment in order.plan.experiments]
     try:
-        report = Arrays(order.record.resolve()).report(experiments, given, jobs)
+        report = Arrays(order.record.absolute()).report(experiments, given, jobs)
     except REFUSED as error:
-        raise SchedulerError(f"the runs are in the queue, but sbatch refused their report: {error}") from error
+        raise SchedulerError(
+            f"the runs are in the queue, but sbatch refused their report: {arrays.why(error)}"
+        ) from error
     more = f"; SLURM did not accept {left} runs; repeat the command later to submit them" if left else ""
     return f"submitted as {', '.join(jobs)}; the report follows them as job {report}{more}"

@@ -28,7 +28,6 @@ from launcher.schedulers.slurm import queue
 from launcher.schedulers.slurm.arrays import Arrays
 from launcher.schedulers.slurm.queue import Job
 from launcher.schedulers.slurm.task import Task
-from launcher.text import one_line
 
 _EVERYTHING = 1_000_000
 _UNLIMITED = 100_000
@@ -200,7 +199,9 @@ class Slurm:
             try:
                 name, jobs = self._arrays.submit(part, given, throttle, task)
             except slurm_arrays.REFUSED as error:
-                return self._refused(part, str(error))
+                if slurm_arrays.timed_out(error):
+                    return self._unanswered()
+                return self._refused(part, slurm_arrays.why(error))
             self._refused_alone = None
             self._throttle[jobs[0].partition("_")[0]] = throttle
             share -= throttle
@@ -217,9 +218,17 @@ class Slurm:
         delay = self._settings["signal_delay_s"]
         return {"train": self._train, "limit_s": shape.time_s, "signal_delay_s": delay, "devices": shape.devices}
 
+    def _unanswered(self) -> bool:
+        """sbatch did not return: adopt what it has submitted. The others are submitted again at the next poll."""
+        limit = f"sbatch did not return within {slurm_arrays.LIMIT_S:g} s"
+        self._say(f"{limit}; its jobs that are in the queue are adopted, and the other runs wait")
+        known = self._queue()
+        if known is not None:
+            self._adopt(known)
+        return False
+
     def _refused(self, part: list[Path], why: str) -> bool:
         """Wait, or try smaller arrays, if that may help. SchedulerError: sbatch will never accept these."""
-        why = one_line(why)
         if not any(word in why for word in _LATER):
             self.withdraw_collected()
             raise SchedulerError(
@@ -269,7 +278,7 @@ class Slurm:
                 self._submitted[job.id] = submitted
                 adopted[run_id] = job.id
                 task = self._task(self._shape_of[run_id])
-                self._arrays.complete(token, job.id, Task(folder=str(folder.resolve()), record=str(record), **task))
+                self._arrays.complete(token, job.id, Task(folder=str(folder.absolute()), record=str(record), **task))
                 print(
                     f"{run_id} is already job {job.id} of launch {token}; this launch waits for that job",
                     file=sys.stderr,
