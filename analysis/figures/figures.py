@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from analysis.findings.study import Block, Comparison, Study
 from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
+from analysis.tables.wording import range_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,11 +31,9 @@ _TICK = 28  # letters in a line of a method's label, of which there are two at m
 def figures(study: Study) -> list[Figure]:
     """The differences on the primary measure, the survival curves of each time, then every figure asked for, without
     empty ones."""
-    return saved(
-        lambda: _differences(study.primary, study, None),
-        lambda: waiting(study),
-        *(lambda picture=picture: _drawn(study, picture) for picture in study.settings.drawn),
-    )
+    drawings = (partial(_drawn, study, picture) for picture in study.settings.drawn)
+    main = saved(lambda: _differences(study.primary, study, None), note=range_note(study))
+    return [*main, *saved(lambda: waiting(study), *drawings)]
 
 
 def _drawn(study: Study, picture: Picture) -> Sketch | None:
@@ -41,22 +41,23 @@ def _drawn(study: Study, picture: Picture) -> Sketch | None:
     if draw is None:
         raise ValueError(f"{picture.kind}: no such kind of figure is registered")
     sketch: Sketch | None = draw(study, picture)
-    return sketch and sketch._replace(kind=picture.kind)
+    note = "" if picture.kind == "histogram" else f" {range_note(study, picture.metrics)}"
+    return sketch and sketch._replace(kind=picture.kind, caption=f"{sketch.caption}{note}")
 
 
 def differences(study: Study, reference: str) -> list[Figure]:
     """The differences on the primary measure, named after `reference`; empty where there are none."""
-    return saved(lambda: _differences(study.primary, study, reference))
+    return saved(lambda: _differences(study.primary, study, reference), note=range_note(study))
 
 
-def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]:
-    """The figures that these functions draw; a function may draw none, one or several."""
+def saved(*drawings: Callable[[], Sketch | list[Sketch] | None], note: str = "") -> list[Figure]:
+    """The figures that these functions draw; a function may draw none, one or several. note: ends each caption."""
     sketches: list[Sketch] = []
     with styled():
         for draw in drawings:
             made = draw()
             sketches += [made] if isinstance(made, Sketch) else made or []
-        return save(sketches)
+        return save([sketch._replace(caption=f"{sketch.caption} {note}".rstrip()) for sketch in sketches])
 
 
 def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many: bool) -> None:

@@ -259,7 +259,13 @@ def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     """The steps on which all usable runs of an experiment have the metric."""
     budget = sweep.plan.get("steps")
     return common_range(
-        sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis, lengths(sweep)
+        sweep.runs,
+        metric,
+        settings.incomplete,
+        float(budget) if budget else None,
+        settings.axis,
+        lengths(sweep),
+        own_end=settings.end == "own",
     )
 
 
