@@ -32,7 +32,7 @@ from analysis.sections.overview import overview
 from analysis.sections.unpaired import unpaired_table
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
-from analysis.tables.wording import range_note
+from analysis.tables.wording import drawn_apart, range_note
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Section:
 
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[Section]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
-    unpaired, benchmark, factors, models = unpaired_table(study), many(study), grids(study), sizes(study)
+    unpaired, factors = unpaired_table(study), grids(study)
+    benchmark, models = (None, None) if drawn_apart(study.primary) else (many(study), sizes(study))
     note = range_note(study)
     at_a_glance, at_cost = overview(study), equal_cost(study)
     every = (

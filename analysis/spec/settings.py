@@ -54,6 +54,11 @@ class Primary(Section):
         if lacking:
             rule = f"the primary metric is compared between all groups, and {', '.join(lacking)} do not write it"
             raise refusal(rule, "name a metric that all groups write, such as analysis/reward_sum_mean")
+        sources = (context_of(info).sources if context_of(info).baseline is not None else None) or {}
+        if describe(metric).of_drawn and len({frozenset(each) for each in sources.values() if each}) > 1:
+            drawn = "; ".join(f"{group}: {' or '.join(sorted(each))}" for group, each in sources.items())
+            rule = f"it is of drawn responses, and the groups draw them from different policies ({drawn})"
+            raise refusal(rule, "choose a metric of the policy's own responses, such as eval/reward_mean")
         return metric
 
 

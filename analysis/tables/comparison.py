@@ -121,7 +121,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
         if text := wording.measured(study, block.measure.metric):
             notes[f"{label}: {text}"] = None
-        notes.update(dict.fromkeys(uneven_lines(study, block)))
+        notes.update(dict.fromkeys([*wording.sources(study, block), *uneven_lines(study, block)]))
         decimals = _decimals(block)
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)

@@ -34,6 +34,7 @@ _GROUNDS = {
     Reason.NO_PAIR: "no seed has both",
     Reason.NO_RIVAL: "there is no other group to compare with",
     Reason.NO_VALUE: "{groups}: {detail}",
+    Reason.DRAWN_APART: "it is of drawn responses, which {both} draw from different policies",
     Reason.MAXIMUM: "described, not judged: a maximum favours noise",
     Reason.NO_TEST: "{detail}",
     Reason.NEEDS_TWO_SEEDS: "{between}{few}: two are needed",
@@ -76,7 +77,8 @@ _GROUNDS = {
 
 
 _NOT_EVALUABLE = (
-    Reason.NO_PAIR, Reason.NO_TEST, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS, Reason.NO_SPREAD,
+    Reason.DRAWN_APART, Reason.NO_PAIR, Reason.NO_TEST, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS,
+    Reason.NO_SPREAD,
 )  # fmt: skip
 
 
@@ -313,6 +315,21 @@ def measured(study: Study, metric: str) -> str:
     if common.grids:
         text += ". Runs were recorded at different steps: each is interpolated onto common ones before it is summarised"
     return f"{text}."
+
+
+def drawn_apart(block: Block) -> list[Comparison]:
+    """The comparisons that a measure of drawn responses does not have, because the two draw from other policies."""
+    return [c for c in block.comparisons if c.ground is not None and c.ground.reason is Reason.DRAWN_APART]
+
+
+def sources(study: Study, block: Block) -> list[str]:
+    """A sentence on the methods that a measure of drawn responses does not compare, and from what each draws."""
+    if not (apart := drawn_apart(block)):
+        return []
+    groups = [apart[0].baseline, *(c.group for c in apart)]
+    drawn = "; ".join(f"{study.sweep.label(g)}: {' or '.join(sorted(study.sweep.sources(g)))}" for g in groups)
+    label = capital(describe(block.measure.metric).label)
+    return [f"{label}: not compared between methods that draw from different policies ({drawn})."]
 
 
 def range_note(study: Study, metrics: Sequence[str] | None = None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
+from analysis.spec.drawn import drawn_from
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import NO_SUCH_KEY, closest
 from launcher.config import data_files, hydra_compose, identity, verl_tree
@@ -29,7 +30,7 @@ _Sources = Mapping[str, tuple[str, str]]
 @dataclass(frozen=True)
 class RunSpecs:
     """The entries of an experiment, their runs by id, the levels of each factor by key, and the metrics that some run
-    of each group writes.
+    of each group writes. sources: from which policies each group draws its responses.
 
     Of a fork: the entries of the runs that are continued, and what each run continues, by id. `runs` has all of them.
     """
@@ -38,6 +39,7 @@ class RunSpecs:
     runs: Mapping[str, PlannedRun]
     levels: Mapping[str, list[Any]]
     metrics: Mapping[str, Collection[str]]
+    sources: Mapping[str, Collection[str]]
     prefix_entries: tuple[Entry, ...] = ()
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
 
@@ -81,6 +83,7 @@ class _Builder:
         #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
         self._groups = self._resolve_groups()
         self._written: dict[str, set[str]] = {}
+        self._sources: dict[str, set[str]] = {}
 
     def build(self) -> RunSpecs:
         self._refuse_unread()
@@ -105,7 +108,9 @@ class _Builder:
             for seed, prefix in continued.items()
             if fork is not None
         ]
-        return RunSpecs(tuple(entries), runs, self._factors.levels, self._written, tuple(prefix_entries), prefixes)
+        return RunSpecs(
+            tuple(entries), runs, self._factors.levels, self._written, self._sources, tuple(prefix_entries), prefixes
+        )
 
     # ------------------------------------------------------------ forks
 
@@ -364,6 +369,7 @@ class _Builder:
                 of_judges = {WIN_RATE} if evaluated and config["trainer"].get("eval_responses") else set()
                 written = variant.promises.written(config) | of_reward | of_scores | of_judges
                 self._written.setdefault(cell.group, set()).update(written)
+                self._sources.setdefault(cell.group, set()).add(drawn_from(config))
             if can_start:
                 if data := data_files.digests(config["task"], data_of(config)):
                     config[identity.DATA] = data

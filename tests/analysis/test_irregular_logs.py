@@ -215,7 +215,7 @@ def test_a_window_of_steps_with_a_point_each_is_said_in_steps(make_sweep: MakeSw
     sweep = read_sweep(make_sweep(groups=("C0", "C1")))
     asked = sweep.plan["analysis"]
     notes = main(study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))).notes
-    assert "Best value of mean reward: the window is 20 steps." in notes
+    assert "Best value of mean reward of drawn responses: the window is 20 steps." in notes
 
 
 # ---------------------------------------------------------------- where runs are measured
