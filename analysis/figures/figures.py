@@ -25,13 +25,15 @@ from analysis.tables.wording import range_note
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TICK = 28  # letters in a line of a method's label, of which there are two at most
+_WIDTH = 4.6  # inches of the differences, which a phone shows without scrolling
+_TICK = 16  # letters in a line of a method's label, of which there are two at most
 
 
 def figures(study: Study) -> list[Figure]:
-    """The differences on the primary measure, the survival curves of each time, then every figure asked for, without
-    empty ones."""
-    drawings = (partial(_drawn, study, picture) for picture in study.settings.drawn)
+    """The differences on the primary measure, the survival curves of each time, every figure asked for, and a curve of
+    the primary metric for each level of a method's only factor; without empty ones."""
+    by_level = Picture.model_validate({"levels": study.settings.metric})
+    drawings = (partial(_drawn, study, one) for one in dict.fromkeys([*study.settings.drawn, by_level]))
     main = saved(lambda: _differences(study.primary, study, None), note=range_note(study))
     return [*main, *saved(lambda: waiting(study), *drawings)]
 
@@ -90,7 +92,7 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     if not shown:
         return None
     look = colours(study.sweep.groups)
-    canvas, axes = canvas_of(7.0, 1.15 + 0.42 * len(shown))
+    canvas, axes = canvas_of(_WIDTH, 1.15 + 0.42 * len(shown))
     axes.axvline(0, color=INK, linewidth=0.9)
     many = sum(len(comparison.seeds) for comparison in shown) > MANY
     labels = []
@@ -112,7 +114,7 @@ def _differences(block: Block, study: Study, reference: str | None) -> Sketch | 
     unit = f" ({measure.unit})" if measure.unit else ""
     baseline = reference or study.sweep.label(shown[0].baseline)
     beside = max(len(line) for label in labels for line in label.split("\n"))  # it is centred below the axes alone
-    axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE + 14 - min(beside, _TICK)))
+    axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE - 20 - min(beside, _TICK)))
     paired = study.settings.pairing == "seed"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (

@@ -82,7 +82,7 @@ class Answer:
 
     @property
     def points(self) -> tuple[str, ...]:
-        """What stands between the result and how sure it is, to be read before any p."""
+        """What limits the result."""
         return (*self.conditions, *self.levels, *self.collapsed, *self.limits)
 
 

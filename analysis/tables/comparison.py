@@ -36,8 +36,8 @@ _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first; none without a row."""
     every = [
-        main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study), checklist(study),
-        runs(study),
+        main(study), brief(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study),
+        checklist(study), runs(study),
     ]  # fmt: skip
     return [table for table in every if table.rows]
 
@@ -78,6 +78,29 @@ def main(study: Study) -> Table:
         excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
     notes += wording.added_seeds(study.sweep)
     return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
+
+
+def brief(study: Study) -> Table:
+    """The primary measure in four columns, for a paper."""
+    block, alpha = study.primary, study.settings.alpha
+    entries: list[Entry] = []
+    for estimate in block.estimates:
+        comparison = block.comparison(estimate.group)
+        _, method, seeds, value, difference, *_ = _row(study, block, estimate, comparison, _decimals(block))
+        p = comparison.adjusted if comparison else None
+        shown = f"{difference} (p {wording.equals(p, alpha)})" if p is not None else difference
+        entries.append((estimate.group, (method, seeds, value, shown), _record(study, block, estimate, comparison)))
+    level = format_level(alpha)
+    adjusted = f"p adjusted for {wording.counted(len(block.comparisons), 'comparison')}"
+    note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
+    columns = ("method", "seeds", block.measure.with_unit, "difference")
+    return table(
+        "paper",
+        capital(block.measure.title),
+        columns,
+        entries,
+        (note, capital(wording.measured(study, block.measure.metric))),
+    )
 
 
 def worst(case: WorstCase | None) -> Record:
