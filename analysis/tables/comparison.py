@@ -36,8 +36,8 @@ _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first; none without a row."""
     every = [
-        main(study), brief(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study),
-        checklist(study), runs(study),
+        main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study),
+        checklist(study), runs(study), brief(study),
     ]  # fmt: skip
     return [table for table in every if table.rows]
 

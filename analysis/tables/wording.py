@@ -181,7 +181,7 @@ def clusters(split: Split, seeds: Sequence[int]) -> str:
     apart = abs(split.larger_near - split.smaller_near)
     share = f", {apart / abs(split.larger_near):.1%} of {larger}" if split.larger_near else ""
     near = f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller}"
-    return f"{near} ({seeds_in_words(seeds)}), {format_number(apart, 2)} apart{share}"
+    return f"{near} ({seeds_in_words(seeds)}; {format_number(apart, 2)} apart{share})"
 
 
 def remark(comparison: Comparison) -> str | None:

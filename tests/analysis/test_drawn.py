@@ -73,7 +73,7 @@ def test_methods_that_draw_from_different_policies_are_not_judged_by_what_was_dr
     note = "not compared between methods that draw from different policies (PPO: policy; SFT: target, target expert)."
     assert f"Mean reward of drawn responses: {note}" in table.notes
     drawn = difference(found, Picture.model_validate({"difference": DRAWN}))
-    assert drawn is not None and drawn.caption.count("responses from another policy: SFT.") == 1
+    assert drawn is not None and drawn.caption.count("responses of another policy: SFT.") == 1
 
 
 @pytest.mark.parametrize("methods", [{}, {"PPO": PPO}, dict.fromkeys(("PPO", "clip", "SFT"), SFT)])

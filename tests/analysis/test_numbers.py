@@ -94,4 +94,4 @@ def test_means_are_shown_with_digits_that_give_the_shown_difference(means: Any, 
 def test_two_clusters_have_a_size() -> None:
     found = split([786.0, 785, 787, 786, 785, 786, 787, 786, 753, 752.5])
     assert found is not None
-    assert wording.clusters(found, (8, 9)) == "8 near 786 and 2 near 753 (seeds 8, 9), 33 apart, 4.2% of 786"
+    assert wording.clusters(found, (8, 9)) == "8 near 786 and 2 near 753 (seeds 8, 9; 33 apart, 4.2% of 786)"
