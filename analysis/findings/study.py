@@ -474,7 +474,8 @@ def _estimate(
         reached = sum(bool(v.reached) for v in used), len(used)
         if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
             level = looks.level(sweep, settings, group)
-            interval = bounded.mean_interval(list(means.values()), 0.0, common.budget, level)
+            times = np.clip(list(means.values()), 0.0, common.budget)  # completed ones of a seed that lacks cells
+            interval = bounded.mean_interval(times.tolist(), 0.0, common.budget, level)
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)

@@ -357,3 +357,18 @@ def test_identical_curves_have_equal_summaries_at_whichever_steps_they_are_logge
             value_of(common, run.id, summary, window=20, direction="higher", threshold=100).value for run in sweep.runs
         ]
         assert values == pytest.approx([values[0]] * 8, abs=1e-9 if kind != "random" else 0.6), summary
+
+
+def test_levels_without_a_common_step_are_compared_and_not_drawn(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Any) -> Lines:
+        steps = np.arange(1, 11) if cell["task"] == "short" else np.arange(20, 201, 10)
+        return log(steps, steps / steps[-1] + 0.01 * seed * (group == "b"))
+
+    folder = make_sweep(("a", "b"), range(4), 200, ASKED, TASKS, lines=lines)
+    shutil.rmtree(run_folder(folder.parent, "b-2-1"))
+    sweep = read_sweep(folder)
+    asked = settings({**ASKED, "time_to": [{"at": 0.5}]}, groups=sweep.groups, baseline=sweep.baseline)
+    found = study(sweep, asked)
+    assert found.primary.comparisons[0].difference == pytest.approx(0.015, abs=0.003)
+    assert "from step 10 (task = short) to step 200 (task = long)" in answer(found).result
+    assert [made.name for made in figures(found)][0] == "differences"
