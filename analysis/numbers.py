@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+Interval = tuple[float, float]
+Estimate = tuple[float, Interval | None]  # a value and its interval
+_DIGITS = 300  # more than any number has
 _READABLE = 1e15  # the size from which a number has an exponent
 
 
@@ -55,41 +59,77 @@ def format_level(alpha: float) -> str:
     return f"{100 * (1 - alpha):g}%"
 
 
-def format_estimate(value: float | None, interval: tuple[float, float] | None, signed: bool = False) -> str:
-    """A value with its interval, rounded together to two significant digits of the interval's half width.
+def format_estimate(
+    value: float | None,
+    interval: Interval | None,
+    signed: bool = False,
+    decimals: int | None = None,
+    digits: int | None = None,
+) -> str:
+    """A value with its interval, rounded together to two significant digits of the interval's half width, or to
+    `decimals` where these are more. digits: significant ones of a value without an interval.
 
-    Up to three digits more where an interval that excludes zero would otherwise seem to end there.
+    An end that is not zero is never shown as zero: up to three digits more for all, then one digit for that end.
     """
     if value is None:
         return ""
     plus = "+" if signed and value > 0 else ""
     if interval is None or not interval[1] > interval[0]:
-        return plus + format_number(value, 3 if signed else 4)
+        digits = digits or (3 if signed else 4)
+        if decimals is None or value == 0 or decimals <= digits - 1 - math.floor(math.log10(abs(value))):
+            return plus + format_number(value, digits)
+        return plus + _fixed(value, decimals)
     if not (math.isfinite(interval[0]) and math.isfinite(interval[1])):
         return plus + _format_unbounded(value, interval)
+    half = (interval[1] - interval[0]) / 2
+    decimals = max(decimals_of(value, interval), decimals if decimals is not None else -_DIGITS)
+    if decimals > 6 or max(abs(value), half) >= _READABLE:
+        power = math.floor(math.log10(max(abs(value), half)))
+        shown = [_fixed(x / 10.0**power, decimals + power, seen=True) for x in (value, *interval)]
+        return f"({plus}{shown[0]} [{shown[1]}, {shown[2]}])e{power}"
+    shown = [_fixed(value, decimals), *(_fixed(x, decimals, seen=True) for x in interval)]
+    return f"{plus if float(shown[0]) else ''}{shown[0]} [{shown[1]}, {shown[2]}]"
+
+
+def decimals_of(value: float, interval: Interval | None, digits: int = 4) -> int:
+    """The decimals that `format_estimate` shows; below 0, digits before the point are rounded."""
+    if interval is None or not 0 < interval[1] - interval[0] < math.inf:
+        return digits - 1 - math.floor(math.log10(abs(value))) if value else 0
     half = (interval[1] - interval[0]) / 2
     decimals = 1 - math.floor(math.log10(half))
     if float(f"{half:.1e}") >= 10.0 ** (2 - decimals):  # 0.0996 is 0.10, not 0.100
         decimals -= 1
-    near = interval[0] if interval[0] > 0 else -interval[1] if interval[1] < 0 else half
-    decimals += next((more for more in range(4) if near > 0.5 * 10.0 ** -(decimals + more)), 0)
-    if decimals > 6 or max(abs(value), half) >= _READABLE:
-        power = math.floor(math.log10(max(abs(value), half)))
-        shown = [_fixed(x / 10.0**power, decimals + power) for x in (value, *interval)]
-        return f"({plus}{shown[0]} [{shown[1]}, {shown[2]}])e{power}"
-    shown = [_fixed(x, decimals) for x in (value, *interval)]
-    return f"{plus if float(shown[0]) else ''}{shown[0]} [{shown[1]}, {shown[2]}]"
+    near = min((abs(end) for end in interval if end), default=half)
+    return decimals + next((more for more in range(4) if near > 0.5 * 10.0 ** -(decimals + more)), 0)
 
 
-def _format_unbounded(value: float, interval: tuple[float, float]) -> str:
+def decimals_of_means(means: Sequence[Estimate], difference: Estimate, digits: int = 4) -> int:
+    """The decimals at which the first of two means less the second reads as `difference` does, each with its interval:
+    as many as both have anyway, if it does so then or is another difference."""
+    shown = [decimals_of(*mean, digits) for mean in means]
+    at, ((a, _), (b, _)) = decimals_of(*difference, 3), means
+    if not math.isclose(a - b, difference[0], rel_tol=1e-6, abs_tol=1e-9):
+        return min(shown)
+
+    def agrees(least: int) -> bool:
+        first, second = (_round(mean, max(least, own)) for (mean, _), own in zip(means, shown, strict=True))
+        return math.isclose(_round(first - second, at), _round(difference[0], at), rel_tol=1e-9, abs_tol=1e-12)
+
+    return next((least for least in (min(shown), at, at + 1, at + 2) if agrees(least)), at + 3)
+
+
+def _format_unbounded(value: float, interval: Interval) -> str:
     """A value with an interval that has no end on one side or on both, such as that of a ratio."""
     low, high = (format_number(end, 3) if math.isfinite(end) else "" for end in interval)
     ends = f"[{low}" if low else "(-\N{INFINITY}", f"{high}]" if high else "\N{INFINITY})"
     return f"{format_number(value, 3)} {', '.join(ends)}"
 
 
-def _fixed(value: float, decimals: int) -> str:
+def _fixed(value: float, decimals: int, seen: bool = False) -> str:
+    """To this many decimals; seen: what is not zero has a digit that is not."""
     text = f"{_round(value, decimals):.{max(0, decimals)}f}"
+    if seen and value and not float(text):
+        return format_number(value, 1)
     return text[1:] if text.startswith("-") and float(text) == 0 else text
 
 

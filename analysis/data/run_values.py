@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
 from analysis.spec.window import Window
 from analysis.stats import curve_summaries
+from analysis.stats.common_grid import common_points
 from analysis.stats.curve_summaries import NotEvaluable, TimeTo
 
 Array = NDArray[np.float64]
@@ -42,14 +42,28 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """The range on which some runs are measured, those at `level` of the factors that all groups have: from `start` to
+    `stop`. furthest: where the longest of them ends. setters: group and seed of the runs that end at `stop`, if others
+    go further."""
+
+    level: Cell
+    start: float
+    stop: float
+    furthest: float
+    setters: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class CommonRange:
-    """The steps on which all usable runs have the metric, and the curves cut to it.
+    """The steps on which usable runs have the metric, and their curves.
 
     curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
     for the steps they do not have. absent: groups of which no run has the metric though some ended well. clocks[run
-    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. ends[run id]: where the
-    range of runs of its planned length ends, if runs have several by design; `stop` is that of the shortest. known:
-    the summaries taken so far.
+    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. start, stop: of times; cuts:
+    of other summaries, one for each level. grids[run id]: the points of a curve's summaries where runs that are
+    compared were recorded at other steps. partial[run id]: curves that end early, which some summaries do not need
+    whole. own_end: whether each run is measured to its own end. known: the summaries taken so far.
     """
 
     metric: str
@@ -61,12 +75,40 @@ class CommonRange:
     absent: frozenset[str]
     clocks: Mapping[str, tuple[Array, Array]] | None = None
     clock: str | None = None
-    ends: Mapping[str, float] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
+    cut_of: Mapping[str, Cut] = field(default_factory=dict)
+    grids: Mapping[str, Array] = field(default_factory=dict)
+    partial: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    own_end: bool = False
     known: dict[tuple[object, ...], Value] = field(default_factory=dict, repr=False, compare=False)
 
     def end(self, run_id: str) -> float:
         """Where the range ends for a run."""
-        return self.ends.get(run_id, self.stop)
+        if self.own_end:
+            return float(self._recorded(run_id)[0][-1])
+        return self.cut_of[run_id].stop if run_id in self.cut_of else self.stop
+
+    def curve(self, run_id: str, window: Window, direction: str) -> registry.Curve:
+        """A run's curve for a summary."""
+        steps, values = self._recorded(run_id)
+        if run_id in self.grids:
+            points = self.grids[run_id]
+            if run_id in self.partial:
+                points = points[points <= steps[-1]]
+            steps, values = points, np.interp(points, steps, values)
+        start = self.cut_of[run_id].start if run_id in self.cut_of else self.start
+        return registry.Curve(steps, values, start, self.end(run_id), window, direction)
+
+    def grid_key(self, run_id: str) -> tuple[int, float]:
+        """What runs have in common that are summarised at the same steps."""
+        return id(self.grids.get(run_id, self.curves[run_id][0])), self.end(run_id)
+
+    def reaches(self, run_id: str, share: float) -> bool:
+        """Whether a run that ends early has this share of its range."""
+        return run_id in self.partial and bool(self.partial[run_id][0][-1] >= share * self.end(run_id))
+
+    def _recorded(self, run_id: str) -> tuple[Array, Array]:
+        return self.curves[run_id] if run_id in self.curves else self.partial[run_id]
 
     def at(self, run_id: str, steps: Array) -> Array:
         """The axis at these steps of a run. Raises NotEvaluable where the run did not record it."""
@@ -99,10 +141,10 @@ class Extent:
 def window_extent(common: CommonRange, window: Window) -> Extent | None:
     """What the window is on a metric; None if no run has two points of it on the common range."""
     curves = []
-    for steps in {id(steps): steps for steps, _ in common.curves.values()}.values():
-        whole = registry.Curve(steps, steps, common.start, common.stop, window, "higher")
-        if ((steps >= common.start) & (steps <= common.stop)).any():
-            curves.append(whole.inside)
+    for run_id in {common.grid_key(run_id): run_id for run_id in common.curves}.values():
+        curve = common.curve(run_id, window, "higher")
+        if ((curve.steps >= curve.start) & (curve.steps <= curve.stop)).any():
+            curves.append(curve.inside)
     if all(curve.steps.size < 2 for curve in curves):
         return None
     points, lengths, distances = zip(*((curve.points, curve.length, curve.spacing) for curve in curves), strict=True)
@@ -114,6 +156,9 @@ def window_extent(common: CommonRange, window: Window) -> Extent | None:
     )
 
 
+SHORT = 0.05  # of the budget: what a run may lack at its end, or its log at its beginning, and still be whole
+
+
 def common_range(
     runs: Sequence[Run],
     metric: str,
@@ -121,73 +166,123 @@ def common_range(
     budget: float | None = None,
     axis: str = "steps",
     lengths: str | None = None,
+    own_end: bool = False,
 ) -> CommonRange:
-    """Cut every run's metric to the common range; nothing is extrapolated unless `incomplete` is "carry".
+    """Cut every run's metric to the range of its level; nothing is extrapolated unless `incomplete` is "carry".
 
-    A run is complete when it is done and reaches as far (within one logging interval, of irregular logs the longest)
-    as the furthest of its group and cell. The range is from the latest beginning to the earliest end of complete runs;
-    of runs with one value each, from the first of these values to the last. A metric may begin at another step in every
-    run, as a budget does after its warm-up; a run whose metric begins late is left out only where its first lines are
-    lost, or where it has no whole final value. lengths: the factor, if there is one, whose levels are planned numbers
-    of steps: runs of one level then have an end of their own.
+    A level is one of the factors that all groups have, such as a task, and of `lengths`, the factor (if there is one)
+    whose levels are planned numbers of steps. At each level, the budget of a group and cell is the end that most of
+    its runs reach. A run is whole if it lacks at most SHORT of its budget, or less than one logging interval (of
+    irregular logs, the longest). The range is from the latest beginning to the earliest end of whole runs; of runs with
+    one value each, from the first of these values to the last. A metric may begin at another step in every run, as a
+    budget does after its warm-up; a run whose metric begins late is left out only where its first lines are lost, or
+    where it has no whole final value. own_end: each run is measured to its own end, also where it ends early.
     """
     curves, reasons = _measured(runs, metric, incomplete)
-    several = {id(steps): steps for steps, _ in curves.values() if steps.size > 1}
-    spacing = max((curve_summaries.interval(steps) for steps in several.values()), default=0.0)
-    if not several:  # one value for each run, as of an evaluation at the end: one is as good as another near the end
-        spacing = curve_summaries.FINAL * max((float(steps[-1]) for steps, _ in curves.values()), default=0.0)
-    first: dict[object, float] = {}  # by group and cell: where the metric begins and ends, and where the log begins
-    last: dict[object, float] = {}
-    opened: dict[object, float] = {}
+    levels: dict[Cell, list[Run]] = {}
+    labels = {*shared_factors(runs), lengths}
     for run in runs:
-        if run.id in curves and run.problem is None:
-            key, steps = (run.group, run.cell), curves[run.id][0]
-            first[key] = min(first.get(key, np.inf), float(steps[0]))
-            opened[key] = min(opened.get(key, np.inf), float(run.curves.steps[0]))
-            last[key] = max(last.get(key, -np.inf), float(steps[-1]))
-    short: dict[str, str] = {}
-    whole: list[tuple[float, float]] = []
-    longest: dict[Any, list[float]] = {}  # by planned length: where the metric of whole runs ends
-    for run in runs:
-        if run.id not in curves:
-            continue
-        key, steps = (run.group, run.cell), curves[run.id][0]
-        late = key in first and steps[0] > first[key] + spacing
-        first_lines_lost = late and run.curves.steps[0] > opened[key] + spacing
-        if first_lines_lost or (late and steps[0] > (1 - curve_summaries.FINAL) * last[key]):
-            reasons[run.id] = f"{metric} begins at step {steps[0]:g}, others at {first[key]:g}"
-            del curves[run.id]
-        elif run.problem is not None:
-            short[run.id] = run.problem
-        elif steps[-1] < last[key] - spacing:
-            short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
-        else:
-            whole.append((float(steps[0]), float(steps[-1])))
-            longest.setdefault(dict(run.cell).get(lengths or ""), []).append(float(steps[-1]))
-    start = max((begin for begin, _ in whole), default=min((float(s[0]) for s, _ in curves.values()), default=0.0))
-    ends = [end for _, end in whole] or ([budget] if budget else []) or [float(s[-1]) for s, _ in curves.values()]
-    stop = min(ends, default=0.0)
-    if not several and stop < start <= stop + spacing:
-        start, stop = stop, start
-    several_lengths = lengths is not None and len(longest) > 1
-    ends_of = {length: min(ends) for length, ends in longest.items()} if several_lengths else {}
-    planned = {run.id: ends_of.get(dict(run.cell).get(lengths or ""), stop) for run in runs} if ends_of else {}
-    carried = set()
-    for run_id in short:
-        steps, values = curves[run_id]
-        if incomplete != "carry":
-            reasons[run_id] = short[run_id]
-            del curves[run_id]
-        elif steps[-1] < (end := planned.get(run_id, stop)):
-            more = np.append(np.arange(steps[-1] + max(spacing, 1.0), end, max(spacing, 1.0)), end)
-            curves[run_id] = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
-            carried.add(run_id)
+        levels.setdefault(tuple(item for item in run.cell if item[0] in labels), []).append(run)
+    cut_of: dict[str, Cut] = {}
+    grids: dict[str, Array] = {}
+    partial: dict[str, tuple[Array, Array]] = {}
+    carried: set[str] = set()
+    for level, members in levels.items():
+        cut, late, short, spacing = _cut(level, members, curves, metric, budget)
+        cut_of |= {run.id: cut for run in members}
+        for run in members:
+            if run.id not in curves or run.id not in {**late, **short}:
+                continue
+            steps, values = curves[run.id]
+            if run.id in late or incomplete != "carry":
+                reasons[run.id] = late.get(run.id) or short[run.id]
+                del curves[run.id]
+                if run.id in short and run.problem is None:
+                    partial[run.id] = steps, values
+            elif steps[-1] < cut.stop:
+                more = np.append(np.arange(steps[-1] + max(spacing, 1.0), cut.stop, max(spacing, 1.0)), cut.stop)
+                curves[run.id] = np.append(steps, more), np.append(values, np.full(more.size, values[-1]))
+                carried.add(run.id)
+        points = common_points([curves[run.id][0] for run in members if run.id in curves], cut.start, cut.stop)
+        if points is not None and not own_end:
+            grids |= {run.id: points for run in members if run.id in curves or run.id in partial}
+    cuts = tuple(dict.fromkeys(cut for run_id, cut in cut_of.items() if run_id in curves or run_id in partial))
+    start = min((cut.start for cut in cuts), default=0.0)
+    stop = min((cut.stop for cut in cuts), default=budget or 0.0)
     ended = {run.group for run in runs if run.problem is None}
     # A group whose runs all failed before the metric could begin is not absent: it is not known.
     absent = frozenset(ended - {run.group for run in runs if metric in run.curves.values})
     clock = CLOCKS.get(axis)
     clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
-    return CommonRange(metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, planned)
+    return CommonRange(
+        metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, cuts, cut_of, grids, partial,
+        own_end,
+    )  # fmt: skip
+
+
+def shared_factors(runs: Sequence[Run]) -> set[str]:
+    """The labels of the factors that every group has."""
+    labels: dict[str, set[str]] = {}
+    for run in runs:
+        labels.setdefault(run.group, set()).update(label for label, _ in run.cell)
+    return set.intersection(*labels.values()) if labels else set()
+
+
+def _cut(
+    level: Cell, runs: Sequence[Run], curves: Mapping[str, tuple[Array, Array]], metric: str, budget: float | None
+) -> tuple[Cut, dict[str, str], dict[str, str], float]:
+    """The range of the runs of a level; by id, which of them begin late and which end early, with the reason; and the
+    logging interval."""
+    every = {run.id: curves[run.id][0] for run in runs if run.id in curves}
+    several = {id(steps): steps for steps in every.values() if steps.size > 1}
+    furthest = max((float(steps[-1]) for steps in every.values()), default=0.0)
+    # of one value for each run, as of an evaluation at the end, one is as good as another near the end
+    spacing = max(map(curve_summaries.interval, several.values()), default=curve_summaries.FINAL * furthest)
+    ended = [run for run in runs if run.id in every and run.problem is None]
+    place = {run.id: (run.group, run.cell) for run in ended}
+    first = _of_most([(place[run.id], float(every[run.id][0])) for run in ended])
+    opened = _of_most([(place[run.id], float(run.curves.steps[0])) for run in ended])
+    last = _of_most([(place[run.id], float(every[run.id][-1])) for run in ended])
+    late, short = {}, {}
+    whole: list[tuple[float, float]] = []
+    for run in runs:
+        if run.id not in every or run.id in late:
+            continue
+        key, steps = (run.group, run.cell), every[run.id]
+        slack = max(spacing, SHORT * last.get(key, 0.0))
+        begins_late = key in first and steps[0] > first[key] + slack
+        first_lines_lost = begins_late and run.curves.steps[0] > opened[key] + slack
+        if first_lines_lost or (begins_late and steps[0] > (1 - curve_summaries.FINAL) * last[key]):
+            late[run.id] = f"{metric} begins at step {steps[0]:g}, others at {first[key]:g}"
+        elif run.problem is not None:
+            short[run.id] = run.problem
+        elif steps[-1] <= last[key] - spacing and steps[-1] < (1 - SHORT) * last[key]:
+            short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
+        else:
+            whole.append((float(steps[0]), float(steps[-1])))
+    start = max((begin for begin, _ in whole), default=min((float(x[0]) for x in every.values()), default=0.0))
+    ends = [end for _, end in whole] or ([budget] if budget else []) or [float(x[-1]) for x in every.values()]
+    stop = min(ends, default=0.0)
+    if not several and stop < start <= stop + spacing:
+        start, stop = stop, start
+    reached = max((float(every[run.id][-1]) for run in ended), default=stop)
+    setters = tuple(
+        (run.group, run.seed)
+        for run in ended
+        if run.id not in {**late, **short} and every[run.id][-1] == stop < reached
+    )
+    return Cut(level, start, stop, reached, setters), late, short, spacing
+
+
+def _of_most(ends: Sequence[tuple[object, float]]) -> dict[object, float]:
+    """For each key, the end that most of its runs have: their median; of an even number, the value between the two in
+    the middle that is nearest to the median over all keys."""
+    by_key: dict[object, list[float]] = {}
+    for key, end in ends:
+        by_key.setdefault(key, []).append(end)
+    middle = sorted(end for _, end in ends)[len(ends) // 2] if ends else 0.0
+    ordered = {key: sorted(own) for key, own in by_key.items()}
+    return {key: min(max(middle, x[(len(x) - 1) // 2]), x[len(x) // 2]) for key, x in ordered.items()}
 
 
 _SPENT = 200  # points of a curve over what a run had spent
@@ -201,10 +296,7 @@ def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[Comm
     spent = {
         run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks
     }
-    labels: dict[str, set[str]] = {}
-    for run in runs:
-        labels.setdefault(run.group, set()).update(label for label, _ in run.cell)
-    shared = set.intersection(*labels.values()) if labels else set()
+    shared = shared_factors(runs)
     cell_of = {run.id: tuple(item for item in run.cell if item[0] in shared) for run in runs}
     least: dict[Cell, float] = {}
     for run_id, one in spent.items():
@@ -247,15 +339,15 @@ def value_of(
     common: CommonRange, run_id: str, summary: str, *, window: Window, direction: str, threshold: float | None = None
 ) -> Value:
     """One run's summary on the common range: a registered one, or time_to with its threshold."""
-    if run_id not in common.curves:
+    registered = registry.summary_of(summary)
+    if run_id not in common.curves and not (registered and common.reaches(run_id, registered.until)):
         return Value(None, common.reasons.get(run_id, "not recorded"))
     asked = (run_id, summary, window, direction, threshold)
     if asked not in common.known:  # several hypotheses, at several levels, ask the same
-        registered = registry.summary_of(summary)
         if registered is None:
             common.known[asked] = _time_to(common, run_id, window, direction, threshold)
         else:
-            runs = _on_same_steps(common, run_id) if registered.of_many else [run_id]
+            runs = _on_same_steps(common, run_id) if registered.of_many and run_id in common.curves else [run_id]
             for run, value in zip(runs, _values(common, runs, registered, window, direction), strict=True):
                 common.known[run, *asked[1:]] = value
     return common.known[asked]
@@ -264,8 +356,8 @@ def value_of(
 def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
     """This run and others on the same steps, which nearly always all runs are; a limited number, for the processor's
     cache."""
-    steps, end = common.curves[run_id][0], common.end(run_id)
-    alike = [run for run, (other, _) in common.curves.items() if other is steps and common.end(run) == end]
+    key = common.grid_key(run_id)
+    alike = [run for run in common.curves if common.grid_key(run) == key]
     first = alike.index(run_id) // _TOGETHER * _TOGETHER
     return alike[first : first + _TOGETHER]
 
@@ -274,13 +366,11 @@ def _values(
     common: CommonRange, runs: Sequence[str], registered: registry.Summary, window: Window, direction: str
 ) -> list[Value]:
     """A summary of runs with the same steps, of several only if it is `of_many`."""
-    steps, values = common.curves[runs[0]]
+    curves = [common.curve(run_id, window, direction) for run_id in runs]
     if registered.of_many:
-        values = np.stack([common.curves[run_id][1] for run_id in runs])
+        curves[0] = replace(curves[0], values=np.stack([curve.values for curve in curves]))
     try:
-        numbers = np.atleast_1d(
-            registered.function(registry.Curve(steps, values, common.start, common.end(runs[0]), window, direction))
-        )
+        numbers = np.atleast_1d(registered.function(curves[0]))
     except NotEvaluable as error:
         return [Value(None, str(error))] * len(runs)
     return [
@@ -294,9 +384,8 @@ def _values(
 def _time_to(common: CommonRange, run_id: str, window: Window, direction: str, threshold: float | None) -> Value:
     if threshold is None:
         return Value(None, "the threshold is not known: the baseline has no final value")
-    steps, values = common.curves[run_id]
     try:
-        reach = _reach(registry.Curve(steps, values, common.start, common.stop, window, direction), threshold)
+        reach = _reach(replace(common.curve(run_id, window, direction), stop=common.stop), threshold)
         time, budget = float(common.at(run_id, np.array([reach.time]))[0]), common.budget
     except NotEvaluable as error:
         return Value(None, str(error))

@@ -10,17 +10,26 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from analysis.data import cache
 from analysis.data.metric_log import EMPTY, Array, Curves
+from analysis.spec.drawn import drawn_from
 from analysis.spec.levels import Cell as Cell
 from analysis.spec.validation import BadPlan as BadPlan
 from launcher.run import compute, whole
-from launcher.run.folder import cache_folder, metrics_path, read_provenance, read_state, read_summary, run_folder
+from launcher.run.folder import (
+    cache_folder,
+    metrics_path,
+    read_config,
+    read_provenance,
+    read_state,
+    read_summary,
+    run_folder,
+)
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
 
@@ -93,6 +102,17 @@ class Sweep:
         names = [str(name) for name in self.plan["groups"]]
         return tuple(sorted(names, key=lambda name: name != self.baseline))
 
+    def sources(self, group: str) -> frozenset[str]:
+        """From which policies the runs of a group draw their responses; empty if that is not recorded."""
+        varied = any("method" in str(key) or "temperature" in str(key) for key in self.plan.get("factors") or {})
+        runs = {run.cell if varied else (): run.id for run in self.of(group)}.values()
+        return frozenset(filter(None, (_source(run_folder(self.folder.parent, run_id)) for run_id in runs)))
+
+    def draw_apart(self, group: str, other: str) -> bool:
+        """Whether two groups are known to draw their responses from different policies."""
+        sources = self.sources(group), self.sources(other)
+        return all(sources) and sources[0] != sources[1]
+
     def of(self, group: str) -> list[Run]:
         """The runs of a group, in the plan's order."""
         return [run for run in self.runs if run.group == group]
@@ -108,6 +128,14 @@ class Sweep:
         text = str((declared.get("label") if isinstance(declared, Mapping) else None) or group)
         shown = "".join(char for char in text if char.isprintable() or char.isspace())
         return " ".join(shown.split()) or group
+
+
+@lru_cache(maxsize=4096)
+def _source(folder: Path) -> str:
+    try:
+        return drawn_from(read_config(folder))
+    except (OSError, ValueError):
+        return ""
 
 
 def read_sweep(folder: Path) -> Sweep:

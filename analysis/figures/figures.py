@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,21 +20,22 @@ from analysis.findings.study import Block, Comparison, Study
 from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
+from analysis.tables.wording import range_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TICK = 28  # letters in a line of a method's label, of which there are two at most
+_WIDTH = 4.6  # inches of the differences, which a phone shows without scrolling
+_TICK = 16  # letters in a line of a method's label, of which there are two at most
 
 
 def figures(study: Study) -> list[Figure]:
-    """The differences on the primary measure, the survival curves of each time, then every figure asked for, without
-    empty ones."""
-    return saved(
-        lambda: _differences(study.primary, study),
-        lambda: waiting(study),
-        *(lambda picture=picture: _drawn(study, picture) for picture in study.settings.drawn),
-    )
+    """The differences on the primary measure, the survival curves of each time, every figure asked for, and a curve of
+    the primary metric for each level of a method's only factor; without empty ones."""
+    by_level = Picture.model_validate({"levels": study.settings.metric})
+    drawings = (partial(_drawn, study, one) for one in dict.fromkeys([*study.settings.drawn, by_level]))
+    main = saved(lambda: _differences(study.primary, study), note=range_note(study))
+    return [*main, *saved(lambda: waiting(study), *drawings)]
 
 
 def _drawn(study: Study, picture: Picture) -> Sketch | None:
@@ -41,17 +43,18 @@ def _drawn(study: Study, picture: Picture) -> Sketch | None:
     if draw is None:
         raise ValueError(f"{picture.kind}: no such kind of figure is registered")
     sketch: Sketch | None = draw(study, picture)
-    return sketch and sketch._replace(kind=picture.kind)
+    note = "" if picture.kind == "histogram" else f" {range_note(study, picture.metrics)}"
+    return sketch and sketch._replace(kind=picture.kind, caption=f"{sketch.caption}{note}")
 
 
-def saved(*drawings: Callable[[], Sketch | list[Sketch] | None]) -> list[Figure]:
-    """The figures that these functions draw; a function may draw none, one or several."""
+def saved(*drawings: Callable[[], Sketch | list[Sketch] | None], note: str = "") -> list[Figure]:
+    """The figures that these functions draw; a function may draw none, one or several. note: ends each caption."""
     sketches: list[Sketch] = []
     with styled():
         for draw in drawings:
             made = draw()
             sketches += [made] if isinstance(made, Sketch) else made or []
-        return save(sketches)
+        return save([sketch._replace(caption=f"{sketch.caption} {note}".rstrip()) for sketch in sketches])
 
 
 def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many: bool) -> None:
@@ -84,7 +87,7 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     if not shown:
         return None
     look = colours(study.sweep.groups)
-    canvas, axes = canvas_of(7.0, 1.15 + 0.42 * len(shown))
+    canvas, axes = canvas_of(_WIDTH, 1.15 + 0.42 * len(shown))
     axes.axvline(0, color=INK, linewidth=0.9)
     many = sum(len(comparison.seeds) for comparison in shown) > MANY
     labels = []
@@ -106,7 +109,7 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     unit = f" ({measure.unit})" if measure.unit else ""
     baseline = study.sweep.label(shown[0].baseline)
     beside = max(len(line) for label in labels for line in label.split("\n"))  # it is centred below the axes alone
-    axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE + 14 - min(beside, _TICK)))
+    axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE - 20 - min(beside, _TICK)))
     paired = study.settings.pairing == "seed"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (

@@ -114,7 +114,9 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
     base = every.pop(str(study.sweep.baseline), None)
     if base is None:
         return None
-    pairs = [(s, less(s, base, study)) for s in every.values()]
+    apart_too = ", or of responses of another policy"
+    apart = {g for g in every if about.of_drawn and study.sweep.draw_apart(g, base.group)}
+    pairs = [(s, None if s.group in apart else less(s, base, study)) for s in every.values()]
     drawn = [both for _, both in pairs if both is not None]
     if not drawn:
         return None
@@ -145,7 +147,8 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
     texts += all_levels(study.settings)
     texts += _common_steps([drawn])
     if lacking := [s.label for s, both in pairs if both is None]:
-        texts.append(f"Not drawn, without a seed or step in common, or of other levels: {', '.join(lacking)}.")
+        why = "without a seed or step in common, or of other levels" + apart_too * bool(apart)
+        texts.append(f"Not drawn, {why}: {', '.join(lacking)}.")
     title = f"{about.axis}, difference to {base.label}"
     return Sketch(picture.name, title, " ".join(texts), canvas, intervals, bounds=bounds)
 

@@ -100,7 +100,7 @@ def series(study: Study, metric: str) -> list[Series]:
 
 def _whole_cells(kept: cells.Kept, by_seed: list[Array]) -> list[Array]:
     """The curves of each seed (cells, steps), the same cells in every seed: completed where a seed lacks one."""
-    if kept.balanced:
+    if kept.balanced or not by_seed[0].shape[1]:  # complete, or without a common range
         return by_seed
     place = {cell: index for index, cell in enumerate(kept.cells)}
     whole = np.full((len(by_seed), len(place), by_seed[0].shape[1]), np.nan)

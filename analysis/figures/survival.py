@@ -10,6 +10,7 @@ from analysis.figures.canvas import Sketch, brief, canvas_of, counted_label, gap
 from analysis.findings.study import AXES, Block, Study
 from analysis.spec.metric_catalog import capital
 from analysis.stats.curve_summaries import NotEvaluable, survival
+from analysis.tables.wording import range_note
 
 _ROW = 12.0  # points of a row of numbers below the axes
 _LETTERS = 22  # of a method's label beside them
@@ -77,6 +78,6 @@ def _waiting(study: Study, block: Block, name: str) -> Sketch | None:
         f"{title} (threshold {measure.origin}): Kaplan and Meier's estimate of the share of runs that has not reached "
         f"it by then; below, the number of runs that are still on their way. A bar marks runs cut off at the budget of "
         f"{budget:g}. Where each seed has one run, the mean time in the tables is the area under its curve."
-        f"{above}{gaps}"
+        f"{above}{gaps} {range_note(study, [measure.metric])}"
     )
     return Sketch(name, title, caption, canvas, kind="times")

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     NO_PAIR = auto()
     NO_RIVAL = auto()
     NO_VALUE = auto()  # groups, detail: why a run of the group has none
+    DRAWN_APART = auto()  # groups: a metric of responses that they draw from different policies
     MAXIMUM = auto()  # a best value is described only
     # The test or the interval does not exist.
     NO_TEST = auto()  # detail: the reason that the statistics give

@@ -52,6 +52,8 @@ def of_comparison(comparison: Comparison, budget: float, inverse: bool = False) 
     if inverse:
         contrast, cut = replace(contrast, a=contrast.b, b=contrast.a), cut[::-1]
     n = contrast.n
+    if comparison.ground is not None and comparison.ground.reason is Reason.DRAWN_APART:
+        return Ratio(n, ground=comparison.ground)
     if n == 0:
         return Ratio(0, ground=Ground(Reason.NO_PAIR))
     value = contrast.ratio()

@@ -259,7 +259,13 @@ def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     """The steps on which all usable runs of an experiment have the metric."""
     budget = sweep.plan.get("steps")
     return common_range(
-        sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis, lengths(sweep)
+        sweep.runs,
+        metric,
+        settings.incomplete,
+        float(budget) if budget else None,
+        settings.axis,
+        lengths(sweep),
+        own_end=settings.end == "own",
     )
 
 
@@ -351,23 +357,32 @@ def versus(
         contrasts = [one.contrast for one in asked.values()]
         standings = {group: one.standing for group, one in asked.items()}
     is_judged = registry.is_judged(measure.summary)
-    family = _family(pairs, contrasts, settings, measure) if against and is_judged else None
+    of_drawn = describe(measure.metric).of_drawn
+    compared = [g for g, b in against.items() if is_judged and not (of_drawn and sweep.draw_apart(g, b))]
+    asked_of = dict(zip(against, contrasts, strict=True))
+    family = (
+        _family({g: pairs[g] for g in compared}, [asked_of[g] for g in compared], settings, measure)
+        if compared
+        else None
+    )
     comparisons = []
-    for column, ((group, baseline), contrast) in enumerate(zip(against.items(), contrasts, strict=True)):
-        pair = pairs[group]
+    for (group, baseline), contrast in zip(against.items(), contrasts, strict=True):
+        pair, is_asked = pairs[group], group in compared
         reached = _reached(sweep, values, pair, selected, (group, baseline)) if measure.summary == "time_to" else None
         nowhere = reached is not None and not any(k for k, _ in reached)
-        result = _described(contrast, measure, settings, is_judged and not nowhere)
+        result = _described(contrast, measure, settings, is_asked and not nowhere)
         if nowhere:
             result = replace(result, mean_difference=None)
-        p = contrast.p() if is_judged and not nowhere else None
-        q = family.p[column] if family and p is not None else None
-        level = family.levels[column] if family else settings.alpha
+        p = contrast.p() if is_asked and not nowhere else None
+        q = family.p[compared.index(group)] if family and p is not None else None
+        level = family.levels[compared.index(group)] if family and is_asked else settings.alpha
         interval = contrast.interval(level) if p is not None else None
         without = tuple(name for name in (baseline, group) if name in common.absent)
         ground: Ground | None
         if without:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
+        elif is_judged and not is_asked:
+            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.DRAWN_APART, (group, baseline))
         elif (standing := standings.get(group)) is not None and not standing.look:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_LOOK, n=schedule.sizes[0] if schedule else 0)
         elif by_seed and not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
@@ -379,7 +394,7 @@ def versus(
         elif nowhere and contrast.n:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:
-            times = 1 if family is None else multiplied(family.method, len(against))
+            times = 1 if family is None else multiplied(family.method, len(compared))
             outcome, ground = _outcome(contrast, result, q, times, settings.alpha, (group, baseline))
             if standing is not None and standing.status is Status.FUTILE and outcome is Outcome.INCONCLUSIVE:
                 ground = Ground(Reason.FUTILE, n=standing.seeds, needed=standing.most, value=standing.chance)
@@ -459,7 +474,8 @@ def _estimate(
         reached = sum(bool(v.reached) for v in used), len(used)
         if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
             level = looks.level(sweep, settings, group)
-            interval = bounded.mean_interval(list(means.values()), 0.0, common.budget, level)
+            times = np.clip(list(means.values()), 0.0, common.budget)  # completed ones of a seed that lacks cells
+            interval = bounded.mean_interval(times.tolist(), 0.0, common.budget, level)
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)

@@ -19,6 +19,7 @@ from analysis.findings.study import Block, Comparison, Measure, Study, block, ra
 from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
+from analysis.spec.metric_catalog import describe
 from analysis.stats import dispersion, functions, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
@@ -64,12 +65,23 @@ def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     verdict = _JUDGES[hypothesis.kind](hypothesis, study)
     if hypothesis.metrics and not registry.is_judged(hypothesis.summary):
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(Ground(Reason.MAXIMUM),))
+    if apart := _drawn_apart(hypothesis, study):
+        ground = Ground(Reason.DRAWN_APART, (hypothesis.group, *apart))
+        return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(ground,), interval=None, comparisons=())
     if verdict.verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED) and verdict.n < FEW:
         by_t = study.settings.test_of(hypothesis.compared) in T_TESTS
         return replace(verdict, grounds=(*verdict.grounds, Ground(Reason.FEW_SEEDS, n=verdict.n))) if by_t else verdict
     if verdict.verdict is not Outcome.NOT_EVALUABLE:
         return verdict
     return replace(verdict, grounds=tuple(dict.fromkeys([*verdict.grounds, *_missing(hypothesis, study)])))
+
+
+def _drawn_apart(h: Hypothesis, study: Study) -> list[str]:
+    """The groups that a claim of drawn responses compares with, and that draw them from another policy."""
+    if not any(describe(metric).of_drawn for metric in h.metrics):
+        return []
+    others = study.sweep.groups if h.kind in ("extreme", "pareto") else h.against
+    return [other for other in others if study.sweep.draw_apart(h.group, other)]
 
 
 def _missing(h: Hypothesis, study: Study) -> Iterator[Ground]:

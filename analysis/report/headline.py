@@ -17,7 +17,7 @@ from analysis.findings.outcomes import Outcome
 from analysis.findings.preregistration import as_declared, registered
 from analysis.findings.study import Comparison, Study
 from analysis.findings.worst_case import worst_cases
-from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.report.missing import gap_of, lacking
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.stats import power
@@ -84,7 +84,7 @@ class Answer:
 
     @property
     def points(self) -> tuple[str, ...]:
-        """What stands between the result and how sure it is, to be read before any p."""
+        """What limits the result."""
         return (*self.conditions, *self.levels, *self.collapsed, *self.limits)
 
 
@@ -217,18 +217,25 @@ def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | Non
         why = "There is no other method to compare with."
         if len(values) > 1:
             why = "No baseline is declared (experiment.baseline), so no method is compared with another."
-        return f"{capital(block.measure.title)}: {'; '.join(values)}.", why
+        return f"{capital(block.measure.title)}: {'; '.join(values)}. {_measured(study)}".rstrip(), why
     if leader is None:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."
     base = sweep.label(leader.baseline)
-    text = _statement(study, leader, len(usable))
+    text = f"{_statement(study, leader, len(usable))} {_measured(study)}".rstrip()
     reached, theirs = leader.reached or (None, None)
-    means = _mean(sweep.label(leader.group), leader.a, reached), _mean(base, leader.b, theirs)
+    numbers = float(np.mean(leader.a)), float(np.mean(leader.b))
+    digits = decimals_of_means([(mean, None) for mean in numbers], (leader.difference, leader.interval), 3)
+    means = _mean(sweep.label(leader.group), numbers[0], digits, reached), _mean(base, numbers[1], digits, theirs)
     text += f" Means over these seeds{_and_levels(study, leader)}: {', '.join(means)}."
     text += "".join(f" {capital(note)}." for note in leader.notes)
     others = [f"{sweep.label(c.group)}, {_outcome(study, c)}" for c in block.comparisons if c not in usable]
     text += f" Not compared: {'; '.join(others)}." if others else ""
     return text, _certainty(study, leader, usable)
+
+
+def _measured(study: Study) -> str:
+    """Up to which step the answer is about, and which runs set it."""
+    return capital(wording.measured(study, study.primary.measure.metric))
 
 
 def _statement(study: Study, leader: Comparison, compared: int) -> str:
@@ -288,9 +295,9 @@ def _outcome(study: Study, comparison: Comparison) -> str:
     return wording.outcome(comparison, study.primary.measure, study.sweep, study.settings.alpha)
 
 
-def _mean(name: str, values: Sequence[float], reached: tuple[int, int] | None) -> str:
+def _mean(name: str, mean: float, digits: int, reached: tuple[int, int] | None) -> str:
     """The mean of a group over the compared seeds and cells; the difference is that of two such means."""
-    text = f"{name} {format_number(float(np.mean(values)), 3)}"
+    text = f"{name} {format_estimate(mean, None, decimals=digits, digits=3)}"
     return text if reached is None else f"{text} (reached {reached[0]} of {reached[1]})"
 
 

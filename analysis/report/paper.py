@@ -58,7 +58,8 @@ def _pages(table: Table) -> Iterator[Table]:
 def _lines(written: Report, pages: list[Table]) -> Iterator[str]:
     answer = written.answer
     yield f"{_HEAD}\\title{{{latex_escape(written.name)}}}\n\\author{{}}\\date{{}}\n\\maketitle\n\n"
-    for text in filter(None, (answer.declaration, answer.question, answer.result, *answer.points, answer.certainty)):
+    answered = (answer.declaration, answer.question, answer.result, answer.certainty, *answer.points)
+    for text in filter(None, answered):
         yield f"{latex_escape(text)}\n\n"
     points = [answer.cost, *(f"Missing: {gap}" for gap in answer.gaps)]
     yield "\\begin{itemize}\n"

@@ -52,9 +52,8 @@ def show(written: Report, console: Console) -> None:
 
 def _answer(written: Report) -> Iterator[str]:
     answer = written.answer
-    yield from filter(None, (answer.declaration, answer.question, answer.result))
-    yield from (f"* {line}" for line in answer.points)  # to be read before any p
-    yield answer.certainty
+    yield from filter(None, (answer.declaration, answer.question, answer.result, answer.certainty))
+    yield from (f"* {line}" for line in answer.points)
 
 
 def _verdicts(written: Report) -> Iterator[str]:

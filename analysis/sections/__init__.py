@@ -32,6 +32,7 @@ from analysis.sections.overview import overview
 from analysis.sections.unpaired import unpaired_table
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
+from analysis.tables.wording import drawn_apart, range_note
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,16 @@ class Section:
 
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[Section]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
-    unpaired, benchmark, factors, models = unpaired_table(study), many(study), grids(study), sizes(study)
+    unpaired, factors = unpaired_table(study), grids(study)
+    benchmark, models = (None, None) if drawn_apart(study.primary) else (many(study), sizes(study))
+    note = range_note(study)
     at_a_glance, at_cost = overview(study), equal_cost(study)
     every = (
         Section("overview", "Every method in one row", [], [at_a_glance] if at_a_glance else []),
         Section(
             "equal_cost",
             "At equal cost",
-            saved(lambda: cost_curves(study, at_cost) if at_cost else None),
+            saved(lambda: cost_curves(study, at_cost) if at_cost else None, note=note),
             [equal_cost_table(study, at_cost)] if at_cost else [],
         ),
         Section("win_rates", "Win rates", [], win_rate_tables(study, judged)),
@@ -61,19 +64,19 @@ def sections(study: Study, judged: Sequence[Judged] = ()) -> list[Section]:
         Section(
             "many",
             "Many cells",
-            saved(lambda: many_figure(study, benchmark) if benchmark else None),
+            saved(lambda: many_figure(study, benchmark) if benchmark else None, note=note),
             [many_table(study, benchmark)] if benchmark else [],
         ),
         Section(
             "grid",
             "The grid",
-            saved(lambda: main_effects(study, factors), lambda: heat_maps(study, factors)),
+            saved(lambda: main_effects(study, factors), lambda: heat_maps(study, factors), note=note),
             grid_tables(study, factors, cell_results(study)),
         ),
         Section(
             "sizes",
             "Model sizes",
-            saved(lambda: sizes_figure(study, models) if models else None),
+            saved(lambda: sizes_figure(study, models) if models else None, note=note),
             [sizes_table(study, models)] if models and models.trends else [],
         ),
     )

@@ -36,6 +36,11 @@ class Metric:
     beside: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def of_drawn(self) -> bool:
+        """Whether it is of the responses that a run trains on, whichever policy drew them."""
+        return any(key.startswith(_DRAWN) for key in derived_metric.keys(self.key))
+
+    @property
     def axis(self) -> str:
         """Label with its unit, for an axis or a heading."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
@@ -44,7 +49,7 @@ class Metric:
 _KNOWN = {
     metric.key: metric
     for metric in (
-        Metric("analysis/reward_sum_mean", "mean reward", "per response", "higher"),
+        Metric("analysis/reward_sum_mean", "mean reward of drawn responses", "per response", "higher"),
         Metric("analysis/reward_sum_std", "standard deviation of rewards", "over responses"),
         Metric("analysis/entropy_per_token_mean", "entropy surrogate", "nats a token", None, SURROGATE),
         Metric("analysis/entropy_p50", "entropy surrogate, median token", "nats", None, SURROGATE),
@@ -155,7 +160,9 @@ _KNOWN = {
 
 _PASS = "eval/pass@"
 _EVAL_REWARD = "eval/reward/"  # the same in evaluations
-_REWARD = "reward/"  # further numbers that a task's reward function returns
+_REWARD = "reward/"  # of drawn responses: further numbers that a task's reward function returns
+
+_DRAWN = ("analysis/", _REWARD, "amic/avg_sequence_length")  # what `Metric.of_drawn` is about
 
 _TOKENS = {
     metric.key: metric
@@ -184,7 +191,7 @@ def describe(key: str) -> Metric:
         samples = key.removeprefix(_PASS)
         return Metric(key, f"share of test prompts that one of {samples} responses solves", "", "higher")
     if key.startswith(_REWARD):
-        return Metric(key, f"{key.removeprefix(_REWARD)}, by the reward function")
+        return Metric(key, f"{key.removeprefix(_REWARD)} of drawn responses, by the reward function")
     if key.startswith(_EVAL_REWARD):
         return Metric(key, f"{key.removeprefix(_EVAL_REWARD)} on test prompts, by the reward function")
     derived = None if key in _KNOWN else derived_metric.parse(key)

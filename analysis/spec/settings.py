@@ -54,6 +54,11 @@ class Primary(Section):
         if lacking:
             rule = f"the primary metric is compared between all groups, and {', '.join(lacking)} do not write it"
             raise refusal(rule, "name a metric that all groups write, such as analysis/reward_sum_mean")
+        sources = (context_of(info).sources if context_of(info).baseline is not None else None) or {}
+        if describe(metric).of_drawn and len({frozenset(each) for each in sources.values() if each}) > 1:
+            drawn = "; ".join(f"{group}: {' or '.join(sorted(each))}" for group, each in sources.items())
+            rule = f"it is of drawn responses, and the groups draw them from different policies ({drawn})"
+            raise refusal(rule, "choose a metric of the policy's own responses, such as eval/reward_mean")
         return metric
 
 
@@ -117,9 +122,11 @@ class Settings(Section):
     pairing: whether the same seed under two methods is a pair. test: what decides, by default a t test.
 
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
-    window: a length in steps, or a number of points, of what smooths a curve. normalize: for each level of the factor
-    `task`, the scores of the primary metric that become 0 and 1. select: the factors of which each group is judged at
-    its best level, which other seeds choose. sequential: how seeds are added, if their number depends on results.
+    window: a length in steps, or a number of points, of what smooths a curve. end: whether final values, areas and best
+    values of a run end with the runs that it is compared with, or at its own end. normalize: for each level of the
+    factor `task`, the scores of the primary metric that become 0 and 1. select: the factors of which each group is
+    judged at its best level, which other seeds choose. sequential: how seeds are added, if their number depends on
+    results.
     """
 
     primary: Primary = Primary()
@@ -139,6 +146,7 @@ class Settings(Section):
     family: Literal["holm", "max_t", "bh"] = "holm"
     test: _Test = Field(None, validate_default=True, description="a test of the pairing, or null")
     incomplete: Literal["exclude", "carry"] = "exclude"
+    end: Literal["common", "own"] = "common"
     window: Window = 20
     normalize: dict[str, References] = Field({}, description="a mapping such as {Pong: [-20.7, 14.6]}")
     select: dict[str, Literal["best"]] = Field({}, description="a mapping such as {lr: best}")
@@ -220,7 +228,19 @@ class Settings(Section):
         """The settings as a report keeps them: what was asked for, with every default."""
         primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
         lists = ("metrics", "figures", "time_to", "hypotheses")
-        rest = ("alpha", "pairing", "test", "family", "incomplete", "axis", "window", "normalize", "select", "seed")
+        rest = (
+            "alpha",
+            "pairing",
+            "test",
+            "family",
+            "incomplete",
+            "end",
+            "axis",
+            "window",
+            "normalize",
+            "select",
+            "seed",
+        )
         return {**primary, **{name: getattr(self, name) for name in (*lists, *rest, "sequential")}}
 
     @property

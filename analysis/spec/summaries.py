@@ -31,10 +31,13 @@ def auc(curve: Curve) -> Array:
 
 @summary("best", "best value", judged=False)
 def best(curve: Curve) -> float:
-    """Best mean over the window."""
+    """Best mean over the window, or the final value if it is better: it may be a mean over fewer points."""
     from analysis.stats import curve_summaries
 
-    return curve_summaries.best(curve.inside.values, curve.points, direction=curve.direction)
+    inside, better = curve.inside, max if curve.direction == "higher" else min
+    smoothed = curve_summaries.best(inside.values, curve.points, direction=curve.direction)
+    late = inside.steps > (1 - curve_summaries.FINAL) * curve.stop
+    return better(smoothed, float(inside.values[late].mean())) if late.any() else smoothed
 
 
 @summary("mean", "mean")
@@ -43,7 +46,7 @@ def mean(curve: Curve) -> float:
     return float(curve.inside.values.mean())
 
 
-@summary("early", "mean of the first tenth")
+@summary("early", "mean of the first tenth", until=0.1)
 def early(curve: Curve) -> float:
     """Mean of the first tenth of the steps."""
     from analysis.stats import curve_summaries
@@ -51,7 +54,7 @@ def early(curve: Curve) -> float:
     return curve_summaries.early(curve.steps, curve.values, curve.stop).mean
 
 
-@summary("early_variance", "variance from step to step, in the first tenth,")
+@summary("early_variance", "variance from step to step, in the first tenth,", until=0.1)
 def early_variance(curve: Curve) -> float:
     """Variance of the change from one step to the next in the first tenth of the steps."""
     from analysis.stats.curve_summaries import NotEvaluable, early

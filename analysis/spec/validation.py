@@ -70,7 +70,8 @@ class Context:
     groups: those of the plan, None where they are not known; own_metrics: whether each metric must be one that the
     trainer writes, and not one of an imported run. written: the metrics that the runs of each group will write, None
     where that is not known; unwritten: of a metric that none writes, the rule and the fix. cells: the levels of the
-    factors of each run, by label; None where they are not known.
+    factors of each run, by label; None where they are not known. sources: from which policies each group draws its
+    responses; None where that is not known.
     """
 
     groups: Collection[str] | None = None
@@ -79,6 +80,7 @@ class Context:
     written: Mapping[str, Collection[str]] | None = None
     unwritten: Callable[[str], tuple[str, str]] | None = None
     cells: Sequence[tuple[tuple[str, Any], ...]] | None = None
+    sources: Mapping[str, Collection[str]] | None = None
 
     def lacking(self, metric: str) -> list[str]:
         """The groups that will not write a metric; none where that is not known."""

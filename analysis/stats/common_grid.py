@@ -50,10 +50,9 @@ def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
     if low > high:
         return OnGrid(np.empty(0), np.empty((len(curves), 0)), False, None)
     inside = [x[(x >= low) & (x <= high)] for x, _ in curves]
-    densest = max(2, *(x.size for x in inside))
-    union = np.unique(np.concatenate([[low, high], *inside]))
-    own = all(np.array_equal(x, union) for x in inside)
-    if union.size <= _SPARE * densest:
+    densest, union = max(2, *(x.size for x in inside)), _union(inside, low, high)
+    if union is not None:
+        own = all(np.array_equal(x, union) for x in inside)
         return OnGrid(union, np.array([np.interp(union, x, y) for x, y in curves]), not own, (low, high))
     if densest <= most:
         points = np.linspace(low, high, densest)
@@ -61,6 +60,28 @@ def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
     edges = np.linspace(low, high, most + 1)
     values = np.array([heights(x, y, edges) for x, y in curves])
     return OnGrid((edges[1:] + edges[:-1]) / 2, values, True, (low, high))
+
+
+def common_points(steps: Sequence[Array], low: float, high: float) -> Array | None:
+    """The points at which curves with these steps are summarised from low to high: those of all curves together, or as
+    many as the densest has, evenly spaced. None if all have the same points there or a single one, or if there is no
+    such range."""
+    inside = [x[(x >= low) & (x <= high)] for x in {id(x): x for x in steps}.values()]
+    if not low < high or all(np.array_equal(x, inside[0]) for x in inside) or all(x.size == 1 for x in steps):
+        return None
+    union = _union(inside, low, high)
+    return np.linspace(low, high, max(2, *(x.size for x in inside))) if union is None else union
+
+
+def _union(inside: Sequence[Array], low: float, high: float) -> Array | None:
+    """The points of all curves together; None if they are many more than those of one."""
+    most = _SPARE * max(2, *(x.size for x in inside))
+    union = np.array([low, high])
+    for x in inside:
+        union = np.union1d(union, x)
+        if union.size > most:
+            return None
+    return union
 
 
 def heights(x: Array, y: Array, edges: Array) -> Array:

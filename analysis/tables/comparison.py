@@ -11,10 +11,10 @@ from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
 from analysis.findings.preregistration import registered
-from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, lengths
+from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
-from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
@@ -30,10 +30,6 @@ COLUMNS = {
 }
 
 
-_LENGTHS = (
-    "Runs have several lengths by design ({}): final values, areas and best values are those of each run's own length; "
-    "times and curves end where the shortest runs end."
-)
 #: The summaries that have a window.
 _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
@@ -41,8 +37,8 @@ _WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first; none without a row."""
     every = [
-        main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study), checklist(study),
-        runs(study),
+        main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study),
+        checklist(study), runs(study), brief(study),
     ]  # fmt: skip
     return [table for table in every if table.rows]
 
@@ -64,8 +60,6 @@ def main(study: Study) -> Table:
         *wording.look_lines(study),
         *wording.pairing_gain(study),
     ]
-    if any(_exceeded(block, study) for block in chosen(study)):
-        notes.append("The final value is a mean over fewer points than the best value, and may be better.")
     notes += scale_lines(study)
     if any(block.measure.summary == "time_to" for block in chosen(study)):
         notes.append(
@@ -87,6 +81,29 @@ def main(study: Study) -> Table:
     return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
 
 
+def brief(study: Study) -> Table:
+    """The primary measure in four columns, for a paper."""
+    block, alpha = study.primary, study.settings.alpha
+    entries: list[Entry] = []
+    for estimate in block.estimates:
+        comparison = block.comparison(estimate.group)
+        _, method, seeds, value, difference, *_ = _row(study, block, estimate, comparison, _decimals(block))
+        p = comparison.adjusted if comparison else None
+        shown = f"{difference} (p {wording.equals(p, alpha)})" if p is not None else difference
+        entries.append((estimate.group, (method, seeds, value, shown), _record(study, block, estimate, comparison)))
+    level = format_level(alpha)
+    adjusted = f"p adjusted for {wording.counted(len(block.comparisons), 'comparison')}"
+    note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
+    columns = ("method", "seeds", block.measure.with_unit, "difference")
+    return table(
+        "paper",
+        capital(block.measure.title),
+        columns,
+        entries,
+        (note, capital(wording.measured(study, block.measure.metric))),
+    )
+
+
 def worst(case: WorstCase | None) -> Record:
     """How far the excluded runs could move a difference, and whether they could change its verdict."""
     return {
@@ -94,15 +111,6 @@ def worst(case: WorstCase | None) -> Record:
         **ends(case.bounds if case else None, "difference_if_lowest", "difference_if_highest"),
         "verdict_rests_on_excluded": case.overturned is not None if case else None,
     }
-
-
-def _exceeded(best: Block, study: Study) -> bool:
-    """Whether a group's best value is worse than its final one."""
-    if best.measure.summary != "best":
-        return False
-    finals = (b for b in study.blocks if b.measure.summary == "final" and b.measure.metric == best.measure.metric)
-    pairs = ((e.mean, best.estimate(e.group).mean) for block in finals for e in block.estimates)
-    return any(end is not None and top is not None and best.measure.sign * (end - top) > 0 for end, top in pairs)
 
 
 def metrics(study: Study) -> Table:
@@ -135,12 +143,16 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         late = block.start > begin and block.measure.axis == "steps"
         if block.measure.summary == "auc" and late and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
-        if (factor := lengths(study.sweep)) is not None:
-            notes[_LENGTHS.format(factor)] = None
-        notes.update(dict.fromkeys(uneven_lines(study, block)))
+        if text := wording.measured(study, block.measure.metric):
+            notes[f"{label}: {text}"] = None
+        notes.update(dict.fromkeys([*wording.sources(study, block), *uneven_lines(study, block)]))
+        decimals = _decimals(block)
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
-            row, record = _row(study, block, estimate, comparison), _record(study, block, estimate, comparison)
+            row, record = (
+                _row(study, block, estimate, comparison, decimals),
+                _record(study, block, estimate, comparison),
+            )
             entries.append((estimate.group, row, record))
             if estimate.gaps:
                 text = "; ".join(map(wording.gap, estimate.gaps))
@@ -166,9 +178,22 @@ def _window(study: Study, metric: str, what: str) -> Iterator[str]:
             yield f"{capital(describe(metric).label)} {warning}."
 
 
-def _row(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> tuple[str, ...]:
+def _decimals(block: Block) -> int | None:
+    """The decimals of values at which they differ by what is shown of the differences; None without a comparison."""
+    needed = []
+    for c in block.comparisons:
+        group, base = (block.estimate(name) for name in (c.group, c.baseline))
+        if group.mean is not None and base.mean is not None:
+            means = [(group.mean, group.interval), (base.mean, base.interval)]
+            needed.append(decimals_of_means(means, (c.difference, c.interval)))
+    return max(needed, default=None)
+
+
+def _row(
+    study: Study, block: Block, estimate: Estimate, comparison: Comparison | None, decimals: int | None
+) -> tuple[str, ...]:
     seeds = share(len(estimate.seeds), estimate.planned) if estimate.recorded else "-"
-    value = format_estimate(estimate.mean, estimate.interval) or "-"
+    value = format_estimate(estimate.mean, estimate.interval, decimals=decimals) or "-"
     if estimate.reached is not None:
         value += f" (reached {estimate.reached[0]} of {estimate.reached[1]})"
     row = (capital(block.measure.title), study.sweep.label(estimate.group), seeds, value)

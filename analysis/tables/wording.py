@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.data.run_values import Extent
+from analysis.data.run_values import SHORT, Cut, Extent
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings import looks
 from analysis.findings.added_seeds import added
@@ -16,7 +16,7 @@ from analysis.findings.worst_case import WorstCase
 from analysis.numbers import format_apart, format_estimate, format_level, format_number, format_p
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
-from analysis.spec.metric_catalog import capital
+from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.settings import Settings
 from analysis.spec.window import Points, Window
 from analysis.stats import power, t_test
@@ -35,6 +35,7 @@ _GROUNDS = {
     Reason.NO_PAIR: "no seed has both",
     Reason.NO_RIVAL: "there is no other group to compare with",
     Reason.NO_VALUE: "{groups}: {detail}",
+    Reason.DRAWN_APART: "it is of drawn responses, which {both} draw from different policies",
     Reason.MAXIMUM: "described, not judged: a maximum favours noise",
     Reason.NO_TEST: "{detail}",
     Reason.NEEDS_TWO_SEEDS: "{between}{few}: two are needed",
@@ -78,7 +79,8 @@ _GROUNDS = {
 
 
 _NOT_EVALUABLE = (
-    Reason.NO_PAIR, Reason.NO_TEST, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS, Reason.NO_SPREAD,
+    Reason.DRAWN_APART, Reason.NO_PAIR, Reason.NO_TEST, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS,
+    Reason.NO_SPREAD,
 )  # fmt: skip
 
 
@@ -200,7 +202,10 @@ def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
 def clusters(split: Split, seeds: Sequence[int]) -> str:
     """4 near 0.81 and 1 near 0.10 (seed 3). seeds: of the smaller cluster."""
     larger, smaller = format_apart(split.larger_near, split.smaller_near)
-    return f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller} ({seeds_in_words(seeds)})"
+    apart = abs(split.larger_near - split.smaller_near)
+    share = f", {apart / abs(split.larger_near):.1%} of {larger}" if split.larger_near else ""
+    near = f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller}"
+    return f"{near} ({seeds_in_words(seeds)}; {format_number(apart, 2)} apart{share})"
 
 
 def remark(comparison: Comparison) -> str | None:
@@ -318,6 +323,74 @@ def _listed(texts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def measured(study: Study, metric: str) -> str:
+    """Up to which step a metric is measured, and which runs set it, if others go further."""
+    common = study.ranges.get(metric)
+    if common is None or not common.cuts:
+        return ""
+    cuts = sorted(common.cuts, key=lambda cut: cut.stop)
+    several = len({cut.stop for cut in cuts}) > 1
+    if common.own_end:
+        ends = [common.end(run_id) for run_id in (*common.curves, *common.partial)]
+        text = f"each run is measured to its own end (analysis.end: own), {_span((min(ends), max(ends)))} steps; times "
+        text += "and curves end where the shortest whole run ends"
+    elif several:
+        low, high = (f"step {_step(cut.stop)} ({factors(cut.level)})" for cut in (cuts[0], cuts[-1]))
+        text = f"each level is measured to its own end, from {low} to {high}; times and mean curves end at the first"
+    else:
+        text = f"measured to step {_step(cuts[0].stop)}"
+    by_cut = [cut for cut in cuts if cut.setters]
+    for cut in by_cut[:_MOST_CELLS_NAMED] if not common.own_end else []:
+        at = f"; {factors(cut.level)} to step {_step(cut.stop)}" if cut.level and several else ""
+        text += f"{at}, where {_setters(study, cut)} (the longest run: {_step(cut.furthest)})"
+    if common.partial and not common.own_end:
+        text += f". Runs that end more than {SHORT:.0%} early are missing"
+    if common.grids:
+        text += ". Runs were recorded at different steps: each is interpolated onto common ones before it is summarised"
+    return f"{text}."
+
+
+def drawn_apart(block: Block) -> list[Comparison]:
+    """The comparisons that a measure of drawn responses does not have, because the two draw from other policies."""
+    return [c for c in block.comparisons if c.ground is not None and c.ground.reason is Reason.DRAWN_APART]
+
+
+def sources(study: Study, block: Block) -> list[str]:
+    """A sentence on the methods that a measure of drawn responses does not compare, and from what each draws."""
+    if not (apart := drawn_apart(block)):
+        return []
+    groups = [apart[0].baseline, *(c.group for c in apart)]
+    drawn = "; ".join(f"{study.sweep.label(g)}: {' or '.join(sorted(study.sweep.sources(g)))}" for g in groups)
+    label = capital(describe(block.measure.metric).label)
+    return [f"{label}: not compared between methods that draw from different policies ({drawn})."]
+
+
+def range_note(study: Study, metrics: Sequence[str] | None = None) -> str:
+    """For a caption: how far these metrics, by default the primary one, are measured, and the seeds of a method."""
+    notes: dict[str, list[str]] = {}
+    for metric in metrics or (study.settings.metric,):
+        if not (text := measured(study, metric)):
+            continue
+        common = study.ranges[metric]
+        groups = [group for group in study.sweep.groups if group not in common.absent]
+        counts = [len({run.seed for run in study.sweep.of(group) if run.id in common.curves}) for group in groups]
+        seeds = f"n = {_span((min(counts), max(counts)))} seeds a method"
+        notes.setdefault(f"{text[:-1]}; {seeds}.", []).append(describe(metric).label)
+    return " ".join(f"{'; '.join(of)}: {text}" if len(notes) > 1 else capital(text) for text, of in notes.items())
+
+
+def _setters(study: Study, cut: Cut) -> str:
+    """Which runs end first: that of A, seed 3; all runs of A; most runs."""
+    runs = [run for run in study.sweep.runs if set(cut.level) <= set(run.cell)]
+    groups = {group for group, _ in cut.setters}
+    if len(groups) == 1 and len(cut.setters) == sum(run.group in groups for run in runs) > 1:
+        return f"the runs of {study.sweep.label(*groups)} end"
+    if 2 * len(cut.setters) > len(runs):
+        return "most runs end"
+    (group, seed), more = cut.setters[0], len(cut.setters) - 1
+    return f"{study.sweep.label(group)}, seed {seed} " + (f"and {counted(more, 'other run')} end" if more else "ends")
+
+
 def pairing_gain(study: Study) -> list[str]:
     """How far a seed's values under two methods go together, and what pairing them changed; empty for no pairs."""
     parts = []
@@ -370,8 +443,12 @@ def unsmoothed(extent: Extent, declared: Window) -> str | None:
     )
 
 
+def _step(end: float) -> str:
+    return f"{end:,.0f}" if end == round(end) else f"{end:,.1f}"
+
+
 def _span(ends: tuple[float, float]) -> str:
-    low, high = (f"{end:,.0f}" if end == round(end) else f"{end:,.1f}" for end in ends)
+    low, high = map(_step, ends)
     return low if low == high else f"{low} to {high}"
 
 

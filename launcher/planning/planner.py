@@ -280,7 +280,7 @@ class _Planner:
         if self._problems:
             return Context(seeds, spec.baseline, True, None, self._context.unwritten)
         cells = [tuple(entry.factors.items()) for entry in specs.entries]
-        return Context(seeds, spec.baseline, True, specs.metrics, self._context.unwritten, cells)
+        return Context(seeds, spec.baseline, True, specs.metrics, self._context.unwritten, cells, specs.sources)
 
     def _inherited(self, key: str, section: Mapping[str, Any], composed: Composed, where: str) -> dict[str, Any]:
         files = [hydra_compose.lookup(file.tree, key)[1] for file in composed.files]

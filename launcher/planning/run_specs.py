@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
+from analysis.spec.drawn import drawn_from
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import NO_SUCH_KEY, closest
 from launcher.config import content, hydra_compose, identity, verl_tree
@@ -29,13 +30,14 @@ _Sources = Mapping[str, tuple[str, str]]
 @dataclass(frozen=True)
 class RunSpecs:
     """The entries of an experiment, their runs by id, the levels of each factor by key, and the metrics that some run
-    of each group writes.
+    of each group writes. sources: from which policies each group draws its responses.
     """
 
     entries: tuple[Entry, ...]
     runs: Mapping[str, PlannedRun]
     levels: Mapping[str, list[Any]]
     metrics: Mapping[str, Collection[str]]
+    sources: Mapping[str, Collection[str]]
 
 
 def run_specs(
@@ -77,6 +79,7 @@ class _Builder:
         #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
         self._groups = self._resolve_groups()
         self._written: dict[str, set[str]] = {}
+        self._sources: dict[str, set[str]] = {}
 
     def build(self) -> RunSpecs:
         self._refuse_unread()
@@ -90,7 +93,7 @@ class _Builder:
                 runs.setdefault(run.id, run)
                 entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
         self._refuse_idle_exclusions(matched, bool(entries))
-        return RunSpecs(tuple(entries), runs, self._factors.levels, self._written)
+        return RunSpecs(tuple(entries), runs, self._factors.levels, self._written, self._sources)
 
     # ------------------------------------------------------------ groups
 
@@ -277,6 +280,7 @@ class _Builder:
                 of_judges = {WIN_RATE} if evaluated and config["trainer"].get("eval_responses") else set()
                 written = variant.promises.written(config) | of_reward | of_scores | of_judges
                 self._written.setdefault(cell.group, set()).update(written)
+                self._sources.setdefault(cell.group, set()).add(drawn_from(config))
             if can_start:
                 try:
                     if {**config, "seed": None} != before:

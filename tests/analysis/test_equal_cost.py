@@ -44,7 +44,7 @@ def test_a_method_whose_steps_cost_more_is_behind_at_equal_cost(make_sweep: Make
     assert final.estimate("C0").mean == pytest.approx(0.1 + 0.01 * 38, abs=1e-3)
     # From the first operations that both have, 2, to 40: the mean of steps 2 to 40 and 1 to 20.
     assert area.comparisons[0].difference == pytest.approx(0.01 * (10.5 - 21), abs=1e-3)
-    assert final.measure.title == "final value of mean reward at equal FLOP"
+    assert final.measure.title == "final value of mean reward of drawn responses at equal FLOP"
     notes = equal_cost_table(study, found).notes
     assert "Over FLOP, curves end at the least that any run spent: 40." in notes
     (sketch,) = cost_curves(study, found)

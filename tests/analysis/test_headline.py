@@ -23,7 +23,7 @@ from analysis.stats import power, t_test
 from analysis.tables.comparison import main as main_table
 from launcher import files
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.conftest import Lines, MakeSweep, block_of
 
 UP = "a/up"
 ASKED = {"primary": {"metric": UP, "direction": "higher"}}
@@ -187,7 +187,9 @@ def test_a_decision_of_few_seeds_says_on_what_it_rests(
 
 def test_one_run_is_spoken_of_as_one(make_sweep: MakeSweep) -> None:
     found = said(make_sweep(("A",), (0,), steps=20, analysis=ASKED, lines=level({"A": {0: 2.0}})))
-    assert found.result.endswith("A 2.000 (1 seed).") and found.cost.startswith("1 run, 1 method, seed 0: 1 done. ")
+    assert found.result.endswith("A 2.000 (1 seed). Measured to step 20.") and found.cost.startswith(
+        "1 run, 1 method, seed 0: 1 done. "
+    )
 
 
 def test_a_baseline_without_results_is_what_is_missing(make_sweep: MakeSweep) -> None:
@@ -208,14 +210,20 @@ def test_a_p_is_said_once(make_sweep: MakeSweep) -> None:
     assert certainty.startswith("How sure: undecided with n = 6: p = 1 (adjusted for 2 comparisons).")
 
 
+@pytest.mark.parametrize("direction", ["higher", "lower"])
+@pytest.mark.parametrize("every", [1, 10])
 @pytest.mark.parametrize("rising", [True, False])
-def test_a_best_value_below_the_final_one_is_explained(make_sweep: MakeSweep, rising: bool) -> None:
+def test_a_best_value_is_never_worse_than_the_final_one(
+    make_sweep: MakeSweep, rising: bool, every: int, direction: str
+) -> None:
     def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [{"step": step, "attempt": 1, UP: float(step if rising else -step)} for step in range(1, 31)]
+        return [{"step": step, UP: float(step if rising else -step)} for step in range(every, 31, every)]
 
-    asked = {**ASKED, "metrics": [UP]}
-    notes = " ".join(main_table(studied(make_sweep(("A", "B"), steps=30, analysis=asked, lines=lines))).notes)
-    assert ("The final value is a mean over fewer points than the best value" in notes) == rising
+    asked = {"primary": {"metric": UP, "direction": direction}}
+    found = studied(make_sweep(("A", "B"), steps=30, analysis=asked, lines=lines))
+    best, final = (block_of(found, UP, summary).estimate("A").mean for summary in ("best", "final"))
+    assert best is not None and final is not None
+    assert best >= final if direction == "higher" else best <= final
 
 
 @pytest.mark.parametrize("decided", [True, False])

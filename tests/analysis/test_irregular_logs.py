@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
+from analysis.figures.figures import figures
 from analysis.figures.learning_curves import curves
 from analysis.figures.series import series
 from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
+from analysis.report.headline import answer
 from analysis.spec.figure_spec import curves as picture
 from analysis.spec.settings import settings
 from analysis.stats.common_grid import heights, on_grid
@@ -164,12 +167,13 @@ def test_a_window_has_as_many_points_or_steps_as_it_says(make_sweep: MakeSweep, 
     jump = judge(found.settings.hypotheses[0], found)
     jumps = []
     for run in (run for run in sweep.runs if run.group == "a"):
-        inside = run.curves.steps <= 145000  # where seed 1 ends
-        steps, values = run.curves.steps[inside], run.curves.values[RETURN][inside]
+        steps = np.arange(5000, 145001, 5000)  # those of all runs, to where seed 1 ends
+        values = np.interp(steps, run.curves.steps, run.curves.values[RETURN])
         apart = np.diff(steps)[0]
         points = window["points"] if isinstance(window, dict) else max(1, int(window // apart))
         means = np.convolve(values, np.ones(points) / points, "valid")
-        assert best.values[run.id].value == pytest.approx(means.max())
+        final = values[steps > 0.9 * 145000].mean()
+        assert best.values[run.id].value == pytest.approx(max(means.max(), final))
         first = int(np.argmax(means >= 0.5))
         before = means[first - 1]
         expected = steps[points - 1 + first] - apart * (means[first] - 0.5) / (means[first] - before)
@@ -186,11 +190,12 @@ def test_a_window_has_as_many_points_or_steps_as_it_says(make_sweep: MakeSweep, 
         (
             20,
             "1 point, 20 steps",
-            "every 5,000 to 10,000 steps, so a window of 20 steps has 1 point and smooths nothing",
+            "every 5,000 steps, so a window of 20 steps has 1 point and smooths nothing",
         ),
-        (20000, "2 to 4 points, 20,000 steps", None),
-        ({"points": 4}, "4 points, 20,000 to 40,000 steps", None),
-        ({"points": 16}, "16 points, 80,000 to 160,000 steps (of a run with fewer points, all 15)", None),
+        (20000, "4 points, 20,000 steps", None),
+        ({"points": 4}, "4 points, 20,000 steps", None),
+        ({"points": 16}, "16 points, 80,000 steps", None),
+        ({"points": 40}, "40 points, 200,000 steps (of a run with fewer points, all 29)", None),
         (1, "1 point, 1 step", None),
     ],
 )
@@ -210,4 +215,160 @@ def test_a_window_of_steps_with_a_point_each_is_said_in_steps(make_sweep: MakeSw
     sweep = read_sweep(make_sweep(groups=("C0", "C1")))
     asked = sweep.plan["analysis"]
     notes = main(study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))).notes
-    assert "Best value of mean reward: the window is 20 steps." in notes
+    assert "Best value of mean reward of drawn responses: the window is 20 steps." in notes
+
+
+# ---------------------------------------------------------------- where runs are measured
+
+
+def to(ends: Any) -> Any:
+    """Lines of runs that rise to 1 at their planned end, and log up to ends(group, seed, task) of it."""
+
+    def lines(group: str, seed: int, cell: Any) -> Lines:
+        planned, last = ends(group, seed, cell.get("task"))
+        steps = np.arange(planned // 100, last + 1, planned // 100)
+        return log(steps, steps / planned + 0.1 * seed)
+
+    return lines
+
+
+TASKS = {group: [{"task": name} for name in ("long", "short")] for group in ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("ends", "cells", "says", "lost"),
+    [
+        (lambda g, s, t: (1000, 1000), None, "Measured to step 1,000.", {}),
+        (
+            lambda g, s, t: (1000, 500 if g == "b" else 1000),
+            None,
+            "Measured to step 500, where the runs of b end (the longest run: 1,000).",
+            {},
+        ),
+        (
+            lambda g, s, t: (1000, 1100 if (g, s) == ("a", 0) else 1000),
+            None,
+            "Measured to step 1,000, where most runs end (the longest run: 1,100).",
+            {},
+        ),
+        (
+            lambda g, s, t: (1000, 970 if (g, s) == ("b", 1) else 1000),
+            None,
+            "Measured to step 970, where b, seed 1 ends (the longest run: 1,000).",
+            {},
+        ),
+        (
+            lambda g, s, t: (1000, 820 if (g, s) == ("b", 1) else 1000),
+            None,
+            "Measured to step 1,000. Runs that end more than 5% early are missing.",
+            {"b-1": "ends at step 820 of 1000"},
+        ),
+        (
+            lambda g, s, t: (n := 500 if t == "short" else 10000, 8200 if (g, s, t) == ("b", 1, "long") else n),
+            TASKS,
+            "Each level is measured to its own end, from step 500 (task = short) to step 10,000 (task = long); times "
+            "and mean curves end at the first. Runs that end more than 5% early are missing.",
+            {"b-1-0": "ends at step 8200 of 10000"},
+        ),
+        (
+            lambda g, s, t: (n := 500 if t == "short" else 10000, 9800 if (g, s, t) == ("b", 1, "long") else n),
+            TASKS,
+            "Each level is measured to its own end, from step 500 (task = short) to step 9,800 (task = long); times "
+            "and mean curves end at the first; task = long to step 9,800, where b, seed 1 ends (the longest run: "
+            "10,000).",
+            {},
+        ),
+    ],
+)
+def test_where_runs_are_measured_is_what_most_reach_at_each_level_and_is_said(
+    make_sweep: MakeSweep, ends: Any, cells: Any, says: str, lost: dict[str, str]
+) -> None:
+    found = studied(make_sweep(("a", "b"), range(4), 1000, ASKED, cells, lines=to(ends)))
+    assert says in answer(found).result
+    captions = [made.caption for made in figures(found)]
+    notes = [note.lower() for note in main(found).notes]
+    for text in (*captions, *notes):
+        assert "measured to" not in text or says[1:-1].lower() in text.lower()
+    assert (
+        len(captions)
+        == sum("n = 4 seeds" in text or "n = 3 to 4 seeds" in text for text in captions)
+        == 2 + bool(cells)
+    )
+    assert sum(says[1:].lower() in note for note in notes) == 1
+    reasons = {run: value.reason for run, value in found.primary.values.items() if value.value is None}
+    assert {run: f"{RETURN} {why}" for run, why in lost.items()} == reasons
+    for run, value in found.primary.values.items():
+        if value.value is not None and not cells:
+            assert value.value - 0.1 * int(run[2]) == pytest.approx(0.96 * found.primary.stop / 1000, abs=0.02)
+        elif value.value is not None:
+            assert value.value - 0.1 * int(run[2]) == pytest.approx(0.955, abs=0.03)
+
+
+def test_each_run_may_be_measured_to_its_own_end(make_sweep: MakeSweep) -> None:
+    lines = to(lambda g, s, t: (1000, 500 if (g, s) == ("b", 1) else 1000))
+    folder = make_sweep(("a", "b"), range(4), 1000, ASKED, lines=lines)
+    sweep = read_sweep(folder)
+    asked = {**ASKED, "end": "own", "time_to": [{"at": 0.9}]}
+    found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+    assert found.primary.values["b-1"].value == pytest.approx(0.1 + 0.48, abs=0.01)
+    assert "Each run is measured to its own end (analysis.end: own), 500 to 1,000 steps" in answer(found).result
+    times = block_of(found, RETURN, "time_to").values
+    assert times["b-1"].reason == f"{RETURN} ends at step 500 of 1000" and times["a-0"].value is not None
+
+
+def test_a_run_is_lost_only_for_summaries_that_need_what_it_lacks(make_sweep: MakeSweep) -> None:
+    """The last values of a metric are not numbers: 3 of 400 of seed 1, which all then lack; 40 of seed 2."""
+
+    def lines(group: str, seed: int, _: object) -> Lines:
+        made = log(np.arange(1, 401), np.arange(1, 401) / 400)
+        for line in made[400 - {("b", 1): 3, ("b", 2): 40}.get((group, seed), 0) :]:
+            line[RETURN] = float("nan")
+        return made
+
+    sweep = read_sweep(make_sweep(("a", "b"), range(5), 400, ASKED, lines=lines))
+    common = common_range(sweep.runs, RETURN, "exclude")
+    for summary, lost in {"final": {"b-2"}, "auc": {"b-2"}, "best": {"b-2"}, "early": set()}.items():
+        values = {run.id: value_of(common, run.id, summary, window=20, direction="higher") for run in sweep.runs}
+        assert {run for run, value in values.items() if value.value is None} == lost, summary
+        assert len({value.value for run, value in values.items() if run not in lost}) == 1
+
+
+@pytest.mark.parametrize("curve", [lambda x: x, lambda x: np.minimum(x, 120)])
+@pytest.mark.parametrize("kind", ["random", "every tenth", "one gap"])
+def test_identical_curves_have_equal_summaries_at_whichever_steps_they_are_logged(
+    make_sweep: MakeSweep, curve: Any, kind: str
+) -> None:
+    def lines(group: str, seed: int, _: object) -> Lines:
+        random = np.random.default_rng([seed, group == "a"]).integers(2, 200, 60)
+        steps = {
+            "random": np.unique([1, 60, 120, 200, *random]),
+            "every tenth": np.arange(200) + 1 if seed else np.unique([1, *range(10, 201, 10)]),
+            "one gap": np.delete(np.arange(200) + 1, 140 + 10 * seed + (group == "a")),
+        }[kind]
+        return log(steps, curve(steps))
+
+    sweep = read_sweep(make_sweep(("a", "b"), range(4), 200, ASKED, lines=lines))
+    asked = settings({**ASKED, "time_to": [{"at": 100}]}, groups=sweep.groups, baseline=sweep.baseline)
+    found = study(sweep, asked)
+    assert "Runs were recorded at different steps" in answer(found).result
+    common = found.ranges[RETURN]
+    for summary in ("final", "auc", "best", "mean", "early", "slope", "late_relative", "time_to"):
+        values = [
+            value_of(common, run.id, summary, window=20, direction="higher", threshold=100).value for run in sweep.runs
+        ]
+        assert values == pytest.approx([values[0]] * 8, abs=1e-9 if kind != "random" else 0.6), summary
+
+
+def test_levels_without_a_common_step_are_compared_and_not_drawn(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Any) -> Lines:
+        steps = np.arange(1, 11) if cell["task"] == "short" else np.arange(20, 201, 10)
+        return log(steps, steps / steps[-1] + 0.01 * seed * (group == "b"))
+
+    folder = make_sweep(("a", "b"), range(4), 200, ASKED, TASKS, lines=lines)
+    shutil.rmtree(run_folder(folder.parent, "b-2-1"))
+    sweep = read_sweep(folder)
+    asked = settings({**ASKED, "time_to": [{"at": 0.5}]}, groups=sweep.groups, baseline=sweep.baseline)
+    found = study(sweep, asked)
+    assert found.primary.comparisons[0].difference == pytest.approx(0.015, abs=0.003)
+    assert "from step 10 (task = short) to step 200 (task = long)" in answer(found).result
+    assert next(made.name for made in figures(found)) == "differences"

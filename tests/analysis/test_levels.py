@@ -15,6 +15,7 @@ import pytest
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
+from analysis.figures.figures import figures
 from analysis.findings.collapse import Collapse, collapse
 from analysis.findings.levels import AtLevel, at_cells, levels
 from analysis.report import terminal, write
@@ -47,6 +48,14 @@ def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
 
 def one_factor(make_sweep: MakeSweep, seeds: tuple[int, ...] = (0, 1)) -> Path:
     return make_sweep(("C0", "C1"), seeds, 40, ALONE, {"C0": RATES, "C1": RATES}, lines=lines)
+
+
+def test_each_level_of_a_factor_has_a_curve_without_being_asked_for(make_sweep: MakeSweep) -> None:
+    drawn = {made.name: made for made in figures(studied(one_factor(make_sweep)))}
+    (name,) = (name for name in drawn if name.startswith("levels"))
+    assert all(f"{label}, lr = {rate['lr']}" in drawn[name].inline for label in ("C0 (GRPO)",) for rate in RATES)
+    alone = figures(studied(make_sweep(("C0", "C1"), (0, 1), 40, ALONE, lines=lines, name="alone")))
+    assert not [made for made in alone if made.name.startswith("levels")]
 
 
 @pytest.mark.usefixtures("without_pdfs")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from analysis.numbers import format_estimate, format_number, format_p
+from analysis.numbers import decimals_of, decimals_of_means, format_estimate, format_number, format_p
+from analysis.stats.shape import split
+from analysis.tables import wording
 from analysis.tables.formats import latex_escape
 
 
@@ -27,7 +31,7 @@ def test_p(p: float | None, text: str) -> None:
         (0.5, (0.4004, 0.5996), "0.50 [0.40, 0.60]"),
         (-0.0001, (-0.5, 0.5), "0.00 [-0.50, 0.50]"),
         (-0.1108, (-0.2194, -0.0022), "-0.111 [-0.219, -0.002]"),
-        (0.2, (1e-9, 0.4), "0.20 [0.00, 0.40]"),
+        (0.2, (1e-9, 0.4), "0.20 [1e-09, 0.40]"),
         (0.16644, (0.07414, float("inf")), "0.166 [0.0741, \N{INFINITY})"),
         (-2.0, (-float("inf"), float("inf")), "-2.00 (-\N{INFINITY}, \N{INFINITY})"),
         (2e-7, (1e-7, 3e-7), "(2.0 [1.0, 3.0])e-7"),
@@ -55,3 +59,39 @@ def test_latex_escape() -> None:
     assert latex_escape("-0.5 [-0.6, -.4] < α × q* well-known é 中") == (
         r"$-$0.5 [$-$0.6, $-$.4] $<$ $\alpha$ $\times$ q* well-known é U+4E2D"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "text"),
+    [
+        (-112000, (-240000, 4352), "-112000 [-240000, 4000]"),
+        (0.31, (-0.0004, 0.62), "0.3100 [-0.0004, 0.6200]"),
+        (5.0, (-1e-9, 10.0), "5.0 [-1e-09, 10.0]"),
+        (-1.2e20, (-2.4e20, 7e16), "(-1.200 [-2.400, 0.001])e20"),
+        (0.31, (0.0, 0.62), "0.31 [0.00, 0.62]"),
+    ],
+)
+def test_an_end_that_is_not_zero_is_not_shown_as_zero(value: float, interval: tuple[float, float], text: str) -> None:
+    assert format_estimate(value, interval) == text
+
+
+@pytest.mark.parametrize(
+    ("means", "difference"),
+    [
+        ([(11953.0, (9000.0, 15000.0)), (11234.0, (9100.0, 13400.0))], (719.0, (40.0, 1400.0))),
+        ([(0.65231, None), (0.64918, None)], (0.00313, (0.0021, 0.0042))),
+        ([(2.0004, (1.0, 3.0)), (2.0001, (1.0, 3.0))], (0.0003, None)),
+        ([(-110000.0, (-240000.0, 4352.0)), (-118.0, (-130.0, -100.0))], (-109882.0, (-230000.0, 7.0))),
+    ],
+)
+def test_means_are_shown_with_digits_that_give_the_shown_difference(means: Any, difference: Any) -> None:
+    digits = decimals_of_means(means, difference)
+    first, second = (float(format_estimate(*mean, decimals=digits).split(" ")[0]) for mean in means)
+    shown = format_estimate(*difference, signed=True).split(" ")[0]
+    assert round(first - second, decimals_of(*difference, 3)) == pytest.approx(float(shown))
+
+
+def test_two_clusters_have_a_size() -> None:
+    found = split([786.0, 785, 787, 786, 785, 786, 787, 786, 753, 752.5])
+    assert found is not None
+    assert wording.clusters(found, (8, 9)) == "8 near 786 and 2 near 753 (seeds 8, 9; 33 apart, 4.2% of 786)"

@@ -65,7 +65,9 @@ def test_a_report_has_the_summary_and_the_figure_of_another_package(
     assert main(["report", str(folder)]) == 0
     with open(folder / "report" / "tables" / "hypotheses.csv", newline="") as file:
         (row,) = csv.DictReader(file)
-    assert row["verdict"] == "not judged" and row["quantity"].startswith("range of values of mean reward of")
+    assert row["verdict"] == "not judged" and row["quantity"].startswith(
+        "range of values of mean reward of drawn responses of"
+    )
     assert 0.2 < float(row["estimate"]) < 0.8
     page = (folder / "report" / "index.html").read_text()
     assert (folder / "report" / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in page

@@ -110,7 +110,7 @@ def test_normal_seeds_are_rarely_flagged_and_collapses_and_skew_are(n: int) -> N
 
 def test_the_note_of_the_main_table_names_the_clusters_and_the_seed() -> None:
     (note,) = [text for text in main(asked(APART)).notes if "fall apart" in text]
-    where = [f"5 near 0.81 and 1 near 0.10 (seed 3) in the {what} of a/up" for what in (
+    where = [f"5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81) in the {what} of a/up" for what in (
         "final value", "area under the curve", "best value"
     )]  # fmt: skip
     assert note == (
@@ -144,7 +144,7 @@ def test_a_verdict_on_a_mean_has_it_as_a_ground_and_is_no_other_for_it(
     ground = ground_of(verdict, Reason.SEEDS_APART)
     assert (ground.groups, ground.seeds) == (("B",), (3,))
     decided = wording.decided(verdict, found.sweep, found.settings)
-    assert "the seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3)" in decided
+    assert "the seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81)" in decided
     monkeypatch.setattr("analysis.stats.shape.split", lambda values: None)
     other = judge(hypothesis, found)
     assert Reason.SEEDS_APART not in reasons(other)
@@ -186,7 +186,10 @@ def test_the_answer_has_the_clusters_of_the_question(make_sweep: MakeSweep) -> N
     sweep = read_sweep(folder)
     lines = answer(study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))).limits
     (line,) = [line for line in lines if "fall apart" in line]
-    assert "The seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3) in the final value" in line
+    assert (
+        "The seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81) in the final value"
+        in line
+    )
     assert "area" not in line
 
 
@@ -197,7 +200,9 @@ def test_every_cell_of_a_grid_has_its_clusters(make_sweep: MakeSweep) -> None:
     found = study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))
     table = next(table for table in grid_tables(found, grids(found), cell_results(found)) if table.name == "cells")
     remarks = {(record["group"], record["lr"]): record["remark"] for record in table.records}
-    assert remarks.pop(("B", 2)) == "the seeds fall apart: 5 near 0.81 and 1 near 0.10 (seed 3)"
+    assert (
+        remarks.pop(("B", 2)) == "the seeds fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81)"
+    )
     assert set(remarks.values()) == {""}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from analysis.findings.verdicts import judge
-from analysis.report import Report, terminal
+from analysis.report import Report, paper, terminal
 from analysis.report.headline import answer
 from analysis.spec.settings import REWARD
 from analysis.tables.comparison import tables
@@ -33,6 +33,24 @@ def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
         assert any("* In brackets: for a mean, its 95% t interval" in line for line in lines)
         assert any("Missing: 1 more" in line for line in lines)
         assert lines[-1] == str(written.index)
+
+
+def test_what_is_decided_comes_in_the_first_three_lines(make_sweep: MakeSweep) -> None:
+    written = reported(make_sweep())
+    first = [written.answer.question, written.answer.result, written.answer.certainty]
+    assert terminal.text(written).splitlines()[:3] == first and "Measured to step 60." in first[1]
+    main_tex = "".join(paper._lines(written, []))
+    assert [main_tex.index(text[:30]) for text in (*first, *written.answer.points)] == sorted(
+        main_tex.index(text[:30]) for text in (*first, *written.answer.points)
+    )
+
+
+def test_a_paper_has_the_question_in_four_columns(make_sweep: MakeSweep) -> None:
+    (table,) = [table for table in tables(studied(make_sweep(seeds=range(6)))) if table.name == "paper"]
+    unit = "final value of mean reward of drawn responses (per response)"
+    assert table.columns == ("method", "seeds", unit, "difference") and len(table.rows) == 4
+    assert table.rows[0][3] == "" and all(" (p " in row[3] for row in table.rows[1:])
+    assert table.notes[0].endswith("p adjusted for 3 comparisons.") and table.notes[1] == "Measured to step 60."
 
 
 def test_a_verdict_that_all_share_is_said_once(make_sweep: MakeSweep) -> None:

@@ -174,6 +174,10 @@ def test_print_has_the_answer_and_no_controls(report: Path, open_page: Open) -> 
 
 def test_page_fits_a_narrow_window_and_its_links_lead_somewhere(report: Path, open_page: Open) -> None:
     page = open_page(report, viewport={"width": 360, "height": 700}).page
+    main = page.locator('[data-figure="differences"]')
+    assert main.evaluate("e => e.scrollWidth <= e.clientWidth")
+    drawn = main.locator("svg").evaluate("e => e.getBoundingClientRect().width / e.viewBox.baseVal.width")
+    assert drawn * 8.5 > 8  # pixels of a letter
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the answer"

@@ -57,6 +57,7 @@ def test_runs_of_the_local_pool_have_the_gpu_if_they_ask_for_it(tmp_path: Path) 
     """The server of warm workers has imported torch and verl before it forks them. Memory is that of tensors on the
     GPU, and of the whole process elsewhere."""
     two = ["method=c0_grpo,q_star", "experiment.baseline=c0_grpo", "method.target_steps=20"]
+    two += ["trainer.eval_every=1", "analysis.primary.metric=eval/reward_mean"]  # the two draw from other policies
     with_gpu = launched(tmp_path / "gpu", *two, "model.resources.devices=1")
     without = launched(tmp_path / "cpu", *two)
     hidden = launched(tmp_path / "hidden", *two, CUDA_VISIBLE_DEVICES="")

@@ -86,6 +86,11 @@ REFUSED = [
         ],
         "analysis.hypotheses.X.metric = dual_game/beta: group C0 does not write dual_game/beta",
     ),
+    (
+        ["method=c0_ppo,sft", "experiment.baseline=c0_ppo", "analysis.primary.metric=analysis/reward_sum_mean"],
+        "analysis.primary.metric = analysis/reward_sum_mean: it is of drawn responses, and the groups draw them from "
+        "different policies (c0_ppo: policy; sft: target, target expert",
+    ),
     # Hydra's own words, tasks, prompts
     (["experiment=quickstart", "hydra.foo=1"], "command line: hydra.foo = 1: Hydra refuses this: Could not override"),
     (["method=ptrw", "hydra/launcher=nosuch"], "command line: hydra/launcher = nosuch: Hydra refuses this: In"),
