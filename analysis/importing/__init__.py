@@ -98,9 +98,10 @@ def import_runs(asked: Asked) -> Done:
     if former.exists() and "imported" not in json.loads(former.read_bytes()):
         raise BadImport(f"--into {asked.into}: an experiment of launch.py has this folder; fix: choose another name")
     multirun = asked.into.parent
-    runs_folder(multirun).mkdir(parents=True, exist_ok=True)
-    # It may be a link to another disk, where the runs are moved to.
-    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=runs_folder(multirun)) as aside:
+    multirun.mkdir(parents=True, exist_ok=True)
+    # The folder of the runs may be a link to another disk, where they are moved to.
+    disk = runs_folder(multirun) if runs_folder(multirun).is_dir() else multirun
+    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside:
         runs = sorted(_read(asked, Path(aside)), key=lambda run: (run.kind, run.name))
         if not runs:
             raise BadImport(
@@ -123,6 +124,7 @@ def import_runs(asked: Asked) -> Done:
         check_factors(needed.select, levels, str(asked.analysis))
         for named_run, entry in zip(named, plan["runs"], strict=True):
             _check_place(run_folder(multirun, entry["id"]), asked.into.name, named_run)
+        runs_folder(multirun).mkdir(exist_ok=True)
         for number, (named_run, entry) in enumerate(zip(named, plan["runs"], strict=True)):
             former_run = Path(aside) / f"former-{number}"
             _put(named_run, run_folder(multirun, entry["id"]), asked.into.name, former_run)

@@ -245,14 +245,14 @@ def described(error: BaseException) -> str:
 def place(error: BaseException) -> str:
     """Where an exception was raised, or the one that it was raised from: `FILE:LINE in FUNCTION`.
 
-    It is the innermost frame of code that belongs neither to Python nor to an installed package, if there is one.
+    It is the innermost frame of code that belongs neither to Python nor to an installed package, if there is one. "" if
+    the exception was not raised.
     """
     while error.__cause__ is not None and error.__cause__.__traceback__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     written = [frame for frame in frames if not re.match(_INSTALLED, frame.filename)]
-    frame = (written or frames)[-1]
-    return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    return "".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in (written or frames)[-1:])
 
 
 # ---------------------------------------------------------------- the table for people

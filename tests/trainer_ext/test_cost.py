@@ -41,7 +41,7 @@ def flops(run):
 
 
 def trained(run):
-    _train(SETTINGS, run, Backend(), time.monotonic(), 0.0, None)
+    _train(SETTINGS, run, Backend(), time.monotonic(), 0.0)
 
 
 def test_operations_add_up_over_a_stop(tmp_path):
