@@ -23,7 +23,13 @@ pytestmark = [pytest.mark.train, pytest.mark.processes, pytest.mark.timeout(600)
 METHODS = "c0_ppo,bnto_plateau,q_star"
 QUICK = [
     *("task.warm_start.steps=20", "trainer.eval_every=2", "trainer.eval_prompts=4", "method.target_steps=5"),
-    *("trainer.checkpoint_every=3", "experiment.baseline=c0_ppo", "experiment.name=longer", *FEW_PROMPTS),
+    *(
+        "trainer.checkpoint_every=3",
+        "experiment.baseline=c0_ppo",
+        "experiment.name=longer",
+        "analysis.primary.metric=eval/reward_mean",
+        *FEW_PROMPTS,
+    ),
 ]
 
 

@@ -291,8 +291,11 @@ def test_without_slurmdbd(plain: Lab, gate: Path, tmp_path: Path) -> None:
 
 
 # Stands before sbatch on PATH: the second call (the first is --test-only) kills the launcher, before or after sbatch.
-KILL_BEFORE = 'case "$1" in --test-only) exec {sbatch} "$@";; esac\ntouch {done}\nkill -9 $PPID'
-KILL_AFTER = 'case "$1" in --test-only) exec {sbatch} "$@";; esac\n{sbatch} "$@"\ntouch {done}\nkill -9 $PPID'
+# The launcher is the parent of `timeout`, which has started sbatch.
+_PARENT = 'kill -9 $(cut -d" " -f4 /proc/$PPID/stat)'
+_DRY = 'case "$1" in --test-only) exec {sbatch} "$@";; esac'
+KILL_BEFORE = f"{_DRY}\ntouch {{done}}\n{_PARENT}"
+KILL_AFTER = f'{_DRY}\n{{sbatch}} "$@"\ntouch {{done}}\n{_PARENT}'
 # A slurmctld that is killed still takes a job while its threads die, and has forgotten it when it comes back.
 KILL_CONTROLLER = """case "$1" in --test-only) exec {sbatch} "$@";; esac
 if [ ! -e {done} ]; then

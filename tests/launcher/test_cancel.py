@@ -70,7 +70,7 @@ def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
         r"cancelled by \S+ on \S+ at \d{4}-\d\d-\d\d \d\d:\d\d", state["cause"]
     )
     last = [step for step, _ in sweeps.values()[victim.name]][-1]
-    assert [path.name for path in victim.glob("checkpoints/*")] == [f"step_{last:06d}"]
+    assert max(path.name for path in victim.glob("checkpoints/*")) == f"step_{last:06d}"
     others = {state["state"] for name, state in sweeps.states().items() if name != victim.name}
     assert others == {"done"}
     _, output = sweeps.run(*SMALL)
