@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,17 @@ LOST = [">&-", ">/dev/full", "| head -1 >/dev/null", ">&- 2>&-", ">/dev/full 2>&
 
 def in_shell(command: str, output: str) -> subprocess.CompletedProcess[str]:
     """Run a program of Python with that output, and with the program's own exit code in a pipe, too."""
-    line = f"set -o pipefail; {sys.executable} {command} {output}"
-    return subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    redirected, pipe = ("", output) if output.startswith("|") else (output, "")
+    with tempfile.NamedTemporaryFile("r") as code:
+        # `sh` has no pipefail.
+        done = subprocess.run(
+            ["sh", "-c", f"{{ {sys.executable} {command} {redirected}; echo $? > {code.name}; }} {pipe}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        done.returncode = int(code.read())
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +69,11 @@ def test_a_usage_error_keeps_its_exit_code(output: str, multirun: Path) -> None:
 def test_an_output_that_can_be_written_is_as_before(multirun: Path) -> None:
     code = """
 import sys
+import tempfile
 from launcher.output import drop_what_cannot_be_written
 drop_what_cannot_be_written()
-print("é", end=""); sys.stdout.write("1\\n"); sys.stdout.buffer.write(b"2\\n"); print("3", file=sys.stderr)
+print("é", end=""); sys.stdout.write("1\\n")
+sys.stdout.flush(); sys.stdout.buffer.write(b"2\\n"); print("3", file=sys.stderr)
 import subprocess
 sys.stdout.flush(); subprocess.run(["echo", "4"]); print(sys.stdout.encoding, sys.stdout.isatty())
 """

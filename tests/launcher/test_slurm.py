@@ -280,7 +280,7 @@ def test_an_edit_of_the_users_code_after_submission_changes_no_queued_run(users,
     settings |= dict.fromkeys(("partition", "account", "qos", "constraint"))
     setup = arrays.parameters(settings, Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60), copy)["setup"]
     command = [*setup, shlex.join([sys.executable, "-c", IN_A_JOB, json.dumps(config)])]
-    done = subprocess.run(["bash", "-ec", "\n".join(command)], cwd=copy, capture_output=True, text=True)
+    done = subprocess.run(["sh", "-ec", "\n".join(command)], cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     reward, words, modules = json.loads(done.stdout)
     assert (reward, words) == (2.0, "words")
