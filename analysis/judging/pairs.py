@@ -29,10 +29,10 @@ class Pair:
         """The prompt's text."""
         return self.own.answer.prompt
 
-    @property
-    def texts(self) -> tuple[str, str]:
-        """Both responses."""
-        return self.own.answer.response, self.other.answer.response
+    def shown(self, swapped: bool) -> tuple[str, str]:
+        """Both responses. swapped: the other one is shown first."""
+        own, other = self.own.answer.response, self.other.answer.response
+        return (other, own) if swapped else (own, other)
 
     @property
     def equal(self) -> bool:
@@ -47,12 +47,11 @@ class Pair:
     @property
     def characters(self) -> int:
         """Of the prompt and both responses."""
-        return len(self.prompt) + sum(map(len, self.texts))
+        return len(self.prompt) + sum(map(len, self.shown(False)))
 
     def key(self, judge: str, swapped: bool) -> str:
         """32 hexadecimal digits of a hash of what this judge is asked. swapped: the other response is shown first."""
-        shown = self.texts[::-1] if swapped else self.texts
-        return hashlib.sha256(json.dumps([judge, self.prompt, *shown]).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([judge, self.prompt, *self.shown(swapped)]).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
