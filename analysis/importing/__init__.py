@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import yaml
@@ -45,6 +46,16 @@ from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
 __all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
 
+#: Each reader, and those that are read instead where a tool logged a run twice: the Trainer writes event files too,
+#: others a CSV file beside, and W&B a file of what was printed.
+_READERS: dict[ModuleType, tuple[ModuleType, ...]] = {
+    trainer_files: (),
+    event_files: (trainer_files,),
+    wandb_files: (),
+    verl_files: (),
+    console_files: (trainer_files, event_files, wandb_files, verl_files),
+    csv_files: (trainer_files, event_files, wandb_files, verl_files),
+}
 _LISTED = 20
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
 
@@ -168,47 +179,34 @@ def _check_place(folder: Path, name: str, run: Named) -> None:
 
 
 def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
-    files: dict[Path, None] = {}
-    events: dict[Path, str] = {}
-    logs: dict[Path, str] = {}
-    states: dict[Path, str] = {}
-    printed: dict[Path, str] = {}
-    tables: dict[Path, str] = {}
+    places: dict[ModuleType, dict[Path, str]] = {reader: {} for reader in _READERS}
     for source in asked.sources:
         if not source.exists():
             raise BadImport(f"SOURCE {source}: this file or folder does not exist")
-        suffixes = (".wandb", ".jsonl", *csv_files.SUFFIXES, *console_files.SUFFIXES)
-        if not source.is_dir() and source.suffix not in suffixes and source.name != trainer_files.FILE:
+        takers = [reader for reader in _READERS if source.is_dir() or source.name.endswith(reader.FILES)]
+        if len(takers) == 2:  # a .txt file
+            takers = [console_files if console_files.is_printed(source) else csv_files]
+        if not takers:
             raise BadImport(
                 f"SOURCE {source}: must be a folder, a run-*.wandb file, a .jsonl file of verl, a .log file with what "
                 "verl printed, a trainer_state.json or a CSV file; fix: give the folder"
             )
-        if source.is_dir() or source.suffix == ".wandb":
-            files |= dict.fromkeys(wandb_files.find(source))
-        if source.is_dir():
-            events |= {folder: named for named, folder in event_files.find(source) if folder not in events}
-        if source.is_dir() or source.suffix == ".jsonl":
-            logs |= {path: named for named, path in verl_files.find(source) if path not in logs}
-        if source.is_dir() or source.name == trainer_files.FILE:
-            states |= {folder: named for named, folder in trainer_files.find(source) if folder not in states}
-        is_table = source.suffix in csv_files.SUFFIXES and not console_files.is_printed(source)
-        if source.is_dir() or (source.suffix in console_files.SUFFIXES and not is_table):
-            printed |= {path: named for named, path in console_files.find(source) if path not in printed}
-        if source.is_dir() or is_table:
-            tables |= {path: named for named, path in csv_files.find(source, asked.step) if path not in tables}
-    # A run that its tool logged twice is read once: the Trainer writes event files too, others a CSV file beside, and
-    # W&B a file of what was printed.
-    events = {folder: named for folder, named in events.items() if not _is_below(folder, states)}
-    others = {*states, *events, *(path.parent for path in (*files, *logs))}
-    tables = {path: named for path, named in tables.items() if not _is_below(path.parent, others)}
-    printed = {path: named for path, named in printed.items() if not _is_below(path.parent, others)}
+        for reader in takers:
+            places[reader] = reader.find(source, asked.step) | places[reader]
     keys = [key for key in (asked.naming.group, asked.naming.seed, *asked.naming.factors) if key is not None]
-    yield from wandb_files.read(list(files), asked.step, stage_in)
-    yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], asked.step, stage_in)
-    yield from verl_files.read([(named, path) for path, named in sorted(logs.items())], asked.step, stage_in)
-    yield from console_files.read([(named, path) for path, named in sorted(printed.items())], asked.step, stage_in)
-    yield from trainer_files.read([(named, folder) for folder, named in sorted(states.items())], stage_in)
-    yield from csv_files.read([(named, path) for path, named in sorted(tables.items())], asked.step, keys, stage_in)
+    count = 0
+    for reader, better in _READERS.items():
+        others = {_home(path) for other in better for path in places[other]}
+        kept = [(path, name) for path, name in places[reader].items() if not _is_below(_home(path), others)]
+        places[reader] = dict(sorted(kept))
+        for run in reader.read(places[reader], asked.step, keys):
+            run.stage(stage_in / f"run-{count}")
+            count += 1
+            yield run
+
+
+def _home(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
 
 
 def _is_below(folder: Path, others: Collection[Path]) -> bool:

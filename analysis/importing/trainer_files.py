@@ -7,42 +7,40 @@ read. It does not contain the configuration of the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import Found, configuration_in, stage
+from analysis.importing.found import Found, configuration_in
 from analysis.importing.log import BadImport, Log
 
 KIND = "Trainer"
-FILE = "trainer_state.json"
+FILES = ("trainer_state.json",)
 _CHECKPOINT = "checkpoint-"
 
 
-def find(source: Path) -> list[tuple[str, Path]]:
-    """The run folders below a folder, or that of a file, and their names: the path from the last part of `source`."""
+def find(source: Path, step: str | None) -> dict[Path, str]:
+    """The run folders below a folder, or that of a file, and their names."""
     root = source.resolve()
-    files = [root] if root.is_file() else sorted(path for path in root.rglob(FILE) if path.is_file())
-    base = files[0].parent if root.is_file() else root
-    folders = dict.fromkeys(_run_of(path) for path in files)
-    return [(str(folder.relative_to((base if folder.is_relative_to(base) else folder).parent)), folder)
-            for folder in folders]  # fmt: skip
+    files = [root] if root.is_file() else [path for path in root.rglob(*FILES) if path.is_file()]
+    base = root if root.is_dir() else root.parent
+    folders = {_run_of(path) for path in files}
+    return {folder: str(folder.relative_to((base if folder.is_relative_to(base) else folder).parent))
+            for folder in folders}  # fmt: skip
 
 
-def read(folders: Sequence[tuple[str, Path]], stage_in: Path) -> Iterator[Found]:
+def read(folders: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
     """The runs of these folders. Entries of one step, such as those of training and evaluation, are one line.
 
     Raises BadImport with every file that is not the Trainer's, and for a configuration file that is not YAML.
     """
     problems: list[str] = []
-    states = [(name, folder, *_newest(folder, problems)) for name, folder in folders]
+    for folder, name in folders.items():
+        state, log = _newest(folder, problems)
+        log.resolve()
+        yield Found(KIND, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
     if problems:
         raise BadImport("\n".join(problems))
-    for number, (name, folder, state, log) in enumerate(states):
-        log.resolve()
-        config = configuration_in([folder])
-        staged = stage(stage_in / f"trainer-{number}", log)
-        yield Found.in_files(KIND, name, config, staged, problem=staged.problem or _problem(state))
 
 
 def _run_of(path: Path) -> Path:
@@ -53,7 +51,7 @@ def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], Log]:
     """The state with the most steps, and its rows. A file that a crash cut off is not used."""
     log = Log(folder)
     states: list[tuple[Mapping[str, Any], list[tuple[int, dict[str, Any]]]]] = []
-    for path in [folder / FILE, *sorted(folder.glob(f"{_CHECKPOINT}*/{FILE}"))]:
+    for path in [folder / FILES[0], *sorted(folder.glob(f"{_CHECKPOINT}*/{FILES[0]}"))]:
         try:
             states.append(_state(json.loads(path.read_bytes())))
         except FileNotFoundError:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.data.sweep import leaves
-from analysis.importing.found import Found, stage
+from analysis.importing.found import Found
 from analysis.importing.log import BadImport, Log
 
 KIND = "W&B"
+FILES = (".wandb",)
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
 _FULL, _FIRST, _LAST = 1, 2, 4
 _STEP, _TIME = "_step", "_timestamp"
@@ -37,12 +37,13 @@ class _Part:
     unused: int = 0
 
 
-def find(source: Path) -> list[Path]:
-    """The files of W&B below a folder, or the file itself."""
-    return sorted(source.rglob("run-*.wandb")) if source.is_dir() else [source]
+def find(source: Path, step: str | None) -> dict[Path, str]:
+    """The files of W&B below a folder, or the file itself, and the ids of their runs."""
+    files = source.rglob("run-*.wandb") if source.is_dir() else [source]
+    return {path: path.stem.removeprefix("run-") for path in files}
 
 
-def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Found]:
+def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
     """The runs of these files; files of one run id are one run, in the order they began. step: the metric that counts
     the steps; None: W&B's own.
 
@@ -64,19 +65,17 @@ def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Fo
         begun.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
     if problems:
         raise BadImport("\n".join(problems))
-    for number, (key, paths) in enumerate(begun.items()):
-        yield _found(key, [_part(path) for _, path in sorted(paths)], step, stage_in / f"wandb-{number}")
+    for key, paths in begun.items():
+        yield _found(key, [_part(path) for _, path in sorted(paths)], step)
     ids = {key.rpartition("/")[2] for key in begun}
-    for number, path in enumerate(killed):
-        if (name := path.stem.removeprefix("run-")) not in ids:
+    for path in killed:
+        if (name := files[path]) not in ids:
             log = Log(path)
             log.resolve()
-            staged = stage(stage_in / f"wandb-killed-{number}", log)
-            problem = "it was killed before W&B wrote its configuration"
-            yield Found.in_files(KIND, name, {}, staged, {"wandb.id": name}, problem)
+            yield Found(KIND, name, {}, log, {"wandb.id": name}, "it was killed before W&B wrote its configuration")
 
 
-def _found(key: str, parts: Sequence[_Part], step: str | None, folder: Path) -> Found:
+def _found(key: str, parts: Sequence[_Part], step: str | None) -> Found:
     run, last, log = parts[0].run, parts[-1], Log(parts[-1].path)
     for part in parts:
         log.begin()
@@ -91,11 +90,10 @@ def _found(key: str, parts: Sequence[_Part], step: str | None, folder: Path) -> 
             f"{last.path}: --step {step}: no line has this metric; fix: name a metric that the run recorded"
         )
     log.resolve(step)
-    staged = stage(folder, log)
     config = {key: value for part in parts for key, value in part.config.items()}
     of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
               "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
-    problem = staged.problem
+    problem = None
     if last.exit_code is None:
         problem = "its file has no end: it was killed, or still runs"
     elif last.exit_code:
@@ -103,13 +101,13 @@ def _found(key: str, parts: Sequence[_Part], step: str | None, folder: Path) -> 
     return Found(
         kind=KIND,
         name=run.run_id,
-        key=key,
-        place=last.path.parent.name,
         config=config,
-        about={**leaves(config), **{f"wandb.{word}": value for word, value in of_run.items() if value}},
-        staged=staged,
+        log=log,
+        labels={f"wandb.{word}": value for word, value in of_run.items() if value},
         problem=problem,
         started=run.start_time.ToNanoseconds() / 1e9 or None,
+        key=key,
+        place=last.path.parent.name,
         commit=run.git.commit,
     )
 
