@@ -152,19 +152,13 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
         apart = (tuple(levels[0]), tuple(levels[1]))
     elif both:
         notes += _unmatched(levels, of_level, names)
-    seeds = tuple(
-        seed for seed in both if any(seed in pairs for by_cells in of_level.values() for pairs in by_cells.values())
-    )
+    every = [(cells, pairs) for by_cells in of_level.values() for cells, pairs in by_cells.items()]
+    runs = [frozenset((seed, cells[side]) for cells, pairs in every for seed in pairs) for side in (0, 1)]
+    seeds = tuple(seed for seed in both if any(seed in pairs for _, pairs in every))
     if not apart:
         lost |= {seed: "no cell in which both have a result" for seed in both if seed not in seeds}
     left, right, unbalanced = _values(of_level, seeds)
     notes += unbalanced
-    runs = tuple(
-        frozenset(
-            (seed, cells[side]) for by_cells in of_level.values() for cells, pairs in by_cells.items() for seed in pairs
-        )
-        for side in (0, 1)
-    )
     by_level = {
         level: _mean([_mean([x - y for x, y in pairs.values()]) for pairs in by_cells.values()])
         for level, by_cells in of_level.items()

@@ -1,24 +1,12 @@
 """Imports runs of other tools as an experiment: run folders and a plan.json, which the report reads like any other.
 
 Everything is read and named before anything is written. Importing again replaces what was imported.
-
-Its modules:
-
-    wandb_files     reads W&B's offline runs
-    event_files     reads TensorBoard's event files
-    verl_files      reads the files of verl's logger `file`
-    console_files   reads what verl prints for each step
-    trainer_files   reads trainer_state.json of Hugging Face's Trainer and of TRL
-    csv_files       reads CSV files with a row for each step
-    cells           text as numbers
-    log             the rows of a run, and which of them count
-    found           a run as another tool left it
-    naming          the group, seed and factors of such a run
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shlex
 import tempfile
@@ -34,10 +22,11 @@ from analysis.data.normalized import factor_of
 from analysis.data.selection import check_factors
 from analysis.importing import console_files, csv_files, event_files, trainer_files, verl_files, wandb_files
 from analysis.importing.found import Found
-from analysis.importing.log import BadImport
+from analysis.importing.log import BadImport, refuse
 from analysis.importing.naming import Named, Naming, name
 from analysis.spec.keys import key_of
 from analysis.spec.settings import settings
+from analysis.spec.validation import some
 from launcher import files
 from launcher.run import whole
 from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, runs_folder, write_state
@@ -144,10 +133,8 @@ def import_runs(asked: Asked) -> Done:
     counts = {group: sum(entry["group"] == group for entry in plan["runs"]) for group in plan["groups"]}
     gaps = tuple(f"{run.place}: {run.found.problem} ({run.found.place})" for run in named if run.found.problem)
     seeds = {group: {entry["seed"] for entry in plan["runs"] if entry["group"] == group} for group in plan["groups"]}
-    base = seeds.get(plan["baseline"] or "", set())
-    strangers = [group for group, own in seeds.items() if base and group != plan["baseline"] and not own & base]
-    by_seed = needed.pairing == "seed"
-    apart = tuple(strangers) if by_seed else ()
+    base = seeds.get(plan["baseline"] or "", set()) if needed.pairing == "seed" else set()
+    apart = tuple(group for group, own in seeds.items() if base and group != plan["baseline"] and not own & base)
     return Done(asked.into / "plan.json", counts, gaps, tuple(left_out), apart, tuple(_said(named)))
 
 
@@ -215,12 +202,11 @@ def _is_below(folder: Path, others: Collection[Path]) -> bool:
 
 
 def _refuse_twins(runs: Sequence[Found]) -> None:
-    names = [run.name for run in runs]
-    twins = sorted({twin for twin in names if names.count(twin) > 1})
-    if twins:
-        where = {twin: ", ".join(run.place for run in runs if run.name == twin) for twin in twins}
-        rule, fix = "two runs have this name", "import them separately"
-        raise BadImport("\n".join(f"run {twin}: {rule} ({where[twin]}); fix: {fix}" for twin in twins))
+    places: dict[str, list[str]] = {}
+    for run in runs:
+        places.setdefault(run.name, []).append(run.place)
+    fix = "fix: import them separately"
+    refuse([f"run {name}: two runs have this name ({', '.join(at)}); {fix}" for name, at in places.items() if at[1:]])
 
 
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
@@ -231,11 +217,8 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
     names: dict[str, str] = {}
     for group in called:
         plain = key_of(group, also=".") or "group"
-        count = 2
-        unique = plain
-        while unique in names.values():
-            unique, count = f"{plain}_{count}", count + 1
-        names[group] = unique
+        numbered = itertools.chain([plain], (f"{plain}_{count}" for count in itertools.count(2)))
+        names[group] = next(unique for unique in numbered if unique not in names.values())
     return names
 
 
@@ -268,20 +251,15 @@ def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
 
 def _check_recorded(asked: Asked, metrics: Sequence[str], runs: Sequence[Found]) -> None:
     recorded = frozenset().union(*(run.staged.metrics for run in runs))
-    unread = {run.staged.left_out[metric]: None for run in runs for metric in metrics if metric in run.staged.left_out}
-    if unread:
-        more = [f"and {len(unread) - _LISTED} more"] if len(unread) > _LISTED else []
-        raise BadImport("\n".join([*(f"{cell}; fix: mend this cell" for cell in [*unread][:_LISTED]), *more]))
-    unknown = [metric for metric in metrics if metric not in recorded]
-    if unknown:
-        there, where = _recorded(runs), f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
-        rule = f"no run recorded this metric; the recorded metrics are {there}"
-        raise BadImport("\n".join(f"{where} {one}: {rule}" for one in unknown))
+    refuse([*dict.fromkeys(f"{run.staged.left_out[metric]}; fix: mend this cell" for run in runs for metric in metrics
+                           if metric in run.staged.left_out)])  # fmt: skip
+    where = f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
+    rule = f"no run recorded this metric; the recorded metrics are {_recorded(runs)}"
+    refuse([f"{where} {metric}: {rule}" for metric in metrics if metric not in recorded])
 
 
 def _recorded(runs: Sequence[Found]) -> str:
-    recorded = sorted(frozenset().union(*(run.staged.metrics for run in runs)))
-    return ", ".join(recorded[:_LISTED]) + (f" and {len(recorded) - _LISTED} more" if len(recorded) > _LISTED else "")
+    return some(sorted(frozenset().union(*(run.staged.metrics for run in runs))), _LISTED)
 
 
 def _plan(

@@ -17,8 +17,9 @@ from typing import Any, TextIO
 
 from analysis.importing.cells import Column, settle
 from analysis.importing.found import Found, configuration_in
-from analysis.importing.log import BadImport, Log
+from analysis.importing.log import BadImport, Log, refuse
 from analysis.importing.naming import level_of
+from analysis.spec.validation import some
 
 KIND = "CSV"
 FILES = (".csv", ".tsv", ".txt")
@@ -101,9 +102,7 @@ def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> 
         for path, labels, log in _logs(paths, step, keys, problems):
             beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
             yield Found(KIND, "/".join([name, *map(str, labels.values())]), {**beside, **labels}, log, labels)
-    if problems:
-        more = [f"and {len(problems) - _LISTED} more lines"] if len(problems) > _LISTED else []
-        raise BadImport("\n".join([*problems[:_LISTED], *more]))
+    refuse(problems)
 
 
 def _name(path: Path, root: Path) -> str:
@@ -139,9 +138,8 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
 
 
 def _no_step(header: Sequence[str], step: str | None) -> str:
-    more = f" and {len(header) - _LISTED} more" if len(header) > _LISTED else ""
     which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
-    return f"{which}; the columns are {', '.join(header[:_LISTED]) or 'none'}{more}; fix: give --step COLUMN"
+    return f"{which}; the columns are {some(header, _LISTED)}; fix: give --step COLUMN"
 
 
 def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: list[str]) -> Iterator[_Row]:

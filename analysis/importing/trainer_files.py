@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.importing.found import Found, configuration_in
-from analysis.importing.log import BadImport, Log
+from analysis.importing.log import Log, refuse
 
 KIND = "Trainer"
 FILES = ("trainer_state.json",)
@@ -39,8 +39,7 @@ def read(folders: Mapping[Path, str], step: str | None, keys: Collection[str]) -
         state, log = _newest(folder, problems)
         log.resolve()
         yield Found(KIND, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
-    if problems:
-        raise BadImport("\n".join(problems))
+    refuse(problems)
 
 
 def _run_of(path: Path) -> Path:
@@ -50,33 +49,23 @@ def _run_of(path: Path) -> Path:
 def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], Log]:
     """The state with the most steps, and its rows. A file that a crash cut off is not used."""
     log = Log(folder)
-    states: list[tuple[Mapping[str, Any], list[tuple[int, dict[str, Any]]]]] = []
+    states: list[tuple[float, Mapping[str, Any], list[tuple[int, dict[str, Any]]]]] = []
     for path in [folder / FILES[0], *sorted(folder.glob(f"{_CHECKPOINT}*/{FILES[0]}"))]:
         try:
-            states.append(_state(json.loads(path.read_bytes())))
+            state = json.loads(path.read_bytes())
+            rows = [(int(entry["step"]), {key: value for key, value in entry.items() if key != "step"})
+                    for entry in state["log_history"]]  # fmt: skip
+            states.append((state["global_step"] + 0.0, state, rows))
         except FileNotFoundError:
             continue
         except json.JSONDecodeError:
             log.unused[f"{path.relative_to(folder)} is incomplete"] += 1
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             problems.append(f"{path}: not a state of the Trainer ({error!r}); fix: remove this file, or move it away")
-    state, rows = max(states, key=lambda state: state[0]["global_step"], default=({}, []))
+    _, state, rows = max(states, key=lambda each: each[0], default=(0.0, {}, []))
     for step, values in rows:
-        log.add(step, values)
+        log.add(step, {key: value for key, value in values.items() if value is not None})
     return state, log
-
-
-def _state(state: Any) -> tuple[Mapping[str, Any], list[tuple[int, dict[str, Any]]]]:
-    if not _is_number(state["global_step"]):
-        raise TypeError("global_step must be a number")
-    return state, [
-        (int(entry["step"]), {key: value for key, value in entry.items() if key != "step" and value is not None})
-        for entry in state["log_history"]
-    ]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _problem(state: Mapping[str, Any]) -> str | None:
@@ -84,6 +73,6 @@ def _problem(state: Mapping[str, Any]) -> str | None:
     control = (state.get("stateful_callbacks") or {}).get("TrainerControl") or {}
     stopped = (control.get("args") or {}).get("should_training_stop", False)
     planned = state.get("max_steps") or 0
-    if stopped or not _is_number(planned) or state["global_step"] >= planned:
+    if stopped or not isinstance(planned, (int, float)) or state["global_step"] >= planned:
         return None
     return f"it did not end: step {state['global_step']} of {planned}"

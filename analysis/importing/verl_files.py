@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from analysis.importing.found import Found, configuration_in, names
-from analysis.importing.log import BadImport, Log
+from analysis.importing.log import Log, refuse
 
 KIND = "verl"
 FILES = (".jsonl",)
@@ -51,8 +51,7 @@ def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> 
         # a folder's configuration says nothing where the folder holds the files of several runs
         config = configuration_in([own, path.parent] if together[path.parent] == 1 else [own])
         yield Found(KIND, name, config, log)
-    if problems:
-        raise BadImport("\n".join(problems))
+    refuse(problems)
 
 
 def _is_ours(path: Path) -> bool | None:

@@ -152,7 +152,7 @@ class _Asking:
                 self._journal.note("released", key, number, why="refused")
                 pair, _ = self._keys[key]
                 about = f"prompt {pair.own.answer.id}, runs {pair.own.run} and {pair.other.run}"
-                answer = type(answer)(f"{answer} (asked about {about})")
+                answer = BadJudge(f"{answer} (asked about {about})")
             self.error, self.ended = self.error or answer, self.ended or Ended.SERVER
             return
         heapq.heappush(self._todo, (ready, place, key))

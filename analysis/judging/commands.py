@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     command = {"export": _export, "import": _import}.get(words[0] if words else "")
     try:
         return command(words[1:]) if command else _judge(words)
-    except (BadJudge, BadPlan) as error:
+    except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
@@ -41,19 +41,13 @@ def main(words: Sequence[str]) -> int:
         return 130
 
 
-def _parser(name: str, description: str) -> argparse.ArgumentParser:
+def _parser(name: str, description: str, settings: bool = True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description)
     parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    if settings:
+        words = "the judge and its limits; docs/judging.md lists the keys"
+        parser.add_argument("settings", nargs="*", metavar="judge.KEY=VALUE", help=words)
     return parser
-
-
-def _settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="judge.KEY=VALUE",
-        help="the judge and its limits; docs/judging.md lists the keys",
-    )
 
 
 # ---------------------------------------------------------------- judge
@@ -62,7 +56,6 @@ def _settings(parser: argparse.ArgumentParser) -> None:
 def _judge(words: Sequence[str]) -> int:
     parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.")
     parser.epilog = "judge export and judge import: human preference; `python -m analysis judge export --help`"
-    _settings(parser)
     parser.add_argument("--by", metavar="SCORE", help="a score that the runs have kept decides, such as reward")
     parser.add_argument("--dry-run", action="store_true", help="say what would be asked and what it costs, and stop")
     given = parser.parse_intermixed_args(words)
@@ -200,7 +193,6 @@ def _by_score(given: argparse.Namespace) -> int:
 
 def _export(words: Sequence[str]) -> int:
     parser = _parser("judge export", "Write a page of blind pairs, on which people choose the better response.")
-    _settings(parser)
     parser.add_argument("--to", type=Path, required=True, metavar="FILE.html", help="the page; it needs no network")
     parser.add_argument("--pairs", type=int, metavar="N", help="show so many pairs, drawn at random; default: all")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw, the order and the sides")
@@ -217,7 +209,7 @@ def _export(words: Sequence[str]) -> int:
 
 
 def _import(words: Sequence[str]) -> int:
-    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.")
+    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.", False)
     parser.add_argument("answers", type=Path, nargs="+", metavar="ANSWERS.json")
     given = parser.parse_intermixed_args(words)
     sweep = read_sweep(given.folder)

@@ -28,7 +28,8 @@ class Kind(StrEnum):
 
 class Declared(Section):
     """A judge. order: from 1, as they were first asked. asked: what decides its verdicts: for a model
-    settings.Settings.asked, for a score its name. choice: which pairs it compares."""
+    settings.Settings.asked, the name of its journal (identity) and how many answers without a verdict a request may get
+    (attempts), for a score its name. choice: which pairs it compares."""
 
     format: Literal[1] = 1
     name: str
@@ -42,16 +43,6 @@ class Declared(Section):
         if self.kind is Kind.MODEL and not self.asked.keys() >= {"model", *_OF_REQUESTS}:
             raise ValueError("a model has the keys model, identity and attempts")
         return self
-
-    @property
-    def identity(self) -> str:
-        """Of a model: the name of its journal."""
-        return str(self.asked["identity"])
-
-    @property
-    def attempts(self) -> int:
-        """Of a model: how many answers without a verdict a request may get."""
-        return int(self.asked["attempts"])
 
 
 def folder(experiment: Path) -> Path:

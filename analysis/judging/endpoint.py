@@ -6,6 +6,7 @@ would carry the key elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import http.client
 import json
@@ -53,10 +54,6 @@ class NoAnswer:
     wait: float | None = None
 
 
-class Refused(BadJudge):
-    """The server refuses the request, and would refuse it again."""
-
-
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -75,7 +72,7 @@ class Endpoint:
         self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({} if local else None))
 
     def complete(self, messages: list[dict[str, str]]) -> Answer | NoAnswer:
-        """Ask once. Raises Refused."""
+        """Ask once. Raises BadJudge: the server refuses the request, and would refuse it again."""
         asked = self._settings
         body: dict[str, Any] = {"model": asked.model, "messages": messages, asked.limit_key: asked.answer_tokens}
         if asked.temperature is not None:
@@ -134,11 +131,11 @@ class Endpoint:
             413: "leave long pairs out with judge.max_characters",
             400: "correct what the server names; judge.max_characters leaves out pairs that are too long",
         }.get(error.code, "check judge.base_url" if error.code < 400 else "correct what the server names")
-        raise Refused(f"{self._settings.address}: HTTP {error.code}: {said or error.reason}. Fix: {fix}")
+        raise BadJudge(f"{self._settings.address}: HTTP {error.code}: {said or error.reason}. Fix: {fix}")
 
     def _unreached(self, reason: object) -> NoAnswer:
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise Refused(
+            raise BadJudge(
                 f"{self._settings.address}: its certificate is not trusted ({reason.verify_message}). Fix: check "
                 "judge.base_url, or name the authority's file in the variable SSL_CERT_FILE"
             )
@@ -190,24 +187,17 @@ def _parsed(body: bytes) -> Answer | NoAnswer:
 
 def _message(body: str) -> str:
     """A server's own words."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         error = json.loads(body)
         error = error.get("error", error) if isinstance(error, dict) else error
         body = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, RecursionError):
-        pass
     return " ".join("".join(char if char.isprintable() else " " for char in body).split())[:_SHOWN]
 
 
 def seconds(header: str | None) -> float | None:
     """The seconds to wait that a header Retry-After asks for, as a number or as a date; None: it asks for nothing."""
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return None
+    with contextlib.suppress(ValueError, TypeError):
+        return max(0.0, float(header or ""))
+    with contextlib.suppress(ValueError, TypeError):
+        return max(0.0, email.utils.parsedate_to_datetime(header or "").timestamp() - time.time())
+    return None

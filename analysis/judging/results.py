@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data.sweep import BadPlan, Sweep, read_sweep
+from analysis.data.sweep import Sweep, read_sweep
 from analysis.judging import journal, rating
 from analysis.judging.declared import Declared, Kind, judges
 from analysis.judging.journal import Verdict
@@ -120,10 +120,7 @@ def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
     """An experiment with its win rates as a metric, and what its judges say. Raises BadPlan, also for files of a judge
     that cannot be read."""
     sweep = read_sweep(folder)
-    try:
-        by = judged(sweep)
-    except BadJudge as error:
-        raise BadPlan(str(error)) from error
+    by = judged(sweep)
     return with_win_rates(sweep, by), by
 
 
@@ -154,20 +151,20 @@ def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
 
 
 def _by_model(sweep: Sweep, judge: Declared) -> Judged:
-    chosen = pairs(sweep, judge.choice)
-    content = journal.read(journal.path(sweep.folder.parent, judge.identity))
+    chosen, identity = pairs(sweep, judge.choice), str(judge.asked["identity"])
+    content = journal.read(journal.path(sweep.folder.parent, identity))
     outcomes, hosts = [], set()
     unfinished: set[tuple[str, str]] = set()
     for pair in chosen.pairs:
         runs = pair.own.run, pair.other.run
-        asked = [content.of(pair.key(judge.identity, swapped)) for swapped in (False, True)]
+        asked = [content.of(pair.key(identity, swapped)) for swapped in (False, True)]
         verdicts = tuple(one.verdict for one in asked if one.verdict is not None)
         state, score = State.OPEN, None
         if pair.equal:
             state, score, verdicts = State.EQUAL, 0.5, ()
         elif len(verdicts) == 2:
             state, score = State.JUDGED, (_WON[verdicts[0]] + 1 - _WON[verdicts[1]]) / 2
-        elif all(one.decided(judge.attempts) for one in asked):
+        elif all(one.decided(int(judge.asked["attempts"])) for one in asked):
             state = State.UNREADABLE
         else:
             unfinished.add(runs)

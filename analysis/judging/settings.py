@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from analysis.spec.validation import Section, explain, refusal
+from analysis.spec.validation import BadPlan, Section, explain, refusal
 
 #: The beginning of what a language model is told; it ends with how it must answer (FORMAT).
 RUBRIC = (
@@ -32,7 +32,7 @@ _TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", 
 Own = TypeVar("Own", bound="Choice")
 
 
-class BadJudge(ValueError):
+class BadJudge(BadPlan):
     """A judge that cannot be asked as wanted, or files of one that cannot be used; each line has its fix."""
 
 

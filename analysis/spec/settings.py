@@ -18,11 +18,12 @@ from pydantic import (
 
 from analysis.spec import derived_metric, levels
 from analysis.spec.figure_spec import Direction, Picture, curves
-from analysis.spec.hypothesis import Declared, Hypothesis, check_references, hypothesis
+from analysis.spec.hypothesis import Declared, Hypothesis, Target, check_references, hypothesis
 from analysis.spec.metric_catalog import WIN_RATE, describe
-from analysis.spec.threshold import Target
+from analysis.spec.registry import Window
 from analysis.spec.validation import (
     BadPlan,
+    Breach,
     Context,
     Listed,
     Metric,
@@ -33,7 +34,6 @@ from analysis.spec.validation import (
     refusal,
     refusals,
 )
-from analysis.spec.window import Window
 from analysis.stats.resolution import PAIRED, UNPAIRED
 
 REWARD = "analysis/reward_sum_mean"
@@ -107,12 +107,11 @@ References = Annotated[
 ]
 
 
-def _known(named: dict[str, _Value], wrong: Sequence[levels.Unknown]) -> dict[str, _Value]:
+def _known(named: dict[str, _Value], wrong: Sequence[Breach]) -> dict[str, _Value]:
     """A mapping by names of levels or factors; raises what is wrong with them."""
     if wrong:
-        raise refusals(
-            (() if one.name is None else (one.name,), named, refusal(one.rule, one.fix, shown=False)) for one in wrong
-        )
+        at = [(one, (one.key,) if one.key else ()) for one in wrong]
+        raise refusals((place, named, refusal(one.rule, one.fix, shown=False)) for one, place in at)
     return named
 
 
@@ -226,22 +225,11 @@ class Settings(Section):
     @model_serializer
     def _record(self) -> dict[str, Any]:
         """The settings as a report keeps them: what was asked for, with every default."""
-        primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
-        lists = ("metrics", "figures", "time_to", "hypotheses")
-        rest = (
-            "alpha",
-            "pairing",
-            "test",
-            "family",
-            "incomplete",
-            "end",
-            "axis",
-            "window",
-            "normalize",
-            "select",
-            "seed",
+        names = (
+            "metric summary direction metrics figures time_to hypotheses alpha pairing test family incomplete end axis"
         )
-        return {**primary, **{name: getattr(self, name) for name in (*lists, *rest, "sequential")}}
+        names += " window normalize select seed sequential"
+        return {name: getattr(self, name) for name in names.split()}
 
     @property
     def metric(self) -> str:

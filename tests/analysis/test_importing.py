@@ -23,9 +23,9 @@ from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
+from analysis.spec.registry import Points
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
-from analysis.spec.window import Points
 from launcher import files
 from launcher.__main__ import main as launcher
 from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
