@@ -32,7 +32,8 @@ def mixed_code(sweep: Sweep) -> MixedCode | None:
     records: dict[str, Code] = {}  # those that are not gone and can be read
     for code_id in {code_id for run in runs for code_id in run.code}:
         with contextlib.suppress(ValueError):
-            records |= {code_id: record for record in [code.read(sweep.folder.parent, code_id)] if record is not None}
+            if (record := code.read(sweep.folder.parent, code_id)) is not None:
+                records[code_id] = record
     names = code.between(records.values())
     if not names:
         return None

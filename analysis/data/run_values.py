@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
+from analysis.spec.levels import part
 from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
 from analysis.stats.common_grid import common_points
@@ -180,9 +181,9 @@ def common_range(
     """
     curves, reasons = _measured(runs, metric, incomplete)
     levels: dict[Cell, list[Run]] = {}
-    labels = {*shared_factors(runs), lengths}
+    labels = {*shared_factors(runs), *([] if lengths is None else [lengths])}
     for run in runs:
-        levels.setdefault(tuple(item for item in run.cell if item[0] in labels), []).append(run)
+        levels.setdefault(part(run.cell, labels), []).append(run)
     cut_of: dict[str, Cut] = {}
     grids: dict[str, Array] = {}
     partial: dict[str, tuple[Array, Array]] = {}
@@ -297,7 +298,7 @@ def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[Comm
         run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks
     }
     shared = shared_factors(runs)
-    cell_of = {run.id: tuple(item for item in run.cell if item[0] in shared) for run in runs}
+    cell_of = {run.id: part(run.cell, shared) for run in runs}
     least: dict[Cell, float] = {}
     for run_id, one in spent.items():
         least[cell_of[run_id]] = min(least.get(cell_of[run_id], np.inf), float(one[-1]))

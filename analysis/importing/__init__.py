@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import shlex
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -184,8 +183,9 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     count = 0
     for reader, better in _READERS.items():
         others = {_home(path) for other in better for path in places[other]}
-        kept = [(path, name) for path, name in places[reader].items() if not _is_below(_home(path), others)]
-        places[reader] = dict(sorted(kept))
+        kept = {path: name for path, name in sorted(places[reader].items())
+                if others.isdisjoint([_home(path), *_home(path).parents])}  # fmt: skip
+        places[reader] = kept
         for run in reader.read(places[reader], asked.step, keys):
             run.stage(stage_in / f"run-{count}")
             count += 1
@@ -194,11 +194,6 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
 
 def _home(path: Path) -> Path:
     return path if path.is_dir() else path.parent
-
-
-def _is_below(folder: Path, others: Collection[Path]) -> bool:
-    """Whether a folder is one of others, or below one."""
-    return any(place in others for place in (folder, *folder.parents))
 
 
 def _refuse_twins(runs: Sequence[Found]) -> None:
@@ -318,8 +313,3 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
     if folder.exists():
         folder.rename(former)
     staged.rename(folder)
-
-
-def quoted(arguments: Sequence[str]) -> str:
-    """The command that repeats the import."""
-    return " ".join(["python -m analysis import", *map(shlex.quote, arguments)])

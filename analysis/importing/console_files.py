@@ -7,6 +7,7 @@ it is complete. Early versions of verl round to three decimals, so that a learni
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,23 +69,24 @@ def is_printed(path: Path) -> bool:
 def _configuration(lines: Sequence[str]) -> Mapping[str, Any]:
     """verl's configuration as it prints it, over many lines of one process; empty if it is not there, or not whole."""
     for first, line in enumerate(lines):
-        process = _PROCESS.match(line)
-        text = line[process.end() :] if process else line
-        if not text.startswith("{'"):
+        process = _process(line)
+        if not line.startswith("{'", len(process)):
             continue
-        parts: list[str] = []
+        text = ""
         for other in lines[first : first + _LONGEST]:
-            own = _PROCESS.match(other)
-            if (own[0] if own else None) != (process[0] if process else None):
+            if _process(other) != process:
                 continue  # of another process, in between
-            parts.append(other[own.end() :] if own else other)
-            if not parts[-1].endswith("}"):
+            text += other[len(process) :] + "\n"
+            if not other.endswith("}"):
                 continue
-            try:
-                found = ast.literal_eval("\n".join(parts))
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                continue
-            if isinstance(found, dict) and found.keys() >= _SECTIONS:
-                return found
-            break
+            with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                found = ast.literal_eval(text)
+                if isinstance(found, dict) and found.keys() >= _SECTIONS:
+                    return found
+                break
     return {}
+
+
+def _process(line: str) -> str:
+    match = _PROCESS.match(line)
+    return match[0] if match else ""

@@ -59,10 +59,10 @@ def _judge(words: Sequence[str]) -> int:
     parser.add_argument("--by", metavar="SCORE", help="a score that the runs have kept decides, such as reward")
     parser.add_argument("--dry-run", action="store_true", help="say what would be asked and what it costs, and stop")
     given = parser.parse_intermixed_args(words)
-    if given.by is not None:
-        return _by_score(given)
-    settings = read(given.settings, Settings)
     sweep = read_sweep(given.folder)
+    if given.by is not None:
+        return _by_score(given, sweep)
+    settings = read(given.settings, Settings)
     chosen = pairs(sweep, settings)
     file = journal.path(sweep.folder.parent, settings.identity)
     endpoint.Endpoint(settings)  # BadJudge if there is no key
@@ -172,9 +172,8 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
     return lines
 
 
-def _by_score(given: argparse.Namespace) -> int:
+def _by_score(given: argparse.Namespace, sweep: Sweep) -> int:
     choice = read(given.settings, Choice)
-    sweep = read_sweep(given.folder)
     chosen = pairs(sweep, choice)
     name = choice.name or slug(given.by)
     judge = declared.Declared(name=name, kind=declared.Kind.SCORE, asked={"score": given.by}, choice=choice)

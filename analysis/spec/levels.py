@@ -16,6 +16,11 @@ TASK = "task"
 _NAMED = 8  # levels in a rule
 
 
+def part(cell: Cell, labels: Collection[str]) -> Cell:
+    """The levels of some factors."""
+    return tuple(item for item in cell if item[0] in labels)
+
+
 def factor_of(references: Collection[str], cells: Sequence[Cell]) -> str:
     """The factor whose levels have reference scores: `task`, or if there is none, the one that has most of the
     names."""
