@@ -390,9 +390,7 @@ def _time_to(common: CommonRange, run_id: str, window: Window, direction: str, t
     by_points = axis is not curve.steps
     end = float(np.searchsorted(curve.steps, curve.stop, side="right")) if by_points else curve.stop
     try:
-        reach = curve_summaries.time_to(
-            axis, curve.values, threshold, window=length, budget=end, direction=direction
-        )  # fmt: skip
+        reach = curve_summaries.time_to(axis, curve.values, threshold, window=length, budget=end, direction=direction)
         step = reach.time  # when the mean over the window reaches the threshold; at the end of the range if it does not
         if by_points:
             step = float(np.interp(step, axis, curve.steps)) if reach.reached else curve.stop

@@ -23,7 +23,7 @@ from analysis.importing import console_files, csv_files, event_files, trainer_fi
 from analysis.importing.found import Found
 from analysis.importing.log import BadImport, refuse
 from analysis.importing.naming import Named, Naming, name
-from analysis.spec.keys import key_of
+from analysis.spec.levels import key_of
 from analysis.spec.settings import settings
 from analysis.spec.validation import some
 from launcher import files
@@ -169,7 +169,7 @@ def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
     for source in asked.sources:
         if not source.exists():
             raise BadImport(f"SOURCE {source}: this file or folder does not exist")
-        takers = [reader for reader in _READERS if source.is_dir() or source.name.endswith(reader.FILES)]
+        takers = [reader for reader in _READERS if source.is_dir() or {source.suffix, source.name} & {*reader.FILES}]
         if len(takers) == 2:  # a .txt file
             takers = [console_files if console_files.is_printed(source) else csv_files]
         if not takers:

@@ -65,11 +65,8 @@ class Column:
 
     def see(self, line: int, cell: str) -> None:
         """Take a cell as evidence of the notation."""
-        if (
-            self.problem
-            or not cell
-            or (False in self._percents and self._marks.keys() & {"."} and _USUAL.fullmatch(cell))
-        ):
+        usual = cell.isdecimal() or ("." in self._marks and _USUAL.fullmatch(cell))
+        if self.problem or not cell or (usual and False in self._percents):
             return
         if cell.strip().lower() in _ABSENT:
             return

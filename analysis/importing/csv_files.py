@@ -80,7 +80,9 @@ def find(source: Path, step: str | None) -> dict[Path, str]:
     files = [root] if root.is_file() else [path for pattern in _PATTERNS for path in root.rglob(pattern)]
     tables = {path for path in files if path.is_file() and _is_table(path, step)}
     if root.is_file() and not tables:
-        raise BadImport(f"SOURCE {source}: {_no_step(_header(root), step)}")
+        which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
+        columns = some(_header(root), _LISTED)
+        raise BadImport(f"SOURCE {source}: {which}; the columns are {columns}; fix: give --step COLUMN")
     base = root if root.is_dir() else root.parent
     return {path: _name(path, base) for path in tables}
 
@@ -135,11 +137,6 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
     if step is not None:
         return step if step in header else None
     return next((one for one in STEPS if one in header), "" if tuple(header[:3]) == _MONITOR else None)
-
-
-def _no_step(header: Sequence[str], step: str | None) -> str:
-    which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
-    return f"{which}; the columns are {some(header, _LISTED)}; fix: give --step COLUMN"
 
 
 def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: list[str]) -> Iterator[_Row]:
@@ -272,6 +269,9 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
         and not _ATTEMPT.search(name)
     ]
 
+    def option(column: str) -> str:
+        return f"--{'seed' if 'seed' in column.lower() else 'factor'} {shlex.quote(column)}"
+
     def tell(columns: Sequence[tuple[int, str]]) -> bool:
         return len({(*row[:2], *(row[place] for place, _ in columns)) for row in rows}) == len(rows)
 
@@ -280,11 +280,7 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
         for column in few[::-1]:
             few = fewer if tell(fewer := [other for other in few if other != column]) else few
         alone = [few]
-    return " or ".join("add " + " ".join(_option(name) for _, name in columns) for columns in alone if columns)
-
-
-def _option(column: str) -> str:
-    return f"--{'seed' if 'seed' in column.lower() else 'factor'} {shlex.quote(column)}"
+    return " or ".join("add " + " ".join(option(name) for _, name in columns) for columns in alone if columns)
 
 
 def _episodes(tables: Sequence[_Table], problems: list[str]) -> list[tuple[int, dict[str, float]]]:

@@ -100,7 +100,8 @@ def _values(
         elif key not in run.about:
             problems.append(_unknown(run, f"--{word}", key))
         elif word == "factor":
-            factors[key] = _level(run.about[key])
+            level = run.about[key]
+            factors[key] = level if isinstance(level, (str, int, float, bool)) or level is None else str(level)
         else:
             fields[word] = run.about[key]
     if len(problems) > before:
@@ -158,10 +159,6 @@ def level_of(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _level(value: Any) -> Any:
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
 def _pattern(match: str) -> re.Pattern[str]:

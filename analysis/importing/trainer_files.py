@@ -24,7 +24,7 @@ def find(source: Path, step: str | None) -> dict[Path, str]:
     root = source.resolve()
     files = [root] if root.is_file() else [path for path in root.rglob(*FILES) if path.is_file()]
     base = root if root.is_dir() else root.parent
-    folders = {_run_of(path) for path in files}
+    folders = {path.parent.parent if path.parent.name.startswith(_CHECKPOINT) else path.parent for path in files}
     return {folder: str(folder.relative_to((base if folder.is_relative_to(base) else folder).parent))
             for folder in folders}  # fmt: skip
 
@@ -40,10 +40,6 @@ def read(folders: Mapping[Path, str], step: str | None, keys: Collection[str]) -
         log.resolve()
         yield Found(KIND, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
     refuse(problems)
-
-
-def _run_of(path: Path) -> Path:
-    return path.parent.parent if path.parent.name.startswith(_CHECKPOINT) else path.parent
 
 
 def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], Log]:

@@ -79,7 +79,8 @@ def _judge(words: Sequence[str]) -> int:
                 declared.keep(sweep.folder, judge)
         left = sum(not kept.content.of(key).decided(settings.attempts) for key in keys)
         spent = kept.spent()
-    print("\n".join(_summary(sweep, judge.name, f"Used by this experiment: {_spent(spent, settings)}.")))
+    for line in _summary(sweep, judge.name, f"Used by this experiment: {_spent(spent, settings)}."):
+        print(line)
     if ended is Ended.INTERRUPTED:
         raise KeyboardInterrupt
     if left:

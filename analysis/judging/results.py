@@ -144,7 +144,7 @@ def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
     results = {
         one.judge.name: {of.pair.place: of.score for of in one.outcomes if of.state is State.JUDGED} for one in by
     }
-    return _between(results) + tuple(agreement for one in by for agreement in one.raters)
+    return _between(results, all_together=False) + tuple(agreement for one in by for agreement in one.raters)
 
 
 # ---------------------------------------------------------------- kinds of judges
@@ -184,8 +184,8 @@ def _by_score(sweep: Sweep, judge: Declared) -> Judged:
     outcomes = []
     for pair in chosen.pairs:
         own, other = (score[one.run, one.answer.id] for one in (pair.own, pair.other))
-        won = 0.5 if pair.equal else (1 + np.sign(own - other)) / 2
-        outcomes.append(Outcome(pair, State.EQUAL if pair.equal else State.JUDGED, float(won)))
+        won = 0.5 if pair.equal else 1.0 if own > other else 0.0 if own < other else 0.5
+        outcomes.append(Outcome(pair, State.EQUAL if pair.equal else State.JUDGED, won))
     title = f"the score {judge.asked['score']}"
     return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), _notes(chosen))
 
@@ -241,7 +241,8 @@ def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
     ]
     title = f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}"
     notes = (f"{stale} answers to responses that the runs no longer have are left out",) if stale else ()
-    prompts, between = len({prompt for *_, prompt in places}), _between({name: given[name] for name in names})
+    prompts = len({prompt for *_, prompt in places})
+    between = _between({name: given[name] for name in names}, all_together=True)
     return Judged(judge, title, step, prompts, tuple(outcomes), between, notes, _first_shown(verdicts))
 
 
@@ -256,11 +257,10 @@ def _notes(chosen: Pairs) -> tuple[str, ...]:
     return (*notes, *([f"Runs without responses: {'; '.join(chosen.gaps)}"] if chosen.gaps else []))
 
 
-def _between(given: Mapping[str, Mapping[Place, float | None]]) -> tuple[Agreement, ...]:
+def _between(given: Mapping[str, Mapping[Place, float | None]], all_together: bool) -> tuple[Agreement, ...]:
     """The agreement of every two, and of three or more on the pairs that all judged. given: scores by name and pair."""
     made = []
-    several = [tuple(given)] if len(given) > 2 else []
-    for names in (*itertools.combinations(given, 2), *several):
+    for names in (*itertools.combinations(given, 2), *([tuple(given)] if all_together and len(given) > 2 else [])):
         rated = [[given[name].get(place) for name in names] for place in given[names[0]]]
         common = np.array([scores for scores in rated if None not in scores], dtype=float).reshape(-1, len(names))
         results = 1 + np.sign(common - 0.5).astype(int)  # 0 for a lost pair, 1 for a tie, 2 for a won one

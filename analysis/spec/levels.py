@@ -5,6 +5,7 @@ A plan knows its cells before any run, and an import and a report those of their
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -64,3 +65,13 @@ def refuse(wrong: Sequence[Breach], at: str) -> None:
     """Raise BadPlan if something is wrong. at: the file and the key."""
     if wrong:
         raise BadPlan("\n".join(str(replace(one, key=f"{at}.{one.key}" if one.key else at)) for one in wrong))
+
+
+def key_of(name: str, also: str = "") -> str:
+    """The name with its letters, marks and digits of any script; everything else but the characters `also` is one
+    underscore, and none at the ends."""
+    plain = [
+        char if char in also or unicodedata.category(char)[0] in "LMN" else " "
+        for char in unicodedata.normalize("NFC", name).replace("_", " ")
+    ]
+    return "_".join("".join(plain).split())
