@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -118,7 +119,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
-    from analysis.importing import Asked, BadImport, Naming, import_runs, quoted
+    from analysis.importing import Asked, BadImport, Naming, import_runs
     from analysis.spec.validation import BadPlan
     from analysis.tables.wording import counted
 
@@ -132,7 +133,7 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         analysis=chosen.analysis,
         paired=chosen.paired,
         step=chosen.step,
-        command=quoted(words),
+        command=shlex.join(["python", "-m", "analysis", "import", *words]),
     )
     try:
         done = import_runs(asked)
