@@ -5,6 +5,7 @@ Same input, same bytes: no dates, no random ids.
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from analysis.figures.kept import Files
-from analysis.figures.rendering import Drawing
-from analysis.figures.style import GRID, INK
+from analysis.figures.style import GRID, INK, styled
 from analysis.figures.traces import GID, Array, Traces, traces_of
 
 if TYPE_CHECKING:
@@ -37,6 +36,9 @@ MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
 #: The seeds behind a mean, as dots.
 DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
+DPI = 160  # of a PNG, and of what is an image in the other formats
+#: No dates, so that the same drawing has the same bytes.
+_METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
 Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
 #: What low and high are called, with the level in place of {}.
 INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
@@ -64,30 +66,34 @@ class Sketch(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure. caption says what is drawn and what is missing; width in inches. kind, bounds: as in Sketch."""
+    """A figure that has been laid out. caption says what is drawn and what is missing; traces: the values behind it.
+    kind, bounds: as in Sketch."""
 
     name: str
     title: str
     caption: str
-    width: float
-    drawing: Drawing
+    canvas: Canvas
+    traces: Traces
     kind: str = ""
     bounds: str = INTERVAL
 
-    @property
-    def traces(self) -> Traces:
-        """The values behind it."""
-        return self.drawing.traces
+    @cached_property
+    def svg(self) -> bytes:
+        """The SVG, which the page and the folder of figures share."""
+        return self.rendered("svg")
 
-    @property
-    def files(self) -> Files:
-        """Its files by suffix; waits for those that are being rendered."""
-        return self.drawing.files
+    def rendered(self, suffix: str) -> bytes:
+        """The figure as "svg", "pdf" or "png". Same figure, same bytes."""
+        out = io.BytesIO()
+        self.canvas.patch.set_alpha(float(suffix == "png"))  # white paper: what shows a PNG may have a dark one
+        with styled():
+            self.canvas.savefig(out, format=suffix, metadata=_METADATA.get(suffix), dpi=DPI)
+        return out.getvalue()
 
     @cached_property
     def inline(self) -> str:
         """The SVG for the page."""
-        return _inline(self.name, self.title, self.files["svg"].decode(), self.width)
+        return _inline(self.name, self.title, self.svg.decode(), self.canvas.get_figwidth())
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
@@ -185,9 +191,9 @@ def save(sketches: Sequence[Sketch]) -> list[Figure]:
     for sketch in sketches:
         lay_out(sketch.canvas)
         traces = traces_of(sketch.canvas, sketch.intervals, sketch.names, sketch.steps, sketch.values)
-        drawing = Drawing(sketch.canvas, traces)
-        width = sketch.canvas.get_figwidth()
-        made.append(Figure(sketch.name, sketch.title, sketch.caption, width, drawing, sketch.kind, sketch.bounds))
+        made.append(
+            Figure(sketch.name, sketch.title, sketch.caption, sketch.canvas, traces, sketch.kind, sketch.bounds)
+        )
     return made
 
 

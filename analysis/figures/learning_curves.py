@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analysis.data.run_values import CLOCKS
 from analysis.figures.canvas import (
     DOT,
+    DPI,
     INTERVAL,
     MANY,
     NEUTRAL,
@@ -26,7 +27,6 @@ from analysis.figures.canvas import (
     legend,
     look_of,
 )
-from analysis.figures.rendering import DPI
 from analysis.figures.series import Array, Series, series
 from analysis.findings.study import Study
 from analysis.numbers import format_level

@@ -15,15 +15,13 @@ Its modules:
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
 from analysis.figures.figures import figures
-from analysis.figures.kept import Kept
-from analysis.figures.rendering import render
 from analysis.findings.levels import levels
 from analysis.findings.parquet import results
 from analysis.findings.preregistration import registered
@@ -41,14 +39,15 @@ from analysis.sections import sections
 from analysis.spec.settings import settings
 from analysis.tables import wording
 from analysis.tables.comparison import tables
-from launcher.run.folder import cache_folder
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"
 
 
-def write(folder: Path) -> Report:
+def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
     """Write FOLDER/report from FOLDER/plan.json and the run folders beside it. Same input, same bytes.
+
+    figure_formats: in which figures are written beside SVG, "pdf" and "png".
 
     Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown, or files of a
     judge that cannot be read.
@@ -63,9 +62,6 @@ def write(folder: Path) -> Report:
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]
     out = folder / "report"
-    records, name = cache_folder(folder.parent) / "figures", f"{folder.name}.json"
-    kept = Kept(records / name, out / "figures")
-    render({figure.name: figure.drawing for figure in drawn}, kept)
     report = Report(
         index=out / "index.html",
         study=compared,
@@ -76,16 +72,13 @@ def write(folder: Path) -> Report:
         sections=parts,
         responses=responses(sweep),
     )
-    summaries = results(compared)  # while the figures are rendered
-    files = files_of(report.tables, report.figures) | {"results.parquet": summaries}
+    files = files_of(report.tables, report.figures, figure_formats) | {"results.parquet": results(compared)}
     files["report.json"] = to_json(report)
     files["index.html"] = page(report).encode()
     if report.responses:
         files[_RESPONSES] = to_csv(report.responses).encode()
     former = written(out) | {_RESPONSES}
     write_all(out, files)
-    with suppress(OSError):  # of a folder that cannot be written to
-        write_all(records, {name: kept.record({figure.name: figure.files for figure in drawn})})
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)
     return report

@@ -13,22 +13,25 @@ import numpy as np
 from pydantic import BaseModel
 
 from analysis.figures.canvas import Figure
+from analysis.figures.traces import to_csv
 from analysis.tables import formats
 from analysis.tables.table import Table
 
-FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "pdf", "png", "csv")}
+FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
 
 
-def files_of(shown: Sequence[Table], drawn: Sequence[Figure]) -> dict[str, bytes]:
-    """Each table and figure in every format, by its path below the report."""
+def files_of(shown: Sequence[Table], drawn: Sequence[Figure], further: Sequence[str]) -> dict[str, bytes]:
+    """Each table, and each figure as SVG with its values as CSV, by path below the report. further: formats of the
+    figures beside these, "pdf" and "png"."""
     files: dict[str, bytes] = {}
     for table in shown:
         files[f"tables/{table.name}.md"] = formats.to_markdown(table).encode()
         files[f"tables/{table.name}.tex"] = formats.to_latex(table).encode()
         files[f"tables/{table.name}.csv"] = formats.to_csv(table).encode()
     for figure in drawn:
-        for suffix, content in figure.files.items():
-            files[f"figures/{figure.name}.{suffix}"] = content
+        files[f"figures/{figure.name}.svg"] = figure.svg
+        files[f"figures/{figure.name}.csv"] = to_csv(figure.traces).encode()
+        files |= {f"figures/{figure.name}.{suffix}": figure.rendered(suffix) for suffix in further}
     return files
 
 
