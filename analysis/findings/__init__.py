@@ -9,7 +9,6 @@ Its modules:
     ratios             ratios of two groups, paired by seed; for times, speed-ups
     responses          what the policies answered to the same prompts
     added_seeds        seeds that were added after others had results
-    planned_power      what the seeds of an experiment can find, before its launch
     preregistration    which hypotheses were declared before there were results
     parquet            every summary of every metric, as Parquet
 """
