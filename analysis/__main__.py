@@ -163,11 +163,15 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _looks(chosen: argparse.Namespace) -> int:
-    from analysis.findings import stopping
+    from analysis.data.sweep import read_sweep
+    from analysis.findings.study import study
+    from analysis.spec.settings import settings
     from analysis.spec.validation import BadPlan
 
     try:
-        standings = stopping.of_folder(chosen.folder)
+        sweep = read_sweep(chosen.folder)
+        asked = settings(sweep.plan.get("analysis"), str(chosen.folder / "plan.json"), sweep.groups, sweep.baseline)
+        standings = study(sweep, asked).primary.standings
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2

@@ -9,7 +9,6 @@ Its modules:
     survival          the share of runs that has not reached a threshold yet
     series            the curves behind a figure, averaged and smoothed
     traces            the values behind a figure, for the page and as CSV
-    style             Matplotlib's settings for all figures
     canvas            palette, axes and legends, which all figures share, and their SVG, PDF and PNG
     dense_artists     many points or lines, drawn as one image
 """

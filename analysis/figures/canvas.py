@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -16,13 +18,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from analysis.figures.style import GRID, INK, styled
 from analysis.figures.traces import GID, Array, Traces, traces_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
+INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours in a page
+_SETTINGS: dict[str, object] = {
+    "svg.hashsalt": "rlsweep", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6,
+    "axes.axisbelow": True, "legend.frameon": False, "axes.unicode_minus": False, "path.simplify_threshold": 0.2,
+    "text.parse_math": False,  # a method's label is the reader's own: $ is a dollar in it
+}  # fmt: skip
 # Okabe and Ito's palette, told apart with any common colour blindness; the yellow is left out, it fades on white paper,
 # and a dark red of Tol's, lightened for dark paper, added.
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B13A70")
@@ -42,6 +52,17 @@ _METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None},
 Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
 #: What low and high are called, with the level in place of {}.
 INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Matplotlib without a display, with the settings of the figures."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # docs/report.md says so
+        yield
 
 
 class Sketch(NamedTuple):

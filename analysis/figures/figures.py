@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.canvas import LINE, MANY, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
-from analysis.figures.style import INK, styled
+from analysis.figures.canvas import INK, LINE, MANY, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save, styled
 from analysis.figures.survival import waiting
 from analysis.figures.traces import Array
 from analysis.findings.study import Block, Comparison, Study

@@ -24,9 +24,8 @@ import orjson
 from analysis.figures.figures import figures
 from analysis.findings.levels import levels
 from analysis.findings.parquet import results
-from analysis.findings.preregistration import registered
 from analysis.findings.responses import responses
-from analysis.findings.study import Block, Comparison, Estimate, study
+from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
 from analysis.judging.results import read_judged
 from analysis.report.content import Report as Report

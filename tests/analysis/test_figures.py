@@ -15,10 +15,9 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import Figure, Sketch, canvas_of, lay_out, save
+from analysis.figures.canvas import Figure, Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
 from analysis.figures.series import series
-from analysis.figures.style import styled
 from analysis.findings.outcomes import Gap
 from analysis.findings.study import Study, study
 from analysis.spec.metric_catalog import caveats, describe
