@@ -179,6 +179,19 @@ def diamond(
     return {} if interval is None else {gid: (np.array(interval[:1]), np.array(interval[1:]))}
 
 
+def seed_dots(axes: Axes, group: str, rows: Mapping[str, tuple[str, Array, Array]], many: bool, **look: Any) -> None:
+    """Draw the points of each seed of a group; many: as one artist. rows[gid]: label, x (n,) and y (n,) of a seed."""
+    if many:
+        from analysis.figures.dense_artists import Members
+
+        x, y = (np.concatenate([row[place] for row in rows.values()]) for place in (1, 2))
+        axes.plot(x, y, "o", gid=f"seeds--{group}", **look)
+        axes.add_artist(Members(rows))
+        return
+    for gid, (label, x, y) in rows.items():
+        axes.plot(x, y, "o", gid=gid, label=label, **look)
+
+
 def counted_label(label: str, n: int, planned: int, noun: str, notes: list[str]) -> str:
     """A group's label, with "n of planned" if it lacks some, which is then added to the notes."""
     if n == planned:

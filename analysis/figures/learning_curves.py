@@ -28,6 +28,7 @@ from analysis.figures.canvas import (
     canvas_of,
     legend,
     look_of,
+    seed_dots,
 )
 from analysis.figures.series import Array, Series, series
 from analysis.findings.levels import factor_order, varied
@@ -379,15 +380,7 @@ def _lone(
         ends = [float(end[0]) for end in span]
         axes.plot([s.axis[0]] * 2, ends, linewidth=1.6, gid=f"band--{group}", **beside(aside))
     rows = {f"seed.{n}--{group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
-    dots = {**beside(aside + _BESIDE), **DOT}
-    if many:
-        from analysis.figures.dense_artists import Members
-
-        axes.plot(np.repeat(s.axis, len(s.whole)), s.whole[:, 0], "o", gid=f"seeds--{group}", **dots)
-        axes.add_artist(Members(rows))
-    else:
-        for gid, (label, x, y) in rows.items():
-            axes.plot(x, y, "o", gid=gid, label=label, **dots)
+    seed_dots(axes, group, rows, many, **beside(aside + _BESIDE), **DOT)
     axes.plot(s.axis, s.whole.mean(axis=0), "D", markersize=5, gid=f"mean--{group}", label=_MEAN, **beside(aside))
 
 

@@ -22,7 +22,7 @@ from analysis.judging.declared import Declared, Kind
 from analysis.judging.journal import VERDICTS, Verdict
 from analysis.judging.pairs import Pair, pairs
 from analysis.judging.settings import BadJudge, Choice, slug
-from analysis.tables.characters import visible
+from analysis.tables.formats import visible
 from launcher.files import write_atomic, write_json
 
 FORMAT = 1

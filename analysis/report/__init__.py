@@ -8,7 +8,6 @@ Its modules:
     terminal            the report as text on a terminal
     paper               tables, figures and a LaTeX file for a paper
     files               all files of a report, and how they are written
-    missing             which runs are missing, and why
     response_examples   the responses on the page, and their CSV
     planned_power       what the seeds of an experiment can find, before its launch
 """
@@ -16,8 +15,9 @@ Its modules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -29,18 +29,21 @@ from analysis.findings.study import Block, Comparison, Estimate, registered, stu
 from analysis.findings.verdicts import judge
 from analysis.judging.results import read_judged
 from analysis.report.content import Report as Report
-from analysis.report.files import FORMATS, files_of, plain, write_all
+from analysis.report.files import FORMATS, files_of, write_all
 from analysis.report.headline import answer
-from analysis.report.missing import missing
 from analysis.report.page import page
 from analysis.report.response_examples import to_csv
 from analysis.sections import sections
 from analysis.spec.settings import settings
 from analysis.tables import wording
-from analysis.tables.comparison import tables
+from analysis.tables.comparison import missing, tables
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"
+_WRITTEN = (
+    orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+)  # fmt: skip
 
 
 def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
@@ -109,28 +112,33 @@ def to_json(report: Report) -> bytes:
             "start": block.start,
             "stop": block.stop,
             "primary": block is compared.primary,
-            "family": plain(block.family),
-            "groups": [plain(e) | gaps(e) | clusters(e) for e in block.estimates],
-            "pairs": [plain(p) | gaps(p) | {"verdict": w} for p, w in zip(block.comparisons, words, strict=True)],
-            "runs": {run_id: plain(value) for run_id, value in sorted(block.values.items())},
+            "family": block.family,
+            "groups": [_fields(e) | gaps(e) | clusters(e) for e in block.estimates],
+            "pairs": [_fields(p) | gaps(p) | {"verdict": w} for p, w in zip(block.comparisons, words, strict=True)],
+            "runs": dict(sorted(block.values.items())),
         }
 
     content = {
         "format": FORMAT,
         "experiment": plan.get("experiment"),
         "command": plan.get("command"),
-        "answer": plain(report.answer),
-        "settings": plain(compared.settings),
+        "answer": report.answer,
+        "settings": compared.settings.model_dump(),
         "comparisons": [comparison(block) for block in compared.blocks],
-        "levels": [plain(one) for one in levels(compared)],
-        "hypotheses": plain(wording.verdicts_of(report.verdicts, compared.sweep, compared.settings)),
-        "tables": {table.name: plain(table.records) for table in report.tables},
-        "notes": {table.name: plain(table.notes) for table in report.tables if table.notes},
+        "levels": levels(compared),
+        "hypotheses": wording.verdicts_of(report.verdicts, compared.sweep, compared.settings),
+        "tables": {table.name: table.records for table in report.tables},
+        "notes": {table.name: table.notes for table in report.tables if table.notes},
         "figures": {figure.name: {"title": figure.title, "caption": figure.caption} for figure in report.figures},
-        "responses": {"step": answered.step, "contrasts": plain(answered.contrasts)} if answered else None,
-        "bad_lines": [plain(bad) for run in runs for bad in run.curves.bad],
+        "responses": {"step": answered.step, "contrasts": answered.contrasts} if answered else None,
+        "bad_lines": [bad for run in runs for bad in run.curves.bad],
     }
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(content, _fields, _WRITTEN)
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, without what it has cached."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def written(out: Path) -> set[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from analysis.figures.canvas import Figure
 from analysis.findings.responses import Responses
@@ -37,11 +35,6 @@ class Report:
 
     @property
     def command(self) -> str | None:
-        """The command that made the runs."""
-        return command_of(self.study.sweep.plan)
-
-
-def command_of(plan: Mapping[str, Any]) -> str | None:
-    """The command of a plan, a text or a list of words; None where it has none."""
-    command = plan.get("command")
-    return command if command is None or isinstance(command, str) else " ".join(map(str, command))
+        """The command that made the runs, which a plan may have as a list of words; None if it has none."""
+        command = self.study.sweep.plan.get("command")
+        return command if command is None or isinstance(command, str) else " ".join(map(str, command))

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from pydantic import BaseModel
 
 from analysis.figures.canvas import Figure
 from analysis.figures.traces import to_csv
@@ -46,19 +40,3 @@ def write_all(out: Path, files: Mapping[str, bytes]) -> None:
         aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
         aside.write_bytes(content)
         os.replace(aside, path)
-
-
-def plain(value: Any) -> Any:
-    """For JSON: records as mappings, and null for a number that does not exist."""
-    if isinstance(value, BaseModel):
-        return plain(value.model_dump())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(item) for item in value]
-    if isinstance(value, (bool, int, str)) or value is None:
-        return value
-    number = float(value)
-    return number if math.isfinite(number) else None

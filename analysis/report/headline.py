@@ -17,7 +17,6 @@ from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.findings.worst_case import worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
-from analysis.report.missing import gap_of, lacking
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.stats import power
 from analysis.stats.compare import UnpairedResult
@@ -26,7 +25,7 @@ from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import Interval
 from analysis.tables import wording
 from analysis.tables.campaign import condition_lines
-from analysis.tables.comparison import better
+from analysis.tables.comparison import better, gap_of, lacking
 from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines, selection_lines
 from analysis.tables.wording import counted
 
