@@ -116,10 +116,6 @@ def _range(h: Hypothesis, study: Study) -> Verdict:
     return Verdict(h, verdict, tuple(grounds), n, estimate.mean, estimate.interval, (measured.measure,))
 
 
-def _bounds(h: Hypothesis) -> list[float]:
-    return [bound for bound in (h.low, h.high) if bound is not None]
-
-
 def _ratio(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
     ratio = ratios.of_comparison(comparison, measured.budget, inverse=h.summary == "efficiency")
@@ -137,7 +133,8 @@ def _ratio(h: Hypothesis, study: Study) -> Verdict:
         else:
             verdict, grounds = Outcome.INCONCLUSIVE, [Ground(Reason.INTERVAL_ACROSS, level=ratio.level)]
             if not ratio.bound:
-                scaled = [replace(ratio.contrast, b=ratio.contrast.b * bound) for bound in _bounds(h)]
+                bounds = [bound for bound in (h.low, h.high) if bound is not None]
+                scaled = [replace(ratio.contrast, b=ratio.contrast.b * bound) for bound in bounds]
                 grounds += _would_decide(scaled, ratio.level)
         grounds += [ratio.ground] if ratio.ground else []
         if comparison.reached and not ratio.bound and verdict is not Outcome.INCONCLUSIVE:

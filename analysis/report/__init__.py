@@ -2,12 +2,11 @@
 
 Its modules:
 
-    content             what a report holds
     page                the HTML page; its templates, style and script lie in this folder
     headline            the first sentences: which method won, by how much, and how certain that is
     terminal            the report as text on a terminal
     paper               tables, figures and a LaTeX file for a paper
-    files               all files of a report, and how they are written
+    files               what a report holds, and its files
     response_examples   the responses on the page, and their CSV
     planned_power       what the seeds of an experiment can find, before its launch
 """
@@ -28,8 +27,8 @@ from analysis.findings.responses import responses
 from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
 from analysis.judging.results import read_judged
-from analysis.report.content import Report as Report
 from analysis.report.files import FORMATS, files_of, write_all
+from analysis.report.files import Report as Report
 from analysis.report.headline import answer
 from analysis.report.page import page
 from analysis.report.response_examples import to_csv

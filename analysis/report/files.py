@@ -1,17 +1,49 @@
-"""The files of a report: their content, and how they are written."""
+"""What a report holds, the files that show it, and how they are written."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.figures.canvas import Figure
 from analysis.figures.traces import to_csv
+from analysis.findings.responses import Responses
+from analysis.findings.study import Study
+from analysis.findings.verdicts import Verdict
+from analysis.report.headline import Answer
+from analysis.sections import Section
 from analysis.tables import formats
 from analysis.tables.table import Table
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
+
+
+@dataclass(frozen=True)
+class Report:
+    """index: the page's path. answer: its first lines. tables and figures: all of them, those of the sections too.
+    verdicts: on the hypotheses. responses: None where no run recorded any."""
+
+    index: Path
+    study: Study
+    answer: Answer
+    tables: tuple[Table, ...]
+    verdicts: tuple[Verdict, ...]
+    figures: tuple[Figure, ...]
+    sections: tuple[Section, ...]
+    responses: Responses | None
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return str(self.study.sweep.plan.get("experiment") or self.study.sweep.folder.name)
+
+    @property
+    def command(self) -> str | None:
+        """The command that made the runs, which a plan may have as a list of words; None if it has none."""
+        command = self.study.sweep.plan.get("command")
+        return command if command is None or isinstance(command, str) else " ".join(map(str, command))
 
 
 def files_of(shown: Sequence[Table], drawn: Sequence[Figure], further: Sequence[str]) -> dict[str, bytes]:

@@ -24,9 +24,15 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import Interval
 from analysis.tables import wording
-from analysis.tables.campaign import condition_lines
 from analysis.tables.comparison import better, gap_of, lacking
-from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines, selection_lines
+from analysis.tables.levels import (
+    collapse_lines,
+    collapses,
+    condition_lines,
+    level_lines,
+    scale_lines,
+    selection_lines,
+)
 from analysis.tables.wording import counted
 
 _FILES = 5  # named in the line on mixed code
@@ -96,6 +102,8 @@ def answer(study: Study) -> Answer:
     usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
     leader = _leader(study, usable) if usable else None
     result, certainty = _result(study, usable, leader)
+    cases = worst_cases(study, study.primary)
+    excluded = wording.overturned(cases, study.primary.measure, sweep, study.settings.alpha)
     return Answer(
         declaration=_declaration(study),
         question=_question(study),
@@ -104,7 +112,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
+        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *excluded),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -410,12 +418,6 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
         text += f", here {here} at the largest spread seen"
     which = f"of the first of {times} comparisons" if times > 1 else "at which the family asks it"
     return text + (f", at the level {level:.2g} {which}." if several else ".")
-
-
-def _excluded(study: Study) -> list[str]:
-    """Which outcomes on the primary measure the excluded runs could change."""
-    cases = worst_cases(study, study.primary)
-    return wording.overturned(cases, study.primary.measure, study.sweep, study.settings.alpha)
 
 
 def _limits(study: Study) -> tuple[str, ...]:

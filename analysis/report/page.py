@@ -15,7 +15,7 @@ from analysis.figures.canvas import colours
 from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
 from analysis.numbers import format_level
-from analysis.report.content import Report
+from analysis.report.files import Report
 from analysis.report.response_examples import examples
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table

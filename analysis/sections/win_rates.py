@@ -66,7 +66,9 @@ def _decided(one: Judged) -> str:
 
 def _strengths(study: Study, one: Judged, name: str) -> Table:
     sweep, level = study.sweep, format_level(study.settings.alpha)
-    groups = [group for group in sweep.groups if _compared(one, group)]
+    scored = [outcome.pair for outcome in one.outcomes if outcome.score is not None]
+    compared = {side.group for pair in scored for side in (pair.own, pair.other)}
+    groups = [group for group in sweep.groups if group in compared]
     entries: list[Entry] = []
     if not groups:
         return table(name, "", (), entries)
@@ -93,14 +95,6 @@ def _strengths(study: Study, one: Judged, name: str) -> Table:
     )
     columns = ("method", "seeds", "won", "lost", "strength", "Elo")
     return table(name, f"Strengths by {one.title}", columns, entries, notes)
-
-
-def _compared(one: Judged, group: str) -> bool:
-    return any(
-        group in (outcome.pair.own.group, outcome.pair.other.group)
-        for outcome in one.outcomes
-        if outcome.score is not None
-    )
 
 
 def _judges(judged: Sequence[Judged]) -> Table:

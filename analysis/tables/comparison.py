@@ -148,11 +148,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         decimals = _decimals(block)
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
-            row, record = (
-                _row(study, block, estimate, comparison, decimals),
-                _record(study, block, estimate, comparison),
-            )
-            entries.append((estimate.group, row, record))
+            row = _row(study, block, estimate, comparison, decimals)
+            entries.append((estimate.group, row, _record(study, block, estimate, comparison)))
             if estimate.gaps:
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
