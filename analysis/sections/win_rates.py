@@ -45,7 +45,7 @@ def _rates(study: Study, one: Judged, name: str, first: bool) -> Table:
     notes = [
         f"The share of pairs that a method's response wins against that of {sweep.label(str(sweep.baseline))} to the "
         f"same prompt, of the same seed and cell, after step {one.step}; a tie is half a win. Value: mean over seeds.",
-        f"{_decided(one)}",
+        _decided(one),
     ]
     if first:
         notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")

@@ -93,14 +93,9 @@ def brief(study: Study) -> Table:
     level = format_level(alpha)
     adjusted = f"p adjusted for {wording.counted(len(block.comparisons), 'comparison')}"
     note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
+    notes = (note, capital(wording.measured(study, block.measure.metric)))
     columns = ("method", "seeds", block.measure.with_unit, "difference")
-    return table(
-        "paper",
-        capital(block.measure.title),
-        columns,
-        entries,
-        (note, capital(wording.measured(study, block.measure.metric))),
-    )
+    return table("paper", capital(block.measure.title), columns, entries, notes)
 
 
 def worst(case: WorstCase | None) -> Record:
