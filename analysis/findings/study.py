@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,15 +13,17 @@ from analysis.data import cells, derived, selection
 from analysis.data.normalized import normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.selection import Choice, Selected
-from analysis.data.sweep import Run, Sweep
+from analysis.data.sweep import Run, Sweep, sweep_of
 from analysis.findings import looks
 from analysis.findings.looks import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
-from analysis.spec import registry
+from analysis.spec import declaration, registry
+from analysis.spec.declaration import Declaration, Registration
 from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
+from analysis.spec.settings import settings as settings_of
 from analysis.stats import bounded, compare, multiplicity, shape, t_test
 from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
@@ -38,6 +41,9 @@ AXES = {
     "device_seconds": "device-seconds",
     "flops": "FLOP",
 }
+
+
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # of a record or a plan of an older version
 
 
 @dataclass(frozen=True)
@@ -213,6 +219,12 @@ class Block:
         """What the group reaches on its own."""
         return next(estimate for estimate in self.estimates if estimate.group == group)
 
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """Where each comparison stands after the finished looks; empty if the number of seeds was fixed. A group whose
+        status is CONTINUE needs the next batch of seeds, and so does the baseline. No other group does."""
+        return tuple(c.standing for c in self.comparisons if c.standing is not None)
+
     def comparison(self, group: str) -> Comparison | None:
         """The group against the baseline; None for the baseline."""
         return next((comparison for comparison in self.comparisons if comparison.group == group), None)
@@ -253,6 +265,33 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     ordered = [first, *(measure for measure in measures if measure is not first)]
     blocks = [block(sweep, settings, ranges[measure.metric], measure, sweep.baseline) for measure in ordered]
     return Study(sweep, settings, tuple(blocks), ranges)
+
+
+def registered(sweep: Sweep) -> Registration | None:
+    """How the plan of a sweep compares with what was declared; None if that is not recorded, or cannot be read.
+
+    The launcher keeps every declaration in multirun/<experiment>/hypotheses.json, with the runs that were done by then
+    (launcher/planning/preregistration.py has the format).
+    """
+    runs = {run.id: run.done for run in sweep.runs}
+    try:
+        kept = json.loads((sweep.folder / "hypotheses.json").read_text(encoding="utf-8"))["declarations"]
+        return declaration.registration(kept, sweep.plan, Declaration(sum(runs.values()), len(runs)))
+    except _BROKEN:
+        return None
+
+
+def as_declared(compared: Study, found: Registration) -> Study | None:
+    """The primary measure as it was declared, on the runs that were declared; None: it cannot be computed."""
+    # Normalised scores cannot be normalised again.
+    known = {} if compared.settings.normalize else {run.id: run for run in compared.sweep.runs}
+    try:
+        plan = {**compared.sweep.plan, **(found.plan or {})}
+        section = {**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}
+        asked = settings_of(section, groups=plan["groups"], baseline=plan["baseline"])
+        return study(sweep_of(compared.sweep.folder, plan, known), asked)
+    except _BROKEN:
+        return None
 
 
 def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
