@@ -21,13 +21,14 @@ from analysis.spec import registry
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.threshold import Target
-from analysis.stats import bounded, compare, multiplicity, shape, t_test
-from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
+from analysis.stats import bounded, compare, dispersion, multiplicity, t_test
+from analysis.stats.compare import PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
+from analysis.stats.dispersion import Split
+from analysis.stats.multiplicity import FamilyResult
 from analysis.stats.resolution import multiplied, seeds_needed
 from analysis.stats.sequential import Look
-from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
 #: What times are counted in.
@@ -109,7 +110,7 @@ class Estimate:
     def split(self) -> Split | None:
         """The two clusters of the values, if they are no single one; None for times, of which some may be the budget:
         `reached` says how many."""
-        return None if self.reached is not None else shape.split(self.values)
+        return None if self.reached is not None else dispersion.split(self.values)
 
     def seeds_at(self, places: Sequence[int]) -> tuple[int, ...]:
         """The seeds of the values at these places."""
@@ -488,7 +489,7 @@ def _family(
     """The comparisons of a measure, adjusted for one another."""
     test, seed = settings.test_of(measure.summary), settings.seed
     if settings.pairing == "seed" and contrasts[0].look is None:
-        return compare.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
+        return multiplicity.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
     return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
 
 

@@ -20,7 +20,7 @@ from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
 from analysis.spec.metric_catalog import describe
-from analysis.stats import dispersion, functions, power
+from analysis.stats import dispersion, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
 from analysis.stats.t_test import Interval
@@ -195,7 +195,7 @@ def _smaller(comparison: Comparison, margin: float, alpha: float) -> list[Ground
 
 def _unseen(n: int, alpha: float) -> Ground:
     """That n runs show what all runs do: the share of runs that may do otherwise unseen, with this chance."""
-    return Ground(Reason.UNSEEN_COLLAPSE, n=n, value=1 - functions.power(alpha, 1 / n), level=alpha)
+    return Ground(Reason.UNSEEN_COLLAPSE, n=n, value=1 - alpha ** (1 / n), level=alpha)
 
 
 def _between(h: Hypothesis, study: Study) -> Verdict:

@@ -20,8 +20,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from analysis.stats import functions
 from analysis.stats.resolution import check_alpha
 from analysis.stats.t_test import ROUNDING, without_rounding
 
@@ -50,14 +50,14 @@ def factor(residuals: Array, alpha: float) -> float:
     """By how many standard errors the band of n curves reaches beyond their mean. residuals (n, points): curves minus
     their mean."""
     n, points = residuals.shape
-    t = functions.t_quantile(n - 1, 1 - alpha / 2)
+    t = float(special.stdtrit(n - 1, 1 - alpha / 2))
     crossings = _crossings(residuals)
     if crossings <= alpha:
         return t
     # Half of the curve, over which the spread is pooled, has about half as many independent points as it has crossings.
     df = (n - 1) * max(1.0, crossings / 2)
-    squared = df * (functions.exp(2 / df * float(functions.log(crossings / alpha))) - 1)
-    bonferroni = functions.t_quantile(df, 1 - alpha / (2 * (points - 1)))
+    squared = df * math.expm1(2 / df * math.log(crossings / alpha))
+    bonferroni = float(special.stdtrit(df, 1 - alpha / (2 * (points - 1))))
     return math.sqrt(t**2 + min(squared, bonferroni**2))
 
 

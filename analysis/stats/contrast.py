@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.stats import exact, functions, t_test
+from analysis.stats import exact, t_test
 from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
 from analysis.stats.t_test import Interval
@@ -81,7 +81,7 @@ class Contrast:
         """The mean of a minus the mean of b; None without a value of both. Of pairs it is the mean difference."""
         if self.n == 0:
             return None
-        return _mean(self._d) if self.paired else _mean(self.a) - _mean(self.b)
+        return t_test.average(self._d) if self.paired else t_test.average(self.a) - t_test.average(self.b)
 
     @cached_property
     def _d(self) -> Array:
@@ -100,7 +100,7 @@ class Contrast:
         if self._t is None:
             return None
         if self.paired:
-            return None if self._t.sd is None else self._t.sd * self._t.unit
+            return self._t.spread
         largest = max(float(np.abs(self.a).max()), float(np.abs(self.b).max()))
         variances = [float((values / largest).var(ddof=1)) for values in (self.a, self.b)]
         return math.sqrt(sum(variances) / 2) * largest
@@ -111,8 +111,7 @@ class Contrast:
         if not self.paired or self.n < 3 or t_test.constant(self.a) or t_test.constant(self.b):
             return None
         a, b = (values / float(np.abs(values).max()) for values in (self.a, self.b))
-        a, b = a - a.mean(), b - b.mean()
-        together = float((a * b).sum()) / math.sqrt(float((a * a).sum())) / math.sqrt(float((b * b).sum()))
+        together = float(np.corrcoef(a, b)[0, 1])
         apart = float(self.a.var(ddof=1)) + float(self.b.var(ddof=1))
         return Gain(together, float((self.a - self.b).var(ddof=1)) / apart)
 
@@ -170,7 +169,7 @@ class Contrast:
         """The mean of a over the mean of b, all values positive; None if they are not, or there is none."""
         if self.n == 0 or min(float(self.a.min()), float(self.b.min())) <= 0:
             return None
-        return _mean(self.a) / _mean(self.b)
+        return t_test.average(self.a) / t_test.average(self.b)
 
     def ratio_side(self, factor: float, alpha: float) -> int:
         """1 if a is higher than `factor` times b at this level, -1 if it is lower, 0 if that is not decided."""
@@ -214,11 +213,12 @@ class Contrast:
 
         low = exact.first_kept(turns, rejects)
         high = exact.first_kept(turns[::-1], rejects)
-        return None if low is None or high is None else (functions.rounded(low), functions.rounded(high))
+        return None if low is None or high is None else (exact.rounded(low), exact.rounded(high))
 
 
 def _last(rejects: Callable[[float], bool], inside: float) -> float | None:
-    """The least factor from which on, up to one that is not rejected, none is; None if neither 0 nor 1 is rejected."""
+    """The smallest factor of the interval around `inside` that the test does not reject. None if it rejects neither 0
+    nor 1."""
     outside = next((factor for factor in (0.0, 1.0) if factor < inside and rejects(factor)), None)
     if outside is None or rejects(inside):
         return None
@@ -230,9 +230,4 @@ def _last(rejects: Callable[[float], bool], inside: float) -> float | None:
             outside = middle
         else:
             inside = middle
-    return functions.rounded(inside)
-
-
-def _mean(values: Array) -> float:
-    largest = float(np.abs(values).max())
-    return float((values / largest).mean()) * largest if largest > 0 else 0.0
+    return inside

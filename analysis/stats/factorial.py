@@ -105,7 +105,9 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
         raise ValueError(f"{len(cells)} cells cannot separate all effects: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
-    means = t_test.without_rounding(_least_squares(design, values), 10 * t_test.ROUNDING * size)
+    means = t_test.without_rounding(
+        np.asarray(np.linalg.lstsq(design, values)[0], dtype=np.float64), 10 * t_test.ROUNDING * size
+    )
     start, mains, pairs = 1, {}, {}
     for name, own in levels.items():
         width = len(own) - 1
@@ -171,29 +173,8 @@ def _entangled(design: Array) -> bool:
     return bool(np.linalg.matrix_rank(design) < design.shape[1])
 
 
-def _least_squares(design: Array, values: Array) -> Array:
-    """Coefficients (columns, seeds) of a design (cells, columns) of full rank, values (cells, seeds).
-
-    Modified Gram and Schmidt elimination of the design with the values beside it. numpy.linalg.lstsq is as exact, but
-    its last bits depend on the processor. Columns are not scaled to length 1: the columns of factors with two levels
-    are whole numbers and stay so, and sums of short binary fractions over them are exact.
-    """
-    count = design.shape[1]
-    left = np.hstack((design, values))
-    share = np.zeros((count, left.shape[1]))  # of each column in those after it
-    for k in range(count):
-        column = left[:, k].copy()
-        share[k, k:] = (column[:, None] * left[:, k:]).sum(axis=0) / (column * column).sum()
-        left[:, k:] -= column[:, None] * share[k, k:]
-    solution = share[:, count:].copy()
-    for k in range(count - 1, -1, -1):
-        solution[:k] -= share[:k, k, None] * solution[k]
-    return solution
-
-
 def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, size: float, alpha: float) -> Effect:
     mean = t_test.mean(values, 10 * size)
     if mean is None:
         return Effect(factors, levels, values.size, float(values.mean()), None, None)
-    d = None if values.size < 3 or mean.sd is None else mean.value / mean.sd * t_test.hedges(values.size - 1)
-    return Effect(factors, levels, values.size, mean.value * mean.unit, mean.interval(alpha), d)
+    return Effect(factors, levels, values.size, mean.value * mean.unit, mean.interval(alpha), mean.d)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from analysis.stats import exact, functions
+from analysis.stats import exact
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import PAIRED, seeds_needed
 
@@ -43,7 +43,7 @@ def detectable(test: str, n: int, alpha: float = 0.05, power: float = POWER, m: 
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if power_of(test, n, middle, alpha, m) >= power else (middle, high)
-    return functions.rounded(high)
+    return high
 
 
 def power_of(test: str, n: int, effect: float, alpha: float = 0.05, m: int | None = None) -> float:
@@ -89,7 +89,7 @@ def _critical(test: str, n: int, m: int, alpha: float) -> tuple[NDArray[np.float
         return _of_welch(n, m, alpha)
     if not _is_simulated(test, n, m):
         df = n - 1 if test in PAIRED else n + m - 2
-        return np.array([functions.t_quantile(df, 1 - alpha / 2)]), np.ones(1)
+        return np.array([special.stdtrit(df, 1 - alpha / 2)]), np.ones(1)
     values = np.random.default_rng(n + m if test == "relabel" else n).standard_normal((_EXPERIMENTS, n + m))
     weights = np.full(_EXPERIMENTS, 1 / _EXPERIMENTS)
     if test == "relabel":
@@ -111,8 +111,8 @@ def _of_welch(n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArra
     share, weights = np.sin(angle) ** 2, np.sin(angle) ** (n - 2) * np.cos(angle) ** (m - 2)
     parts = np.array([share / (n - 1) / n, (1 - share) / (m - 1) / m])
     freedom = parts.sum(axis=0) ** 2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1))
-    quantiles = np.array([functions.t_quantile(df, 1 - alpha / 2) for df in freedom.tolist()])
-    return quantiles * np.sqrt(parts.sum(axis=0) * (n + m - 2) / (1 / n + 1 / m)), weights / weights.sum()
+    scale = np.sqrt(parts.sum(axis=0) * (n + m - 2) / (1 / n + 1 / m))
+    return special.stdtrit(freedom, 1 - alpha / 2) * scale, weights / weights.sum()
 
 
 # The lower ends of the intervals of a test at 1 - alpha, of values (experiments, n); minus infinity if there is none.

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from analysis.stats import functions
+from analysis.stats.bounded import share_interval
 from analysis.stats.resolution import check_alpha
-from analysis.stats.shares import share_interval
 from analysis.stats.t_test import difference
 
 Array = NDArray[np.float64]
@@ -111,11 +111,8 @@ def probability_of_improvement(
     if why_a or why_b:
         return Resampled(n, tasks, None, None, None, "; ".join(filter(None, (why_a, why_b))))
     above = (np.sign(difference(x[:, None, :], y[None, :, :])) + 1) / 2  # (n, m, tasks)
-    if (runs_a == n).all() and (runs_b == m).all():
-        value = np.asarray(above.mean())
-    else:
-        both = [above[:i, :j, task].mean() for task, (i, j) in enumerate(zip(runs_a, runs_b, strict=True))]
-        value = np.asarray(np.mean(both))
+    both = [above[:i, :j, task].mean() for task, (i, j) in enumerate(zip(runs_a, runs_b, strict=True))]
+    value = np.asarray(np.mean(both))
     if (why := _not_drawn(n) or _not_drawn(m)) is not None:
         return Resampled(n, tasks, value, None, None, why)
     streams = np.random.SeedSequence(seed).spawn(2)
@@ -151,11 +148,10 @@ def performance_profile(
         return Resampled(n, tasks, None, None, None, reason)
     counted = np.arange(n)[:, None] < of_task  # (runs, tasks)
     hits = ((s[:, :, None] > limits) & counted[:, :, None]).sum(axis=0)  # (tasks, k)
-    if (of_task == n).all():
-        share, trials = hits.sum(axis=0) / s.size, float(s.size)
-    else:  # as many trials as give a mean of shares that count the same its variance
-        share, trials = (hits / of_task[:, None]).mean(axis=0), tasks**2 / float((1 / of_task).sum())
-    return Resampled(n, tasks, np.asarray(share), *share_interval(share, trials, alpha), None)
+    share = np.asarray((hits / of_task[:, None]).mean(axis=0))
+    # As many trials as give a mean of shares that count the same its variance.
+    trials = tasks**2 / float((1 / of_task).sum())
+    return Resampled(n, tasks, share, *share_interval(share, trials, alpha), None)
 
 
 # ---------------------------------------------------------------- statistics
@@ -170,7 +166,25 @@ def iqm(scores: ArrayLike, counts: Counts | None = None) -> Array:
     Of N scores, floor(N / 4) are left out at each end. If tasks have different numbers of runs, a quarter of the weight
     is.
     """
-    return _over_time(_iqm, _usable(scores, counts), counts)
+    s = _usable(scores, counts)
+    if s.ndim == 3:
+        return np.stack([iqm(s[..., time], counts) for time in range(s.shape[2])], axis=-1)
+    order = np.argsort(s, axis=None, kind="stable")
+    ranked = s.ravel()[order]
+    if counts is None:
+        cut = ranked.size // 4
+        return np.asarray(ranked[cut : ranked.size - cut].mean())
+    drawn = (s.shape[0] - 1) * s.shape[1]
+    whole = counts.dtype == np.uint8
+    cut = drawn // 4 if whole else drawn / 4
+    # below[r, k]: how many of the draws of resample r that count are among the k lowest scores. The sum of those that
+    # count is then, summed by parts, one product with the steps between scores.
+    below = np.cumsum(
+        np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32 if whole else np.float64
+    )
+    np.clip(below, cut, drawn - cut, out=below)
+    kept = drawn - 2 * cut
+    return np.asarray((ranked[-1] * kept - (below[:, :-1] - cut) @ np.diff(ranked)) / kept)
 
 
 def mean(scores: ArrayLike, counts: Counts | None = None) -> Array:
@@ -205,32 +219,6 @@ def _usable(scores: ArrayLike, counts: Counts | None) -> Array:
     if reason is not None:
         raise ValueError(reason)
     return s
-
-
-def _over_time(of_matrix: Statistic, scores: Array, counts: Counts | None) -> Array:
-    if scores.ndim == 2:
-        return of_matrix(scores, counts)
-    return np.stack([of_matrix(scores[..., time], counts) for time in range(scores.shape[2])], axis=-1)
-
-
-def _iqm(scores: Array, counts: Counts | None) -> Array:
-    order = np.argsort(scores, axis=None, kind="stable")
-    ranked = scores.ravel()[order]
-    if counts is None:
-        cut = ranked.size // 4
-        return np.asarray(ranked[cut : ranked.size - cut].mean())
-    drawn = (scores.shape[0] - 1) * scores.shape[1]
-    whole = counts.dtype == np.uint8
-    cut = drawn // 4 if whole else drawn / 4
-    # below[r, k]: how many of the draws of resample r that count are among the k lowest scores. The sum of those that
-    # count is then, summed by parts, one product with the steps between scores.
-    below = np.cumsum(
-        np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32 if whole else np.float64
-    )
-    np.clip(below, cut, drawn - cut, out=below)
-    kept = drawn - 2 * cut
-    total = ranked[-1] * kept - np.einsum("rk,k->r", below[:, :-1] - cut, np.diff(ranked))
-    return np.asarray(total / kept)
 
 
 # ---------------------------------------------------------------- drawing
@@ -274,7 +262,7 @@ def _not_drawn(runs: int) -> str | None:
 
 def _ends(drawn: Array, alpha: float, df: float) -> tuple[Array, Array]:
     """Ends of the percentile interval of drawn (resamples, ...), at the levels of Student's t with `df`."""
-    level = functions.normal_below(functions.t_quantile(df, alpha / 2))
+    level = float(special.ndtr(special.stdtrit(df, alpha / 2)))
     low, high = np.quantile(drawn, (level, 1 - level), axis=0)
     return low, high
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.stats import compare, exact, functions, t_test
+from analysis.stats import compare, exact, t_test
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import cannot_decide, floor, seeds_needed
 from analysis.stats.t_test import Interval
@@ -62,7 +62,7 @@ def size_trend(
     reasons = []
     if not whole.all():
         reasons.append(f"{int((~whole).sum())} of {whole.size} seeds lack a size: they have no slope")
-    logs = functions.log10(sizes)
+    logs = np.log10(sizes)
     logs -= logs.mean()
     difference = left[whole] - right[whole]
     slopes = (difference * logs).sum(axis=1) / float((logs * logs).sum())

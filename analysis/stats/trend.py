@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from analysis.stats import functions
 from analysis.stats.curve_summaries import NotEvaluable, measured
 from analysis.stats.resolution import check_alpha
 
@@ -92,7 +92,7 @@ def mann_kendall(axis: ArrayLike, values: ArrayLike, alpha: float = 0.05) -> Tre
         return Trend(n, slope, 0.0, None, 1.0, "all values are equal: there is no trend to test")
     inflation = _inflation(_ranks(y - slope * x), alpha)
     z = (score - math.copysign(1, score)) / math.sqrt(variance * inflation) if score else 0.0
-    p = min(1.0, max(2 * functions.normal_below(-abs(z)), float(np.nextafter(0, 1))))
+    p = min(1.0, max(2 * float(special.ndtr(-abs(z))), float(np.nextafter(0, 1))))
     return Trend(n, slope, score / untied, p, inflation, None)
 
 
@@ -106,7 +106,7 @@ def _inflation(ranks: Array, alpha: float) -> float:
         return 1.0
     lags = np.arange(1, n - 2)
     correlation = np.correlate(centred, centred, "full")[n:][: lags.size] / power
-    bound = -functions.normal_quantile(alpha / 2) / math.sqrt(n)
+    bound = -float(special.ndtri(alpha / 2)) / math.sqrt(n)
     weights = (n - lags) * (n - lags - 1.0) * (n - lags - 2.0)
     kept = np.abs(correlation) > bound
     return max(1.0, 1 + 2 / (n * (n - 1.0) * (n - 2.0)) * float((weights * correlation)[kept].sum()))

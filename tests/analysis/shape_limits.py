@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from analysis.stats.shape import LEAST, separation
+from analysis.stats.dispersion import LEAST, separation
 
 FLAGGED = 0.01
 SIZES = (*range(LEAST, 31), 40, 50, 75, 100, 150, 200)

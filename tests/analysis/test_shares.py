@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.stats.bounded import share_interval
 from analysis.stats.resample import performance_profile
-from analysis.stats.shares import share_interval
 from benchmarks.validity import PROFILES, profiles
 
 
