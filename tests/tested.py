@@ -1,6 +1,6 @@
 """What the tests have run, for README's table.
 
-    RLSWEEP_TESTED=FILE make test-runs test-programs test-cluster test-kernels    # each tier that passes adds a line
+    RLSWEEP_TESTED=FILE make test-runs test-programs test-cluster    # each tier that passes adds a line
     python -m tests.tested check FILE    # fails if README lists something that these tiers have not run
     python -m tests.tested write FILE    # keeps what they ran in tests/tested.json, and writes README's table
 
@@ -39,7 +39,6 @@ RUN = {
     "ray": ("Ray, and verl's V1 trainer under Ray: several nodes simulated on one machine", ("ray",)),
     "browser": ("the report in a browser", ("chromium",)),
     "latex": ("the report as a paper", ("pdflatex",)),
-    "kernels": ("the statistics with other kernels of linear algebra", ()),
 }
 #: What no test can run where these ran, with what stands in for it.
 NOT_RUN = (
