@@ -82,8 +82,6 @@ def _pooled(spread: Array) -> Array:
     largest = float(spread.max(initial=0.0))
     if largest == 0:
         return spread
-    reach = int(spread.size * _AROUND) // 2
-    total = np.concatenate(([0.0], np.cumsum((spread / largest) ** 2)))
-    at = np.arange(spread.size)
-    first, last = np.maximum(0, at - reach), np.minimum(spread.size, at + reach + 1)
-    return np.asarray(largest * np.sqrt(np.maximum(0.0, total[last] - total[first]) / (last - first)))
+    around = np.ones(2 * (int(spread.size * _AROUND) // 2) + 1)
+    squares, counts = (np.convolve(each, around, "same") for each in ((spread / largest) ** 2, np.ones(spread.size)))
+    return np.asarray(largest * np.sqrt(squares / counts))

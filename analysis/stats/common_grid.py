@@ -20,12 +20,11 @@ _SPARE = 1.25  # the points of all curves together are the grid while they are a
 @dataclass(frozen=True)
 class OnGrid:
     """Curves on one grid: values (curves, n) at points (n,). interpolated: whether a curve has another point there than
-    its own. ends: the first and the last point of the common range; None if there is no such range."""
+    its own."""
 
     points: Array
     values: Array
     interpolated: bool
-    ends: tuple[float, float] | None
 
 
 def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
@@ -37,29 +36,23 @@ def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
     log is lost. A curve of a single point has no range: curves of one point each are put at their mean point.
     """
     if not curves:
-        return OnGrid(np.empty(0), np.empty((0, 0)), False, None)
+        return OnGrid(np.empty(0), np.empty((0, 0)), False)
     first = curves[0][0]
     if all(x is first or np.array_equal(x, first) for x, _ in curves):
-        ends = (float(first[0]), float(first[-1])) if first.size else None
-        return OnGrid(first, np.array([y for _, y in curves]), False, ends)
+        return OnGrid(first, np.array([y for _, y in curves]), False)
     if all(x.size == 1 for x, _ in curves):
-        single = np.concatenate([x for x, _ in curves])
-        ends = float(single.min()), float(single.max())
-        return OnGrid(np.array([single.mean()]), np.array([y for _, y in curves]), True, ends)
+        return OnGrid(np.array([np.mean([x[0] for x, _ in curves])]), np.array([y for _, y in curves]), True)
     low, high = max(float(x[0]) for x, _ in curves), min(float(x[-1]) for x, _ in curves)
     if low > high:
-        return OnGrid(np.empty(0), np.empty((len(curves), 0)), False, None)
+        return OnGrid(np.empty(0), np.empty((len(curves), 0)), False)
     inside = [x[(x >= low) & (x <= high)] for x, _ in curves]
-    densest, union = max(2, *(x.size for x in inside)), _union(inside, low, high)
-    if union is not None:
-        own = all(np.array_equal(x, union) for x in inside)
-        return OnGrid(union, np.array([np.interp(union, x, y) for x, y in curves]), not own, (low, high))
-    if densest <= most:
-        points = np.linspace(low, high, densest)
-        return OnGrid(points, np.array([np.interp(points, x, y) for x, y in curves]), True, (low, high))
-    edges = np.linspace(low, high, most + 1)
-    values = np.array([heights(x, y, edges) for x, y in curves])
-    return OnGrid((edges[1:] + edges[:-1]) / 2, values, True, (low, high))
+    densest, points = max(2, *(x.size for x in inside)), _union(inside, low, high)
+    interpolated = points is None or not all(np.array_equal(x, points) for x in inside)
+    if points is None and densest > most:
+        edges = np.linspace(low, high, most + 1)
+        return OnGrid((edges[1:] + edges[:-1]) / 2, np.array([heights(x, y, edges) for x, y in curves]), True)
+    points = np.linspace(low, high, densest) if points is None else points
+    return OnGrid(points, np.array([np.interp(points, x, y) for x, y in curves]), interpolated)
 
 
 def common_points(steps: Sequence[Array], low: float, high: float) -> Array | None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.stats import exact, t_test
-from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
+from analysis.stats.resolution import PAIRED, T_TESTS, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
 from analysis.stats.t_test import Interval
 
@@ -157,13 +157,9 @@ class Contrast:
         if self.n == 0:
             return None
         alpha = self.level(alpha)
-        if self.test in ("paired_t", "welch"):
-            return None if self._t is None or alpha <= 0 else self._t.interval(alpha)
-        if self.test == "signflip":
-            return exact.signflip_interval(self._d, np.ones(self.n), alpha, seed=self.seed)
-        if self.test == "relabel":
-            return exact.relabel_interval(self.a, self.b, alpha, seed=self.seed)
-        return self._wilcoxon(alpha, self._d, np.ones(self.n))
+        if self.test not in T_TESTS:
+            return self._counted(alpha, ratio=False)
+        return None if self._t is None or alpha <= 0 else self._t.interval(alpha)
 
     def ratio(self) -> float | None:
         """The mean of a over the mean of b, all values positive; None if they are not, or there is none."""
@@ -186,13 +182,8 @@ class Contrast:
         if ratio is None or self.p() is None:
             return None
         alpha = self.level(alpha)
-        if self.test == "signflip":
-            return exact.signflip_interval(self.a, self.b, alpha, seed=self.seed)
-        if self.test == "relabel":
-            return exact.relabel_interval(self.a, self.b, alpha, ratio=True, seed=self.seed)
-        if self.test == "wilcoxon":
-            return self._wilcoxon(alpha, self.a, self.b)
-
+        if self.test not in T_TESTS:
+            return self._counted(alpha, ratio=True)
         low = _last(lambda factor: self._rejected(self.a, self.b * factor, alpha), ratio)
         high = _last(lambda factor: self._rejected(self.a * factor, self.b, alpha), 1 / ratio)
         return None if low is None and high is None else (low or 0.0, 1 / high if high else math.inf)
@@ -201,8 +192,14 @@ class Contrast:
         estimate = Contrast(self.test, a, b, self.seed)._t
         return estimate is not None and estimate.p() <= alpha
 
-    def _wilcoxon(self, alpha: float, u: Array, v: Array) -> Interval | None:
-        """The signed-rank test changes its mind only where u - theta v of two pairs, or of one, sum to zero."""
+    def _counted(self, alpha: float, ratio: bool) -> Interval | None:
+        """The differences, or the ratios, that a test by counting does not reject."""
+        if self.test == "relabel":
+            return exact.relabel_interval(self.a, self.b, alpha, ratio=ratio, seed=self.seed)
+        u, v = (self.a, self.b) if ratio else (self._d, np.ones(self.n))
+        if self.test == "signflip":
+            return exact.signflip_interval(u, v, alpha, seed=self.seed)
+        # The signed-rank test changes its mind only where u - theta v of two pairs, or of one, sum to zero.
         above, right = np.triu_indices(self.n)
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.unique((u[above] + u[right]) / (v[above] + v[right]))

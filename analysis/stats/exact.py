@@ -54,7 +54,7 @@ def wilcoxon(differences: ArrayLike) -> float | None:
     if not 0 < d.size <= MOST_RANKED:
         return None
     sizes = np.abs(d)
-    doubled = _doubled_ranks(sizes)
+    doubled = doubled_ranks(sizes)
     positive = int(doubled[d > 0].sum())
     fewer = min(positive, int(doubled.sum()) - positive)
     chance = np.zeros(fewer + 1)  # of each sum up to what was observed: ranks only add to it
@@ -79,7 +79,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     if x.size == 0 or y.size == 0:
         return None
     both = np.concatenate((x, y))
-    doubled = _doubled_ranks(both, float(np.abs(both).max()))
+    doubled = doubled_ranks(both, float(np.abs(both).max()))
     few = doubled[: x.size] if x.size <= y.size else doubled[x.size :]
     centre = few.size * float(doubled.sum()) / doubled.size
     away = abs(float(few.sum()) - centre)
@@ -269,15 +269,14 @@ def above_zero(p: float) -> float:
     return max(p, math.ulp(0.0))
 
 
-def _doubled_ranks(sizes: Array, unit: float | None = None) -> NDArray[np.int64]:
+def doubled_ranks(sizes: Array, unit: float | None = None) -> NDArray[np.int64]:
     """Twice the mean ranks, from 1, of values; ties within a relative slack (of `unit`, or else of the values)."""
     order = np.argsort(sizes, kind="stable")
     slack = TIE * (sizes[order][1:] if unit is None else unit)
     group = np.concatenate(([0], np.cumsum(np.diff(sizes[order]) > slack)))
+    count = np.bincount(group)
     doubled = np.empty(sizes.size, dtype=np.int64)
-    for tied in range(int(group[-1]) + 1):
-        places = np.flatnonzero(group == tied)
-        doubled[order[places]] = places[0] + places[-1] + 2
+    doubled[order] = (2 * np.cumsum(count) - count + 1)[group]
     return doubled
 
 

@@ -144,14 +144,13 @@ def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashab
 def levels_of(cells: Collection[Cell]) -> dict[str, list[Hashable]]:
     """The factors with more than one level, in the order of the cells; numbers by size, other levels in the order of
     the cells. None stands for a cell without the factor."""
-    names = dict.fromkeys(name for cell in cells for name, _ in cell)
-    found = {name: list(dict.fromkeys(dict(cell).get(name) for cell in cells)) for name in names}
-    return {name: _by_size(own) for name, own in found.items() if len(own) > 1}
-
-
-def _by_size(levels: list[Hashable]) -> list[Hashable]:
-    numbers = [level for level in levels if isinstance(level, (int, float)) and not isinstance(level, bool)]
-    return list[Hashable](sorted(numbers)) if len(numbers) == len(levels) else levels
+    factors = dict[str, list[Hashable]]()
+    for name in dict.fromkeys(name for cell in cells for name, _ in cell):
+        levels = list(dict.fromkeys(dict(cell).get(name) for cell in cells))
+        numbers = [level for level in levels if isinstance(level, (int, float)) and not isinstance(level, bool)]
+        if len(levels) > 1:
+            factors[name] = list[Hashable](sorted(numbers)) if len(numbers) == len(levels) else levels
+    return factors
 
 
 def _design(cells: Sequence[Cell], levels: Levels) -> Array:

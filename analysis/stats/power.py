@@ -12,6 +12,7 @@ noncentral t's over the critical values: by quadrature over the ratio, and over 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 
 import numpy as np
@@ -62,13 +63,10 @@ def power_of(test: str, n: int, effect: float, alpha: float = 0.05, m: int | Non
 
 def seeds_to_find(test: str, effect: float, alpha: float = 0.05, power: float = POWER) -> int | None:
     """Smallest number of seeds of each method with which a test finds a true effect; None above MOST_SEEDS."""
-    few, many = seeds_needed(alpha, 1, test), MOST_SEEDS
-    if not effect > 0 or power_of(test, many, effect, alpha) < power:
+    if not effect > 0 or power_of(test, MOST_SEEDS, effect, alpha) < power:
         return None
-    while few < many:  # the power rises with n
-        middle = (few + many) // 2
-        few, many = (few, middle) if power_of(test, middle, effect, alpha) >= power else (middle + 1, many)
-    return few
+    seeds = range(seeds_needed(alpha, 1, test), MOST_SEEDS)  # the power rises with their number
+    return seeds.start + bisect_left(seeds, power, key=lambda n: power_of(test, n, effect, alpha))
 
 
 def effect_of(contrast: Contrast) -> float | None:
@@ -92,16 +90,13 @@ def _critical(test: str, n: int, m: int, alpha: float) -> tuple[NDArray[np.float
         return np.array([special.stdtrit(df, 1 - alpha / 2)]), np.ones(1)
     values = np.random.default_rng(n + m if test == "relabel" else n).standard_normal((_EXPERIMENTS, n + m))
     weights = np.full(_EXPERIMENTS, 1 / _EXPERIMENTS)
+    a, b = values[:, :n], values[:, n:]
     if test == "relabel":
-        a, b = values[:, :n], values[:, n:]
-        squares = n * a.var(axis=1) + m * b.var(axis=1)
-        errors = np.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
-        return (
-            a.mean(axis=1) - b.mean(axis=1) - _relabelled(values, n, exact.splits_at(alpha, n, m))
-        ) / errors, weights
-    values = values[:, :n]
-    lows = (_ranked if test == "wilcoxon" else _flipped)(values, alpha)
-    return (values.mean(axis=1) - lows) / (values.std(axis=1, ddof=1) / math.sqrt(n)), weights
+        errors = np.sqrt((n * a.var(axis=1) + m * b.var(axis=1)) / (n + m - 2) * (1 / n + 1 / m))
+        lows = _relabelled(values, n, exact.splits_at(alpha, n, m))
+        return (a.mean(axis=1) - b.mean(axis=1) - lows) / errors, weights
+    lows = (_ranked if test == "wilcoxon" else _flipped)(a, alpha)
+    return (a.mean(axis=1) - lows) / (a.std(axis=1, ddof=1) / math.sqrt(n)), weights
 
 
 def _of_welch(n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

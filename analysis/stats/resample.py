@@ -231,20 +231,15 @@ def _draws(runs: Runs, resamples: int, seed: int | np.random.SeedSequence) -> It
         raise ValueError(f"resamples = {resamples}: a number from 1 on is needed")
     random = np.random.default_rng(seed)
     n, tasks = int(runs.max()), runs.size
+    whole, draws = (runs == n).all(), np.maximum(runs - 1, 1)
+    beyond = (np.arange(n - 1)[:, None] >= draws)[:, None]  # (draws, 1, tasks)
     for start in range(0, resamples, _BLOCK):
-        rows = min(_BLOCK, resamples - start)
-        if (runs == n).all():
-            chosen = random.integers(0, n, size=(n - 1, rows, tasks), dtype=np.uint8)
-            counts = np.zeros((rows, n, tasks), dtype=np.uint8)
-            for run in range(n):
-                np.sum(chosen == run, axis=0, dtype=np.uint8, out=counts[:, run])
-            yield counts
-        else:
-            draws = np.maximum(runs - 1, 1)
-            counted = (np.arange(n - 1)[:, None] < draws)[:, None]  # (draws, 1, tasks)
-            drawn = np.where(counted, random.integers(0, runs, size=(n - 1, rows, tasks)), -1)
-            times = np.stack([(drawn == run).sum(axis=0) for run in range(n)], axis=1)
-            yield times * ((n - 1) / draws)
+        size = (n - 1, min(_BLOCK, resamples - start), tasks)
+        chosen = random.integers(0, n, size=size, dtype=np.uint8) if whole else random.integers(0, runs, size=size)
+        counts = np.empty((size[1], n, tasks), dtype=np.uint8)
+        for run in range(n):
+            np.sum((chosen == run) & ~beyond, axis=0, dtype=np.uint8, out=counts[:, run])
+        yield counts if whole else counts * ((n - 1) / draws)
 
 
 def _once(runs: Runs) -> Counts:
