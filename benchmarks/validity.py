@@ -35,12 +35,12 @@ from analysis.findings.verdicts import WRONG_MEANS, WRONG_SPREADS, judge
 from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
 from analysis.stats import (
-    bands,
     bounded,
     compare,
     dispersion,
     exact,
     factorial,
+    mean_curves,
     multiplicity,
     resample,
     scaling,
@@ -339,7 +339,7 @@ def mean_bands(experiments: int, n: int) -> Iterator[Rate]:
         before = after = 0
         for _ in range(experiments):
             curves = pool.draw(random, n)
-            mean, half = bands.simultaneous(curves)
+            mean, half = mean_curves.simultaneous(curves)
             pointwise = quantile * curves.std(axis=0, ddof=1) / math.sqrt(n)
             before += bool((np.abs(mean) <= pointwise).all())
             after += half is not None and bool((np.abs(mean) <= half).all())

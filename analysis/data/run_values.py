@@ -12,8 +12,8 @@ from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
 from analysis.spec.window import Window
 from analysis.stats import curve_summaries
-from analysis.stats.common_grid import common_points
 from analysis.stats.curve_summaries import NotEvaluable, TimeTo
+from analysis.stats.mean_curves import common_points
 
 Array = NDArray[np.float64]
 #: The metric behind each axis but `steps`.

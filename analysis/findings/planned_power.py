@@ -213,7 +213,7 @@ def _of_runs(block: Block, groups: Collection[str]) -> list[Spread]:
 
 
 def _seen(found: Findable, group: str, against: str, bound: float | None, contrast: Contrast) -> Seen:
-    effect = power.effect_of(contrast)
+    effect = contrast.effect
     assert effect is not None and contrast.difference is not None
     return Seen(
         group=group,

@@ -424,7 +424,7 @@ def _at_level(study: Study, alpha: float) -> Study:
 def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:
     """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
     Empty where the number of seeds is not what is in the way."""
-    known = [(effect, one.test) for one in contrasts if (effect := power.effect_of(one)) is not None]
+    known = [(effect, one.test) for one in contrasts if (effect := one.effect) is not None]
     if not known or not level > 0:
         return []
     effect, test = min(known)
@@ -440,7 +440,7 @@ def _needing(seeds: float | None) -> list[Ground]:
 
 def _seeds_to_tell(comparison: Comparison, alpha: float) -> float | None:
     """How many seeds would tell the two apart at this level; infinite above power.MOST_SEEDS, None without spread."""
-    effect = power.effect_of(comparison.contrast)
+    effect = comparison.contrast.effect
     if effect is None:
         return None
     seeds = power.seeds_to_find(comparison.contrast.test, effect, alpha)

@@ -20,7 +20,7 @@ _NAMES = {
     "resolution": ("cannot_decide", "seeds_needed"),
     "resample": ("stratified", "probability_of_improvement", "performance_profile", "iqm", "median", "optimality_gap"),
     "curve_summaries": ("auc", "final", "best", "early", "time_to", "survival", "restricted_mean"),
-    "bands": ("simultaneous",),
+    "mean_curves": ("simultaneous",),
     "bounded": ("mean_interval", "outer_interval", "share_interval"),
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),

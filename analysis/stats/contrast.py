@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -105,6 +105,11 @@ class Contrast:
         variances = [float((values / largest).var(ddof=1)) for values in (self.a, self.b)]
         return math.sqrt(sum(variances) / 2) * largest
 
+    @property
+    def effect(self) -> float | None:
+        """The size of the difference in standard deviations, as `power` takes it; None without spread."""
+        return None if self.difference is None or self.spread is None else abs(self.difference) / self.spread
+
     @cached_property
     def gain(self) -> Gain | None:
         """What pairing gains; None of two samples, of fewer than three pairs, or without spread in a or b."""
@@ -166,10 +171,6 @@ class Contrast:
         if self.n == 0 or min(float(self.a.min()), float(self.b.min())) <= 0:
             return None
         return t_test.average(self.a) / t_test.average(self.b)
-
-    def ratio_side(self, factor: float, alpha: float) -> int:
-        """1 if a is higher than `factor` times b at this level, -1 if it is lower, 0 if that is not decided."""
-        return replace(self, b=self.b * factor).side(alpha)
 
     def ratio_interval(self, alpha: float) -> Interval | None:
         """The factors r around `ratio` by which the test of a against r b does not reject at alpha; None without a

@@ -7,6 +7,7 @@ p is the share of them that is as extreme as the observed one, which is counted 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import chain, combinations
@@ -146,9 +147,8 @@ def relabel(a: ArrayLike, b: ArrayLike, *, seed: int = 0) -> float | None:
     slack = TIE * float(np.abs(np.concatenate((x, y)) / largest).sum())
     observed = float((x / largest).mean()) - float((y / largest).mean())
     count = min(int((means >= observed - slack).sum()), int((means <= observed + slack).sum()))
-    every = splits(x.size, y.size)
-    drawn = every > MOST_SPLITS
-    return min(1.0, 2 * (count + drawn) / (DRAWS + 1 if drawn else every))
+    drawn, every = _labellings(x.size, y.size)
+    return min(1.0, 2 * (count + drawn) / every)
 
 
 def relabel_interval(
@@ -159,7 +159,7 @@ def relabel_interval(
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.size == 0 or y.size == 0:
         return None
-    n, every = x.size, splits(x.size, y.size)
+    n = x.size
     largest, other = max(float(np.abs(x).max()), float(np.abs(y).max())) or 1.0, float(np.abs(y).max()) or 1.0
     unit = largest / other if ratio else largest
     if ratio:
@@ -172,9 +172,14 @@ def relabel_interval(
     some = away > TIE  # without the observed split
     top = observed[0] - means[some]
     turns = np.where(np.abs(top) <= TIE * float(np.abs(fixed).sum()), 0.0, top) / away[some]
-    drawn = every > MOST_SPLITS
-    most = alpha / 2 * (DRAWS + 1 if drawn else every)
-    return _between(turns, _whole(most) - int((~some).sum()) + (not drawn), unit)
+    drawn, every = _labellings(n, y.size)
+    return _between(turns, _whole(alpha / 2 * every) - int((~some).sum()) + (not drawn), unit)
+
+
+def _labellings(n: int, m: int) -> tuple[bool, int]:
+    """Whether the labellings of n + m values are drawn, and how many count, the observed one included."""
+    every = splits(n, m)
+    return (True, DRAWS + 1) if every > MOST_SPLITS else (False, every)
 
 
 def splits(n: int, m: int) -> int:
@@ -189,11 +194,8 @@ def first_kept(turns: Array, rejects: Callable[[float], bool]) -> float | None:
     between = np.concatenate(([turns[0] - span], (turns[1:] + turns[:-1]) / 2))
     if not rejects(float(between[0])):
         return None
-    low, high = 0, len(turns) // 2 + 1  # around the middle nothing is rejected
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if middle < len(between) and rejects(float(between[middle])) else (low, middle)
-    return float(turns[low])
+    first_half = between[: len(turns) // 2 + 1].tolist()  # around the middle nothing is rejected
+    return float(turns[bisect_left(first_half, True, lo=1, key=lambda theta: not rejects(theta)) - 1])
 
 
 def patterns_at(alpha: float, n: int) -> int:

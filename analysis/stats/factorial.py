@@ -105,21 +105,17 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
         raise ValueError(f"{len(cells)} cells cannot separate all effects: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
-    means = t_test.without_rounding(
-        np.asarray(np.linalg.lstsq(design, values)[0], dtype=np.float64), 10 * t_test.ROUNDING * size
-    )
-    start, mains, pairs = 1, {}, {}
-    for name, own in levels.items():
-        width = len(own) - 1
-        mains[name] = np.einsum("ia,as->is", _contrast(len(own)), means[start : start + width])
-        start += width
-    for a, b in combinations(levels, 2):
-        shape = len(levels[a]) - 1, len(levels[b]) - 1
-        coefficients = means[start : start + shape[0] * shape[1]].reshape(*shape, -1)
-        left, right = _contrast(shape[0] + 1), _contrast(shape[1] + 1)
-        pairs[a, b] = np.einsum("ia,abs,jb->ijs", left, coefficients, right)
-        start += shape[0] * shape[1]
-    return Fit(levels, means[0], mains, pairs, size)
+    found = np.asarray(np.linalg.lstsq(design, values)[0], dtype=np.float64)
+    means = t_test.without_rounding(found, 10 * t_test.ROUNDING * size)
+    free = {name: len(own) - 1 for name, own in levels.items()}
+    ends = np.cumsum([1, *free.values(), *(free[a] * free[b] for a, b in combinations(levels, 2))])
+    centre, *parts = np.split(means, ends[:-1])
+    mains = {name: _contrast(len(own)) @ part for (name, own), part in zip(levels.items(), parts, strict=False)}
+    pairs = {}
+    for (a, b), part in zip(combinations(levels, 2), parts[len(levels) :], strict=True):
+        left, right = _contrast(free[a] + 1), _contrast(free[b] + 1)
+        pairs[a, b] = np.einsum("ia,abs,jb->ijs", left, part.reshape(free[a], free[b], -1), right)
+    return Fit(levels, centre[0], mains, pairs, size)
 
 
 def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashable]]]:

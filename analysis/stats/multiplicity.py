@@ -181,6 +181,5 @@ def _max_t(d: Array, alpha: float, seed: int) -> tuple[list[float], tuple[float,
         step = max(place, first_open)
         critical = np.partition(largest[:, step], -most - 1)[-most - 1]
         levels[place] = exact.share(int((own[:, place] > critical + TIE).sum()), n)
-    adjusted, level_of = np.empty(m), np.empty(m)
-    adjusted[weakest_first], level_of[weakest_first] = p, levels
-    return [float(value) for value in adjusted], tuple(float(level) for level in level_of)
+    given = np.argsort(weakest_first)
+    return p[given].tolist(), tuple(levels[given].tolist())

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from analysis.stats import exact
-from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import PAIRED, seeds_needed
+
+Array = NDArray[np.float64]
 
 POWER = 0.8
 MOST_SEEDS = 1000
@@ -69,19 +70,12 @@ def seeds_to_find(test: str, effect: float, alpha: float = 0.05, power: float = 
     return seeds.start + bisect_left(seeds, power, key=lambda n: power_of(test, n, effect, alpha))
 
 
-def effect_of(contrast: Contrast) -> float | None:
-    """The effect seen: the difference in standard deviations; None without spread."""
-    if contrast.difference is None or contrast.spread is None:
-        return None
-    return abs(contrast.difference) / contrast.spread
-
-
 def _is_simulated(test: str, n: int, m: int) -> bool:
     return test in _SIMULATED and (exact.splits(n, m) if test == "relabel" else n) <= _SIMULATED[test]
 
 
 @lru_cache(maxsize=256)
-def _critical(test: str, n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _critical(test: str, n: int, m: int, alpha: float) -> tuple[Array, Array]:
     """Critical values of t for a difference above zero, infinite where there is none, and their weights (sum 1)."""
     if test == "welch":
         return _of_welch(n, m, alpha)
@@ -99,7 +93,7 @@ def _critical(test: str, n: int, m: int, alpha: float) -> tuple[NDArray[np.float
     return (a.mean(axis=1) - lows) / (a.std(axis=1, ddof=1) / math.sqrt(n)), weights
 
 
-def _of_welch(n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_welch(n: int, m: int, alpha: float) -> tuple[Array, Array]:
     """Of Welch's t, as values of the t with a common variance. The share of the first sample in the sum of squares,
     sin(angle)^2, has a beta distribution."""
     angle = (np.arange(_NODES) + 0.5) * (math.pi / 2 / _NODES)
@@ -113,14 +107,14 @@ def _of_welch(n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArra
 # The lower ends of the intervals of a test at 1 - alpha, of values (experiments, n); minus infinity if there is none.
 
 
-def _flipped(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+def _flipped(values: Array, alpha: float) -> Array:
     n = values.shape[1]
     patterns = (np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1
     means = np.einsum("ei,si->es", values, patterns / patterns.sum(axis=1, keepdims=True))
     return _smallest(means, exact.patterns_at(alpha, n))
 
 
-def _relabelled(values: NDArray[np.float64], n: int, few: int) -> NDArray[np.float64]:
+def _relabelled(values: Array, n: int, few: int) -> Array:
     """values: of n and m, side by side."""
     size = values.shape[1]
     weights = np.where(exact.choices(size, n).T, 1 / n, -1 / (size - n))
@@ -131,7 +125,7 @@ def _relabelled(values: NDArray[np.float64], n: int, few: int) -> NDArray[np.flo
     return _smallest(np.delete(turns, observed, axis=1), few)
 
 
-def _ranked(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+def _ranked(values: Array, alpha: float) -> Array:
     """Of the signed-rank test: one of the means of two values, or of one."""
     n = values.shape[1]
     ways = np.zeros(n * (n + 1) // 2 + 1)  # patterns of signs with this sum of ranks
@@ -142,7 +136,7 @@ def _ranked(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
     return _smallest((values[:, first] + values[:, second]) / 2, int((ways.cumsum() <= alpha / 2 * 2.0**n).sum()))
 
 
-def _smallest(turns: NDArray[np.float64], few: int) -> NDArray[np.float64]:
+def _smallest(turns: Array, few: int) -> Array:
     """Of each row, the value that `few` are not above; minus infinity if there is none."""
     if not 0 < few <= turns.shape[1]:
         return np.full(len(turns), -math.inf)

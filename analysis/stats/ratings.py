@@ -9,12 +9,10 @@ share its luck.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from analysis.stats import t_test
 from analysis.stats.resolution import check_alpha
@@ -57,30 +55,19 @@ def bradley_terry(wins: ArrayLike, reference: int = 0, alpha: float = 0.05) -> S
     if not 0 <= reference < k:
         raise ValueError(f"reference = {reference}: one of 0 to {k - 1} is needed")
     values = _fit(w.sum(axis=0), reference)
-    without = [_fit(np.delete(w, seed, axis=0).sum(axis=0), reference) for seed in range(seeds)]
-    intervals = [
-        None if value is None or i == reference else _jackknife(value, [fit[i] for fit in without], alpha)
-        for i, value in enumerate(values)
-    ]
-    return Strengths(tuple(values), tuple(intervals))
+    without = np.array([_fit(np.delete(w, seed, axis=0).sum(axis=0), reference) for seed in range(seeds)])
+    intervals: list[Interval | None] = [None] * k
+    for i in range(k) if seeds > 1 else ():
+        pseudo = seeds * values[i] - (seeds - 1) * without[:, i]
+        if i != reference and np.isfinite(pseudo).all():
+            mean = t_test.mean(pseudo, max(1.0, seeds * abs(values[i])))
+            low, high = (0.0, 0.0) if mean is None else mean.interval(alpha)
+            intervals[i] = None if mean is None else (values[i] - (high - low) / 2, values[i] + (high - low) / 2)
+    return Strengths(tuple(None if math.isnan(value) else value for value in values.tolist()), tuple(intervals))
 
 
-def _jackknife(value: float, without: Sequence[float | None], alpha: float) -> Interval | None:
-    """The interval of a value that is `without[s]` without seed s; None where one of these does not exist."""
-    known = [one for one in without if one is not None]
-    n = len(known)
-    if n < 2 or n < len(without):
-        return None
-    pseudo = [n * value - (n - 1) * one for one in known]
-    mean = t_test.mean(pseudo, max(1.0, n * abs(value)))
-    if mean is None:
-        return None
-    half = float(special.stdtrit(n - 1, 1 - alpha / 2)) * mean.error * mean.unit
-    return value - half, value + half
-
-
-def _fit(wins: Array, reference: int) -> list[float | None]:
-    """Log strengths by Newman's iteration (2023), which converges much faster than Zermelo's."""
+def _fit(wins: Array, reference: int) -> Array:
+    """Log strengths, NaN where there is none, by Newman's iteration (2023), much faster than Zermelo's."""
     reach = (wins > 0) | np.eye(len(wins), dtype=np.bool_)
     for _ in wins:  # wins lead from one method to another, over any others
         reach = reach @ reach
@@ -95,9 +82,8 @@ def _fit(wins: Array, reference: int) -> list[float | None]:
             strength[i] = (w[i] * strength / both).sum() / (w[:, i] / both).sum()
         if np.abs(strength / before - 1).max() <= _CLOSE:
             break
-    logs = np.log(strength / strength[members == reference])
-    values: list[float | None] = [None] * len(wins)
-    for i, log in zip(members.tolist(), logs.tolist(), strict=True):
+    values = np.full(len(wins), np.nan)
+    for i, log in zip(members, np.log(strength / strength[members == reference]), strict=True):
         values[i] = float(f"{log:.{_DIGITS - 1}e}")
     return values
 

@@ -79,9 +79,8 @@ def stratified(
     n, tasks = s.shape[:2]
     if reason is not None:
         return Resampled(n, tasks, None, None, None, reason)
-    value = np.asarray(
-        statistic(s, None) if (of_task == n).all() else statistic(s, _once(of_task))[0], dtype=np.float64
-    )
+    once = np.where(np.arange(n)[:, None] < of_task, (n - 1) / of_task, 0.0)[None]
+    value = np.asarray(statistic(s, None) if (of_task == n).all() else statistic(s, once)[0], dtype=np.float64)
     if (why := NO_MEDIAN if statistic is median else _not_drawn(n)) is not None:
         return Resampled(n, tasks, value, None, None, why)
     drawn = [statistic(s, counts) for counts in _draws(of_task, resamples, seed)]
@@ -118,12 +117,11 @@ def probability_of_improvement(
     streams = np.random.SeedSequence(seed).spawn(2)
     pairs = zip(_draws(runs_a, resamples, streams[0]), _draws(runs_b, resamples, streams[1]), strict=True)
     # One product a task, (resamples, n) by (n, m): what is left is a sum over the m runs.
-    drawn = [
-        sum(((of_a[:, :, t] @ above[:, :, t]) * of_b[:, :, t]).sum(axis=1) for t in range(tasks))
-        / ((n - 1) * (m - 1) * tasks)
-        for of_a, of_b in pairs
-    ]
-    low, high = _ends(np.concatenate(drawn), alpha, float((np.minimum(runs_a, runs_b) - 1).sum()) / 2)
+    by_task = above.transpose(2, 0, 1)
+    drawn = [((a.transpose(2, 0, 1) @ by_task) * b.transpose(2, 0, 1)).sum(axis=(0, 2)) for a, b in pairs]
+    low, high = _ends(
+        np.concatenate(drawn) / ((n - 1) * (m - 1) * tasks), alpha, float((np.minimum(runs_a, runs_b) - 1).sum()) / 2
+    )
     return Resampled(n, tasks, value, low, high, None)
 
 
@@ -240,12 +238,6 @@ def _draws(runs: Runs, resamples: int, seed: int | np.random.SeedSequence) -> It
         for run in range(n):
             np.sum((chosen == run) & ~beyond, axis=0, dtype=np.uint8, out=counts[:, run])
         yield counts if whole else counts * ((n - 1) / draws)
-
-
-def _once(runs: Runs) -> Counts:
-    """The weights (1, n, tasks) of the scores themselves, of tasks with different numbers of runs."""
-    n = int(runs.max())
-    return np.where(np.arange(n)[:, None] < runs, (n - 1) / runs, 0.0)[None]
 
 
 def _not_drawn(runs: int) -> str | None:

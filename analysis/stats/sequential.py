@@ -84,22 +84,14 @@ class Look:
         if self.test not in T_TESTS:
             return alpha * self._share
         levels = self._table
-        if alpha <= _ALPHAS[0] or levels[0] <= 0:
-            return float(alpha * levels[0] / _ALPHAS[0])
-        if alpha >= _ALPHAS[-1]:
-            return float(levels[-1])
-        return _between(alpha, _ALPHAS, levels)
+        return _between(alpha, _ALPHAS, levels) if levels[0] > 0 else 0.0
 
     def p(self, p: float) -> float:
         """The smallest alpha at which this look decides, given the p value of its test: the repeated p value."""
         if self.test not in T_TESTS:
             return min(1.0, p / self._share) if self._share > 0 else 1.0
         levels = self._table
-        if levels[0] <= 0 or p >= levels[-1]:
-            return 1.0
-        if p <= levels[0]:
-            return float(p * _ALPHAS[0] / levels[0])
-        return _between(p, levels, _ALPHAS)
+        return _between(p, levels, _ALPHAS) if levels[0] > 0 and p < levels[-1] else 1.0
 
     @property
     def _share(self) -> float:
@@ -157,8 +149,10 @@ def _quantiles(many: int) -> Array:
 
 
 def _between(value: float, of: Array, to: Array) -> float:
-    """Where a value between two of `of` is between the same two of `to`, by their logarithms; its inverse is the same
-    with `of` and `to` exchanged."""
+    """Where a value between two of `of` is between the same two of `to`, by their logarithms; in proportion below the
+    first of them, and the last above the last. Its inverse is the same with `of` and `to` exchanged."""
+    if not of[0] < value < of[-1]:
+        return float(value * to[0] / of[0] if value <= of[0] else to[-1])
     place = int(np.clip(np.searchsorted(of, value), 1, len(of) - 1))
     (x0, x1), (y0, y1) = of[place - 1 : place + 1], to[place - 1 : place + 1]
     return float(y0 * (y1 / y0) ** (math.log(value / x0) / math.log(x1 / x0)))
@@ -213,10 +207,8 @@ def _chain(steps: tuple[_Step, ...], alpha: float) -> tuple[float, float, Array]
     fine = _grid(step.dims, _FINE)
     chance = np.clip(_spline(grid, free)(fine), 0.0, 1.0)
     density = np.cosh(fine) ** (1 - step.dims)
-    width = fine[1]
-    tail = np.cumsum(((chance * density)[:-1] + (chance * density)[1:])[::-1] / 2)[::-1] * width
-    whole = float((density[:-1] + density[1:]).sum()) / 2 * width
-    share = np.append(tail / whole, 0.0)
+    kept, width = chance * density, fine[1]
+    share = np.append(np.cumsum((kept[:-1] + kept[1:])[::-1])[::-1] / (density[:-1] + density[1:]).sum(), 0.0)
     if not left > 0:
         return 0.0, float(grid[-1]), free
     place = int(np.searchsorted(-share, -left))

@@ -38,12 +38,6 @@ class Trend:
     inflation: float
     reason: str | None
 
-    def direction(self, alpha: float = 0.05) -> str | None:
-        """up or down where p <= alpha, else None: no trend is shown."""
-        if self.p is None or self.p > alpha:
-            return None
-        return "up" if self.tau > 0 else "down"
-
 
 def theil_sen(axis: ArrayLike, values: ArrayLike) -> float:
     """Median of the slopes between all pairs of points; NaN values are left out. Raises NotEvaluable for one point."""

@@ -20,8 +20,8 @@ from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
 from analysis.spec.figure_spec import curves as picture
 from analysis.spec.settings import settings
-from analysis.stats.common_grid import heights, on_grid
 from analysis.stats.curve_summaries import auc, interval
+from analysis.stats.mean_curves import heights, on_grid
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
 from tests.analysis.conftest import Lines, MakeSweep, block_of
