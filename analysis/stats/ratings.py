@@ -83,8 +83,8 @@ def _fit(wins: Array, reference: int) -> Array:
         if np.abs(strength / before - 1).max() <= _CLOSE:
             break
     values = np.full(len(wins), np.nan)
-    for i, log in zip(members, np.log(strength / strength[members == reference]), strict=True):
-        values[i] = float(f"{log:.{_DIGITS - 1}e}")
+    for member, log in zip(members, np.log(strength / strength[members == reference]), strict=True):
+        values[member] = float(f"{log:.{_DIGITS - 1}e}")
     return values
 
 

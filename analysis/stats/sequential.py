@@ -27,8 +27,6 @@ from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha
 Array = NDArray[np.float64]
 Sizes = tuple[int, int]  # values of the method and of the baseline; of pairs, the same number twice
 
-#: Exponent of the spending function, as benchmarks.validity counts it: less stops earlier, and loses more power.
-_EXPONENT = 2.0
 _POINTS = 161  # of the grid of angles, between which a cubic spline is used
 _FINE = 4001  # of the grid on which its tail is summed
 _NEGLIGIBLE = 1e-11  # chance of what the integrals leave out
@@ -52,7 +50,7 @@ def spending(seeds: Sequence[int]) -> tuple[float, ...]:
 
     seeds: at each look, the last one is max.
     """
-    return tuple((n / seeds[-1]) ** _EXPONENT for n in seeds)
+    return tuple((n / seeds[-1]) ** 2 for n in seeds)
 
 
 @dataclass(frozen=True)

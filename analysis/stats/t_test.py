@@ -39,8 +39,11 @@ class Mean:
 
     @property
     def d(self) -> float | None:
-        """Mean over standard deviation with Hedges' correction; None of two samples, or of fewer than three values."""
-        return None if self.sd is None or self.df < 2 else self.value / self.sd * hedges(int(self.df))
+        """Mean over standard deviation, without bias: times Gamma(df/2) / (sqrt(df/2) Gamma((df - 1)/2)) (Hedges 1981).
+        None of two samples, or of fewer than three values."""
+        if self.sd is None or self.df < 2:
+            return None
+        return self.value / self.sd * float(special.poch((self.df - 1) / 2, 0.5)) / math.sqrt(self.df / 2)
 
     def interval(self, alpha: float) -> Interval:
         """t interval at level 1 - alpha."""
@@ -124,8 +127,3 @@ def constant(values: Array, size: float | None = None) -> bool:
     with np.errstate(over="ignore"):
         spread = float(np.ptp(values))
     return spread <= ROUNDING * (float(np.abs(values).max()) if size is None else size)
-
-
-def hedges(df: int) -> float:
-    """Hedges (1981): Gamma(df/2) / (sqrt(df/2) Gamma((df - 1)/2)), df >= 2; it makes the expected d_z the true one."""
-    return float(special.poch((df - 1) / 2, 0.5)) / math.sqrt(df / 2)

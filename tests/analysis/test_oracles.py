@@ -21,7 +21,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from analysis.stats import exact, power, t_test
+from analysis.stats import exact, power
 from analysis.stats.compare import equivalence, paired, unpaired
 from analysis.stats.curve_summaries import NotEvaluable, restricted_mean, survival
 from analysis.stats.multiplicity import benjamini_hochberg, holm
@@ -216,10 +216,3 @@ def test_statsmodels_loses_a_family_to_one_nan() -> None:
 
 def test_lifelines_and_ours_where_nobody_reached() -> None:
     assert restricted_mean([40, 40], [False, False], 30) == 30
-
-
-@pytest.mark.parametrize("df", [2, 3, 5, 31, 999])
-def test_hedges_correction_is_its_gammas(df: int) -> None:
-    # lgamma is of the size of 3000 at df = 999: its last digit is the twelfth of the quotient.
-    gammas = math.exp(math.lgamma(df / 2) - math.lgamma((df - 1) / 2)) / math.sqrt(df / 2)
-    assert t_test.hedges(df) == pytest.approx(gammas, rel=1e-11)
