@@ -38,8 +38,7 @@ from analysis.spec.figure_spec import Picture
 from analysis.spec.figure_spec import curves as picture_of
 from analysis.spec.metric_catalog import Metric, capital, caveats, describe
 from analysis.spec.registry import figure
-from analysis.stats.bands import simultaneous
-from analysis.stats.common_grid import on_grid
+from analysis.stats.mean_curves import on_grid, simultaneous
 from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,13 @@ from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.spec.settings import settings as settings_of
-from analysis.stats import bounded, compare, multiplicity, shape, t_test
-from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
+from analysis.stats import bounded, compare, dispersion, multiplicity, t_test
+from analysis.stats.compare import PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
+from analysis.stats.dispersion import Split
+from analysis.stats.multiplicity import FamilyResult
 from analysis.stats.resolution import multiplied, seeds_needed
-from analysis.stats.sequential import Look
-from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
 #: What times are counted in.
@@ -115,7 +116,7 @@ class Estimate:
     def split(self) -> Split | None:
         """The two clusters of the values, if they are no single one; None for times, of which some may be the budget:
         `reached` says how many."""
-        return None if self.reached is not None else shape.split(self.values)
+        return None if self.reached is not None else dispersion.split(self.values)
 
     def seeds_at(self, places: Sequence[int]) -> tuple[int, ...]:
         """The seeds of the values at these places."""
@@ -527,7 +528,7 @@ def _family(
     """The comparisons of a measure, adjusted for one another."""
     test, seed = settings.test_of(measure.summary), settings.seed
     if settings.pairing == "seed" and contrasts[0].look is None:
-        return compare.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
+        return multiplicity.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
     return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
 
 
@@ -559,30 +560,23 @@ def _described(
     contrast: Contrast, measure: Measure, settings: Settings, is_judged: bool
 ) -> PairedResult | UnpairedResult:
     """The figures that are shown beside the test that decides; without any test if none is valid."""
-    a, b, alpha = contrast.a, contrast.b, contrast.level(settings.alpha) or settings.alpha
-    exact_only = measure.summary == "time_to"  # a t test of times that may be cut at the budget is not valid
-    if not contrast.paired:
-        two = compare.unpaired(a, b, alpha, seed=settings.seed)
-        if exact_only or not is_judged:
-            two = replace(two, interval=None, p_t=None)
-        if contrast.look is not None:
-            by_t, by_count = (replace(contrast.look, test=test) for test in ("welch", "relabel"))
-            two = replace(two, p_t=_at(by_t, two.p_t), p_relabel=_at(by_count, two.p_relabel),
-                          p_mann_whitney=_at(by_count, two.p_mann_whitney))  # fmt: skip
-        return two if is_judged else replace(two, p_relabel=None, p_mann_whitney=None)
-    result = compare.paired(a, b, alpha, direction=measure.better or "higher", seed=settings.seed)
-    if exact_only or not is_judged:
-        result = replace(result, interval=None, p_t=None, d_z=None)
-    if contrast.look is not None:
-        by_t, by_count = (replace(contrast.look, test=test) for test in ("paired_t", "signflip"))
-        result = replace(result, p_t=_at(by_t, result.p_t), p_signflip=_at(by_count, result.p_signflip),
-                         p_wilcoxon=_at(by_count, result.p_wilcoxon))  # fmt: skip
-    return result if is_judged else replace(result, p_signflip=None, p_wilcoxon=None)
-
-
-def _at(look: Look, p: float | None) -> float | None:
-    """The repeated p value of a look."""
-    return None if p is None else look.p(p)
+    alpha, seed = contrast.level(settings.alpha) or settings.alpha, settings.seed
+    result: PairedResult | UnpairedResult
+    if contrast.paired:
+        result = compare.paired(contrast.a, contrast.b, alpha, direction=measure.better or "higher", seed=seed)
+        counted, tests = ("p_signflip", "p_wilcoxon"), ("paired_t", "signflip")
+    else:
+        result = compare.unpaired(contrast.a, contrast.b, alpha, seed=seed)
+        counted, tests = ("p_relabel", "p_mann_whitney"), ("welch", "relabel")
+    p: dict[str, Any] = {name: getattr(result, name) for name in ("p_t", *counted)}
+    if contrast.look is not None:  # the repeated p values
+        by_t, by_count = (replace(contrast.look, test=test) for test in tests)
+        p = {name: value and (by_t if name == "p_t" else by_count).p(value) for name, value in p.items()}
+    if not is_judged:
+        p = dict.fromkeys(p)
+    if measure.summary == "time_to" or not is_judged:  # a t test of times that may be cut at the budget is not valid
+        p |= {"p_t": None, "interval": None} | ({"d_z": None} if contrast.paired else {})
+    return replace(result, **p)
 
 
 def _outcome(

@@ -20,7 +20,7 @@ from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
 from analysis.spec.metric_catalog import describe
-from analysis.stats import dispersion, functions, power
+from analysis.stats import dispersion, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
 from analysis.stats.t_test import Interval
@@ -188,7 +188,7 @@ def _smaller(comparison: Comparison, margin: float, alpha: float) -> list[Ground
 
 def _unseen(n: int, alpha: float) -> Ground:
     """That n runs show what all runs do: the share of runs that may do otherwise unseen, with this chance."""
-    return Ground(Reason.UNSEEN_COLLAPSE, n=n, value=1 - functions.power(alpha, 1 / n), level=alpha)
+    return Ground(Reason.UNSEEN_COLLAPSE, n=n, value=1 - alpha ** (1 / n), level=alpha)
 
 
 def _between(h: Hypothesis, study: Study) -> Verdict:
@@ -418,7 +418,7 @@ def _at_level(study: Study, alpha: float) -> Study:
 def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:
     """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
     Empty where the number of seeds is not what is in the way."""
-    known = [(effect, one.test) for one in contrasts if (effect := power.effect_of(one)) is not None]
+    known = [(effect, one.test) for one in contrasts if (effect := one.effect) is not None]
     if not known or not level > 0:
         return []
     effect, test = min(known)
@@ -434,7 +434,7 @@ def _needing(seeds: float | None) -> list[Ground]:
 
 def _seeds_to_tell(comparison: Comparison, alpha: float) -> float | None:
     """How many seeds would tell the two apart at this level; infinite above power.MOST_SEEDS, None without spread."""
-    effect = power.effect_of(comparison.contrast)
+    effect = comparison.contrast.effect
     if effect is None:
         return None
     seeds = power.seeds_to_find(comparison.contrast.test, effect, alpha)

@@ -14,7 +14,7 @@ from analysis.judging.results import Judged, State, agreements, with_win_rates
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import bradley_terry
-from analysis.stats.strengths import ELO
+from analysis.stats.ratings import ELO
 from analysis.tables import wording
 from analysis.tables.comparison import comparison_table, worst
 from analysis.tables.table import Entry, Table, ends, table

@@ -20,8 +20,8 @@ from analysis.spec.registry import Points, Window
 from analysis.spec.settings import Settings
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
+from analysis.stats.dispersion import Split
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide, seeds_needed
-from analysis.stats.shape import Split
 
 _MOST_SEEDS_NAMED = 10
 _MOST_CELLS_NAMED = 6
