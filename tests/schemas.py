@@ -16,9 +16,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 from analysis.judging import settings as judging
 from analysis.spec.hypothesis import Declared
 from analysis.spec.settings import Settings
-from launcher.planning import budget
 from launcher.planning.campaign_spec import CampaignSpec
-from launcher.planning.clusters import Local, Ray, Slurm
+from launcher.planning.clusters import Budget, Local, Ray, Slurm
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.plan import Experiment
 from launcher.run.campaign_record import CampaignRecord
@@ -40,7 +39,7 @@ class ExperimentFile(BaseModel, extra="forbid"):
     analysis: Settings
     cluster: Local | Ray | Slurm
     tracking: tracking.Settings
-    budget: budget.Settings
+    budget: Budget
     seed: int = Field(ge=0)
     multirun: str
     base: dict[str, Any]

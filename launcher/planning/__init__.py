@@ -18,7 +18,7 @@ Its modules:
     preregistration   the record of when hypotheses were declared
     cost              what a plan costs in device-hours, time and storage
     resources         what a run requests of a cluster
-    clusters          the section `cluster`
+    clusters          the sections `cluster` and `budget`
     plan              the records of a plan
     freeze            writing a plan to run folders
 """

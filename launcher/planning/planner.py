@@ -26,8 +26,7 @@ from launcher import secrets
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
 from launcher.planning import added_seeds, continuation, design, experiment_spec, method_parts, schema
-from launcher.planning import budget as budgets
-from launcher.planning.clusters import CLUSTERS
+from launcher.planning.clusters import CLUSTERS, Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
@@ -340,7 +339,7 @@ class _Planner:
     def _budget(self, tree: Mapping[str, Any], experiment: str | None) -> float | None:
         """The device-hours that the experiment may take, None without limit."""
         section = tree.get("budget") or {}
-        self._check(budgets.Settings, "budget", section, experiment, self._context.file_of(experiment))
+        self._check(Budget, "budget", section, experiment, self._context.file_of(experiment))
         return section.get("device_hours")
 
     def _check(

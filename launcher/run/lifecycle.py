@@ -2,7 +2,7 @@
 
 A retry rule says how often a run is resumed after one failure kind; null is without limit. The counts are kept in the
 run's state, so they hold over launches, until `retry` clears them. Whether a run may be resumed can be read from its
-state alone (`RESUMABLE`); no reader needs the rules. `python -m launcher.run.lifecycle` prints the table.
+state alone (`RESUMABLE`); no reader needs the rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sysconfig
 import traceback
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from itertools import product
 from typing import NamedTuple
 
 from launcher.text import one_line
@@ -253,24 +252,3 @@ def place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     written = [frame for frame in frames if not re.match(_INSTALLED, frame.filename)]
     return "".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in (written or frames)[-1:])
-
-
-# ---------------------------------------------------------------- the table for people
-
-
-def document() -> str:
-    """The table of transitions and a diagram of it, in Markdown; docs/run-states.md has both."""
-    rows = ["| event or failure kind | from | to | when |", "| --- | --- | --- | --- |"]
-    arrows: dict[str, list[str]] = {}
-    for row in TRANSITIONS:
-        sources, targets = (", ".join(f"`{state}`" for state in RunState if state in ends) for ends in row[1:3])
-        rows.append(f"| `{row.event}` | {sources or '(a new run)'} | {targets} | {row.when} |")
-        for source, target in product(sorted(row.sources) or ("[*]",), sorted(row.targets)):
-            if source != target:
-                arrows.setdefault(f"    {source} --> {target}: ", []).append(row.event)
-    diagram = [f"{arrow}{', '.join(events)}" for arrow, events in arrows.items()]
-    return "\n".join([*rows, "", "```mermaid", "stateDiagram-v2", *diagram, "    done --> [*]", "```", ""])
-
-
-if __name__ == "__main__":
-    print(document(), end="")
