@@ -35,16 +35,13 @@ _TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
 def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
     new = [run for run in plan.runs.values() if _is_new(plan, run.id)]
-    search = _Search(plan, _lengths(plan)) if new else None
-    prefixes: dict[str, Prefix] = {}
-    restarts: dict[str, Restart] = {}
-    for run in new:
-        found = search.prefix_of(run) if search is not None else None
-        if isinstance(found, Prefix):
-            prefixes[run.id] = found
-        elif found is not None:
-            restarts[run.id] = found
-    return replace(plan, prefixes=prefixes, restarts=restarts)
+    search = _Search(plan, _lengths(plan) if new else [])
+    found = {run.id: search.prefix_of(run) for run in new}
+    return replace(
+        plan,
+        prefixes={run_id: one for run_id, one in found.items() if isinstance(one, Prefix)},
+        restarts={run_id: one for run_id, one in found.items() if isinstance(one, Restart)},
+    )
 
 
 def sentences(plan: Plan) -> Iterator[str]:
@@ -103,7 +100,6 @@ class _Search:
     def __init__(self, plan: Plan, lengths: Sequence[int]) -> None:
         self._plan, self._lengths = plan, lengths
         self._objections: dict[str, list[Objection]] = {}
-        self._trees: dict[str, Mapping[str, Any]] = {}
 
     def prefix_of(self, run: PlannedRun) -> Prefix | Restart | None:
         """The longest finished run that this one continues; or why it does not continue the longest; None: no such."""
@@ -127,7 +123,8 @@ class _Search:
                 rule = f"run {shorter} is done, but its checkpoint of step {steps} was deleted"
                 fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"
                 return Restart(shorter, steps, None, None, rule, fix)
-            if self._plan.code_choice == CodeChoice.RERUN and self._is_of_other_code(state.code_ids()):
+            records = (code.read(self._plan.multirun, code_id) for code_id in state.code_ids())
+            if self._plan.code_choice == CodeChoice.RERUN and any(own and code.changes(own) for own in records):
                 rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
                 return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
             for one in self._obstacles(run, _trainer(folder)):
@@ -135,20 +132,10 @@ class _Search:
             return Prefix(shorter, steps)
         return None
 
-    def _is_of_other_code(self, code_ids: Sequence[str]) -> bool:
-        records = (code.read(self._plan.multirun, code_id) for code_id in code_ids)
-        return any(record is not None and code.changes(record) for record in records)
-
     def _obstacles(self, run: PlannedRun, shorter: Mapping[str, Any]) -> list[Objection]:
         config = {key: run.config[key] for key in ("method", "trainer", "verl")}
         memo = repr((run.base, config, shorter))
         if memo not in self._objections:
-            self._objections[memo] = preflight.check_continuation(config, self._tree(run), shorter)
+            tree = verl_tree.merged(self._plan.bases[run.base].tree, run.config["verl"])
+            self._objections[memo] = preflight.check_continuation(config, tree, shorter)
         return self._objections[memo]
-
-    def _tree(self, run: PlannedRun) -> Mapping[str, Any]:
-        """verl's whole tree of a run; most runs of a plan have the same differences to the base."""
-        memo = repr((run.base, run.config["verl"]))
-        if memo not in self._trees:
-            self._trees[memo] = verl_tree.merged(self._plan.bases[run.base].tree, run.config["verl"])
-        return self._trees[memo]
