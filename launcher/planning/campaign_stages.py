@@ -28,6 +28,7 @@ from launcher.text import one_line, shown
 
 CAMPAIGN, FORCE = "campaign", "force_gate"
 _REFUSED = ("experiment", "method")  # what the stages name
+_REFUSED_IN_STAGE = (*_REFUSED, CAMPAIGN, FORCE, "multirun", "budget.device_hours")
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,7 @@ class Planner:
                     at = f"stages.{name}.experiment"
                     overrides.unknown_option(self._composer, self.file, at, "experiment", experiment, problems)
             for word in stage.overrides:
-                if word.lstrip("+~").partition("=")[0] in (
-                    *_REFUSED,
-                    CAMPAIGN,
-                    FORCE,
-                    "multirun",
-                    "budget.device_hours",
-                ):
+                if word.lstrip("+~").partition("=")[0] in _REFUSED_IN_STAGE:
                     key = word.partition("=")[0]
                     rule = "the stage names its experiment, and the folder and the budget are those of the campaign"
                     problems.add(self.file, f"stages.{name}.overrides", shown(word), rule, f"remove {key}")
@@ -136,10 +131,8 @@ class Planner:
         planned: dict[str, PlannedStage] = {}
         problems: list[Problem] = []
         for name, stage in self.spec.stages.items():
-            values = {}
-            for recorded in record.stages if record is not None else ():
-                if recorded.name == name:
-                    values = {(taken.key, taken.into): taken.value for taken in recorded.taken}
+            recorded = [one for one in (record.stages if record is not None else ()) if one.name == name]
+            values = {(taken.key, taken.into): taken.value for one in recorded for taken in one.taken}
             if any(take.stage not in planned for take in stage.take.values()):
                 continue  # the stage above has problems of its own
             try:
@@ -165,7 +158,10 @@ class Planner:
         """
         stage = self.spec.stages[name]
         pins = self._pins(name, stage, above)
-        chosen = {(pin.key, pin.into): values.get((pin.key, pin.into), _first_level(pin, above)) for pin in pins}
+        chosen: dict[tuple[str, str], Any] = {}
+        for pin in pins:
+            first = above[pin.take.stage].experiments[0].factors[pin.factor]["levels"][0]
+            chosen[pin.key, pin.into] = values.get((pin.key, pin.into), first)
         words = [*stage.overrides, *self._group_words(stage, chosen), *self._gate_words(name, stage)]
         try:
             words = [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words]
@@ -212,10 +208,11 @@ class Planner:
         pinned: dict[str, dict[str, Any]] = {}
         for (key, into), value in chosen.items():
             pinned.setdefault(into, {})[key] = value
-        return [
-            f"experiment.groups.{into}={spelled({**groups[into], 'overrides': own_over(groups[into], values)})}"
-            for into, values in pinned.items()
-        ]
+        words = []
+        for into, values in pinned.items():
+            group = {**groups[into], "overrides": {**(groups[into].get("overrides") or {}), **values}}
+            words.append(f"experiment.groups.{into}={spelled(group)}")
+        return words
 
     def _gate_words(self, name: str, stage: Stage) -> list[str]:
         """The hypotheses that the gate itself declares, as overrides with what the file says."""
@@ -274,11 +271,6 @@ class Planner:
         return dataclasses.replace(problem, where=self.file, key=f"{at}.overrides: {key}")
 
 
-def own_over(group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides of a declared group with these values over them."""
-    return {**(group.get("overrides") or {}), **values}
-
-
 def _asked(words: Sequence[str], composer: Composer) -> Asked:
     """Read a campaign's command line. Raises InvalidPlan."""
     problems = Diagnostics()
@@ -322,11 +314,6 @@ def _shared_names(planned: Mapping[str, PlannedStage], file: str) -> list[Proble
                 fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
                 problems.append(Problem(file, f"stages.{name}.experiment", experiment.name, rule, fix))
     return problems
-
-
-def _first_level(pin: Pin, above: Mapping[str, PlannedStage]) -> Any:
-    (experiment,) = above[pin.take.stage].experiments
-    return experiment.factors[pin.factor]["levels"][0]
 
 
 def spelled(value: Any) -> str:

@@ -106,8 +106,8 @@ class _Search:
         why: Restart | None = None
         steps = int(run.config["trainer"]["steps"])
         for length in (length for length in self._lengths if length < steps):
-            shorter = identity.run_id(identity.identity(run.base, identity.with_steps(run.config, length)))
-            found = self._judged(run, shorter, length)
+            config = {**run.config, "trainer": {**run.config["trainer"], "steps": length}}
+            found = self._judged(run, identity.run_id(identity.identity(run.base, config)), length)
             if isinstance(found, Prefix):
                 return found
             why = why or found

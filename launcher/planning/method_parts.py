@@ -107,14 +107,6 @@ def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requireme
     return found
 
 
-def own_values(composer: Composer, method: str) -> dict[str, Any]:
-    """The values, by dotted key, that a method file sets itself, beyond what its parts bring."""
-    choices = (f"method/{part}={choice}" for part, choice in chosen_parts(composer, method).items())
-    overrides = [f"method={BASELINE}", *choices]
-    own = dict(_differences(_section(composer, [f"method={method}"]), _section(composer, overrides)))
-    return {key: value for key, value in own.items() if key != "name"}
-
-
 def _section(composer: Composer, overrides: Sequence[str]) -> dict[str, Any]:
     return schema.strip(composer.compose(overrides).tree["method"])
 
@@ -143,10 +135,13 @@ def combine(
     excluding: dict[tuple[str, str], list[tuple[str, Any, Any]]] = {}
     for method in methods:
         choices = chosen_parts(composer, method)
+        bare = _section(composer, [f"method={BASELINE}", *(f"method/{part}={one}" for part, one in choices.items())])
+        values = dict(_differences(_section(composer, [f"method={method}"]), bare))
         for part, subset in subsets.items():
             subset.update(name for name in choices.pop(part).strip("[]").split(",") if name)
         own = {f"method/{part}": choice for part, choice in choices.items() if choice != baseline.get(part)}
-        own |= {f"method.{key}": value for key, value in own_values(composer, method).items()}
+        # What the file sets itself, beyond what its parts bring.
+        own |= {f"method.{key}": value for key, value in values.items() if key != "name"}
         for key, value in own.items():
             other, owner = taken.setdefault(key, (value, method))
             if other != value:

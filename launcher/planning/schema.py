@@ -105,7 +105,7 @@ class Checker:
             return Breach(path, value, "a value is required", f"set {path}")
         schema = self._schemas.get(path)
         if schema is not None and not self._validators[path].is_valid(value):
-            return _unfit(path, value, schema)
+            return Breach(path, value, f"must be {words(schema)}", f"give {words(schema)}")
         if isinstance(value, float) and value - value != 0:
             return Breach(path, value, "must be finite", "give a finite number")
         missing = missing_file(path, value)
@@ -113,10 +113,6 @@ class Checker:
             fix = "correct the path, create the file, or give a hub name"
             return Breach(path, value, f"the file {missing} does not exist", fix)
         return None
-
-
-def _unfit(path: str, value: Any, schema: Mapping[str, Any]) -> Breach:
-    return Breach(path, value, f"must be {words(schema)}", f"give {words(schema)}")
 
 
 def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
@@ -159,40 +155,31 @@ def report(problems: Diagnostics, where: str, breach: Breach | BadDifference, ke
     problems.add(where, key or breach.key, value, breach.rule, breach.fix)
 
 
-_Elsewhere = Mapping[str, str]
+def refused_by_trainer(
+    given: Mapping[str, Any], differing: Mapping[str, Any], keys: Mapping[str, Any]
+) -> Iterator[BadDifference]:
+    """Every value of verl's tree that the trainer does not read, or reads and cannot use.
 
-
-def unread(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _Elsewhere) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that has no effect, because the trainer does not read it.
-
-    read: the keys that it reads, each with a JSON-Schema fragment; a mapping includes all keys below it. elsewhere: for
-    some other keys, what to set instead.
+    given: what a run sets, where a key that is not read is refused even if it equals verl's default; differing: the
+    part that differs from the default; keys: the trainer's `verl_keys`. `read` has a JSON-Schema fragment for each key
+    that it reads, and a mapping includes all keys below it; `elsewhere` says for some others what to set instead.
     """
-    for path, value in _leaves(differences):
-        if not _is_read(path, read, elsewhere):
+    read, elsewhere = keys["read"], keys["elsewhere"]
+
+    def is_read(path: str) -> bool:
+        return path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read)
+
+    for path, value in _leaves(given):
+        if not is_read(path):
             instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
             rule = "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads)"
             yield BadDifference(f"verl.{path}", value, rule, instead)
-
-
-def unfit(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _Elsewhere) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that the trainer reads and cannot use; the arguments are those of `unread`."""
-    for path, value in _leaves(differences):
+    for path, value in _leaves(differing):
         schema = read.get(path) or {}
         if schema and not {"type", "enum", "const"} & set(schema):
             schema = {"type": "integer", **schema}
-        if _is_read(path, read, elsewhere) and not Validator(schema).is_valid(value):
-            breach = _unfit(f"verl.{path}", value, schema)
-            yield BadDifference(breach.key, value, breach.rule, breach.fix)
-
-
-def of_several_types(read: Mapping[str, Any]) -> set[str]:
-    """The keys of verl that a trainer reads as one of several types, whatever type verl's default has."""
-    return {f"verl.{key}" for key, fragment in read.items() if isinstance((fragment or {}).get("type"), list)}
-
-
-def _is_read(path: str, read: Mapping[str, Any], elsewhere: _Elsewhere) -> bool:
-    return path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read)
+        if is_read(path) and not Validator(schema).is_valid(value):
+            yield BadDifference(f"verl.{path}", value, f"must be {words(schema)}", f"give {words(schema)}")
 
 
 def _leaves(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
