@@ -102,10 +102,13 @@ class _Builder:
         chosen: list[str] = []
         for key, choice in scaled.items():
             if self._composer.is_group(key) and key not in self._arguments.choices:
-                at = f"experiment.scales.{self._scale}.{key}"
-                found = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
-                chosen += [f"{key}={one}" for one in found or []]
+                chosen += self._spelled(key, choice, f"experiment.scales.{self._scale}.{key}")
         return chosen
+
+    def _spelled(self, key: str, choice: Any, at: str) -> list[str]:
+        """A choice of a group, as Hydra's override; none (and problems) if it is not one."""
+        found = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
+        return [f"{key}={one}" for one in found or []]
 
     def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, tuple[Any, str]]]]:
         parts = [f"{key}={choice}" for key, choice in self._arguments.choices.items() if key.startswith("method/")]
@@ -142,8 +145,7 @@ class _Builder:
                 rule = "a choice that is a factor of the experiment cannot be held fixed"
                 self._problems.add(self._where, at, brief(choice), rule, "remove it, or remove the factor")
             else:
-                spelled = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
-                pinned += [f"{key}={one}" for one in spelled or []]
+                pinned += self._spelled(key, choice, at)
         return pinned if len(pinned) == len(group.choices) else None
 
     def _variant(self, group: str, choices: Choices) -> ConfigVariant | None:
@@ -221,21 +223,17 @@ class _Builder:
         readers = self._context.readers(rest) if section == "method" else ""
         if readers:
             return f"no group's method reads this key; methods with {readers} do", "add such a group, or remove it"
-        meant = self._context.suggested(key, self._given(key))
-        if meant is not None:
+        given = self._factors.values.get(key, {**self._scaled, **self._fixed}.get(key))
+        if (meant := self._context.suggested(key, given)) is not None:
             return NO_SUCH_KEY, meant
         above, _, last = key.rpartition(".")
+        choices = tuple((one, levels[0]) for one, levels in self._factors.choices.items())
         known: dict[str, None] = {}
-        for name in names:
-            variant = self._variant(name, tuple((one, levels[0]) for one, levels in self._factors.choices.items()))
-            siblings = hydra_compose.lookup(variant.tree, above)[1] if variant is not None else None
+        for variant in filter(None, (self._variant(name, choices) for name in names)):
+            siblings = hydra_compose.lookup(variant.tree, above)[1]
             known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
         fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
         return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
-
-    def _given(self, key: str) -> Any:
-        """The value, or the levels, of a key."""
-        return self._factors.values.get(key, {**self._scaled, **self._fixed}.get(key))
 
     def _declared_at(self, key: str) -> str:
         """The key under which the experiment's file declares a factor."""
