@@ -9,9 +9,8 @@ Its modules:
     design            the cells that factors and groups span
     variants          the compositions that several runs share
     method_parts      methods composed from parts
-    promises          what files declare that they require, and which metrics a run writes
     suggestions       what users probably mean by a name that the configuration does not have
-    schema            the keys, types and ranges that YAML files declare
+    schema            what YAML files declare: keys, types and ranges, requirements, and the metrics of a run
     run_specs         the runs: cells and seeds, composed, checked, identified
     continuation      which runs continue a finished run of fewer steps
     hypotheses        whether the seeds can decide the hypotheses

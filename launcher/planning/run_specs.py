@@ -316,10 +316,9 @@ class _Builder:
 
     def _parts_fit(self, variant: ConfigVariant, group: str) -> bool:
         """Whether the chosen parts have what they need of each other."""
-        for one in variant.unmet:
-            where = self._chooser(variant, self._spec.groups[group], one.part)
-            fix = one.fix(self._composer)
-            self._problems.add(where, f"method/{one.part}", variant.parts[one.part], one.rule(), fix)
+        for part, rule, fix in variant.unmet:
+            where = self._chooser(variant, self._spec.groups[group], part)
+            self._problems.add(where, f"method/{part}", variant.parts[part], rule, fix)
         return not variant.unmet
 
     def _chooser(self, variant: ConfigVariant, group: Group, part: str) -> str:
@@ -356,9 +355,9 @@ class _Builder:
         if not objections:
             section = {**config["task"], "functions": list(task.functions)}
             known = {**config, "task": section, "verl": tree, "cluster": self._context.cluster}
-            for one in variant.promises.unmet(known):
-                key = "task.name" if one.key == "task.functions" else one.key
-                objections.append(Objection(key, hydra_compose.lookup(known, key)[1], one.rule(), one.fix))
+            for key, rule, fix in variant.promises.unmet(known):
+                key = "task.name" if key == "task.functions" else key
+                objections.append(Objection(key, hydra_compose.lookup(known, key)[1], rule, fix))
         if not objections:
             prompts = self._context.prompts(config, tree["data"]["max_prompt_length"])
             objections = [

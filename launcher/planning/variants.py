@@ -21,7 +21,7 @@ from launcher.errors import Diagnostics
 from launcher.planning import method_parts, overrides, schema, suggestions
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import HYPOTHESIS
-from launcher.planning.promises import Promises
+from launcher.planning.schema import Promises
 from launcher.text import nearest, one_line
 from launcher.worker import preflight
 from launcher.worker.isolated import Ended, Isolated
@@ -78,9 +78,8 @@ class ConfigVariant:
         fragments = defaults["method"].get(schema.ALLOWED) or {}
         own = {key: fragment for key, fragment in fragments.items() if key not in self.parts}
         self._defaults = {**defaults, "method": {**defaults["method"], schema.ALLOWED: own}}
-        needed = [one for one in method_parts.requirements(composer, without) if one.part in self.parts]
-        #: What the chosen parts need of each other, and do not have.
-        self.unmet = tuple(one for one in needed if not one.met(self._method.get(one.part)))
+        #: (part, rule, fix) of what the chosen parts need of each other, and do not have.
+        self.unmet = [one for one in method_parts.unmet(composer, without, self._method) if one[0] in self.parts]
 
     @functools.cached_property
     def checker(self) -> schema.Checker:
