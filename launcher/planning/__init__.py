@@ -5,13 +5,12 @@ Its modules:
     planner           from overrides to a plan, or to all of its problems
     overrides         the overrides of the command line
     experiment_spec   the section `experiment`
-    factors           factors and exclusions, from the file and the command line
     design            the cells that factors and groups span
     variants          the compositions that several runs share
     method_parts      methods composed from parts
     suggestions       what users probably mean by a name that the configuration does not have
     schema            what YAML files declare: keys, types and ranges, requirements, and the metrics of a run
-    run_specs         the runs: cells and seeds, composed, checked, identified
+    run_specs         the runs: factors, cells and seeds, composed, checked, identified
     continuation      which runs continue a finished run of fewer steps
     hypotheses        whether the seeds can decide the hypotheses
     preregistration   the record of when hypotheses were declared

@@ -12,6 +12,7 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,10 @@ class History:
             self._learn(run_folder(multirun, run_id), runs[run_id].config)
         if len(done) < len(runs):
             for folder in _newest(multirun, runs):
-                self._learn_other(folder)
+                with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
+                    state = find_state(folder)
+                    if state is not None and state.state == RunState.DONE:
+                        self._learn(folder, read_config(folder))
         self._medians = {key: statistics.median(seconds) for key, seconds in self._seconds.items()}
         self._rates: dict[str, Rate] = {}
         self._bytes: dict[str, float | None] = {}
@@ -90,14 +94,6 @@ class History:
         trainer = run.config["trainer"]
         written = -(-trainer["steps"] // trainer["checkpoint_every"])
         return float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
-
-    def _learn_other(self, folder: Path) -> None:
-        try:
-            state = find_state(folder)
-            if state is not None and state.state == RunState.DONE:
-                self._learn(folder, read_config(folder))
-        except (OSError, ValueError, KeyError, TypeError):
-            return  # `status` reports what is wrong with a folder that cannot be read
 
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
         if identity.INPUTS not in config:  # an older version froze it

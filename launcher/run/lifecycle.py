@@ -110,36 +110,32 @@ class Event(StrEnum):
 
 
 class Transition(NamedTuple):
-    """One row of the table: `event` leads from any of `sources` (none: a new run) to one of `targets`."""
+    """One row of the table: an event leads from any of `sources` (none: a new run) to one of `targets`."""
 
-    event: Event | FailureKind
     sources: frozenset[RunState]
     targets: frozenset[RunState]
     when: str
 
 
-def _row(event: Event, sources: frozenset[RunState], target: RunState, when: str) -> Transition:
-    return Transition(event, sources, frozenset({target}), when)
-
-
-TRANSITIONS: tuple[Transition, ...] = (
-    _row(Event.CREATE, frozenset(), _PLANNED, "a launch freezes the plan"),
-    _row(Event.SUBMIT, RESUMABLE, RunState.SUBMITTED, "a launch gives the run to its scheduler"),
-    _row(Event.WITHDRAW, frozenset({RunState.SUBMITTED}), _PLANNED, "the launch stops before the run has started"),
-    _row(Event.START, RESUMABLE, RunState.RUNNING, "a worker claims the run"),
-    _row(Event.FINISH, frozenset({RunState.RUNNING}), RunState.DONE, "the training function returned"),
-    *(
-        Transition(kind, ending.sources, frozenset({ending.resumed_as, ending.ended_as}), ending.when)
+_SUBMITTED, _RUNNING = frozenset({RunState.SUBMITTED}), frozenset({RunState.RUNNING})
+_ONLY_PLANNED = frozenset({_PLANNED})
+TRANSITIONS: Mapping[Event | FailureKind, Transition] = {
+    Event.CREATE: Transition(frozenset(), _ONLY_PLANNED, "a launch freezes the plan"),
+    Event.SUBMIT: Transition(RESUMABLE, _SUBMITTED, "a launch gives the run to its scheduler"),
+    Event.WITHDRAW: Transition(_SUBMITTED, _ONLY_PLANNED, "the launch stops before the run has started"),
+    Event.START: Transition(RESUMABLE, _RUNNING, "a worker claims the run"),
+    Event.FINISH: Transition(_RUNNING, frozenset({RunState.DONE}), "the training function returned"),
+    **{
+        kind: Transition(ending.sources, frozenset({ending.resumed_as, ending.ended_as}), ending.when)
         for kind, ending in ENDINGS.items()
-    ),
-    _row(Event.RETRY, RETRYABLE, _PLANNED, "`retry` named the run"),
-)
-_ALLOWED = {row.event: row for row in TRANSITIONS}
+    },
+    Event.RETRY: Transition(RETRYABLE, _ONLY_PLANNED, "`retry` named the run"),
+}
 
 
 def check(event: Event | FailureKind, before: str | None, after: str) -> None:
     """Raise ValueError if the table has no transition of this event between these states; None: a new run."""
-    row = _ALLOWED[event]
+    row = TRANSITIONS[event]
     if after not in row.targets or (before not in row.sources if row.sources else before is not None):
         raise ValueError(f"{event}: a run does not go from {before} to {after}")
 
