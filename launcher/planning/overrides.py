@@ -20,6 +20,8 @@ COMMAND_LINE = "command line"
 HYPOTHESIS = "hypothesis"  # the configuration group: conf/hypothesis
 # Sections that hold for the whole experiment: they can be set, not swept.
 WHOLE = ("experiment", "analysis", "cluster", "tracking", "budget", "base", "multirun")
+# Hydra's flags that a value follows.
+_VALUED = ("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 WHOLE_GROUPS = ("cluster", "scale", HYPOTHESIS)
 # What to do, in this command alone, with runs that were made by other code; each key has one value.
 CODE_CHOICES: Mapping[str, tuple[Any, CodeChoice]] = {
@@ -62,6 +64,11 @@ class Arguments:
 def is_override(argument: str) -> bool:
     """Whether a word of the command line is an override rather than a flag or its value."""
     return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
+
+
+def is_bare(argument: str, before: str) -> bool:
+    """Whether a word is neither flag nor override, nor the value of the flag `before` it: `quickstart` alone."""
+    return not argument.startswith("-") and not is_override(argument) and before not in _VALUED
 
 
 def is_hydras(word: str) -> bool:
