@@ -265,7 +265,13 @@ class Planner:
                 planned[name] = self.one(name, values, planned)
             except InvalidPlan as invalid:
                 problems += invalid.problems
-        problems += _shared_names(planned, self.file)
+        seen: dict[str, str] = {}
+        for name, experiment in ((name, one) for name, own in planned.items() for one in own.experiments):
+            other = seen.setdefault(experiment.name, name)
+            if other != name:
+                rule = f"stage {other} has an experiment of this name, and both would write to one folder"
+                fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
+                problems.append(Problem(self.file, f"stages.{name}.experiment", experiment.name, rule, fix))
         if problems:
             raise InvalidPlan(problems)
         return list(planned.values())
@@ -426,20 +432,6 @@ def _asked(words: Sequence[str], composer: Composer) -> Asked:
         overrides.unknown_option(composer, COMMAND_LINE, CAMPAIGN, CAMPAIGN, chosen[0], problems)
     problems.raise_any()
     return Asked(chosen[0], tuple(rest), tuple(dict.fromkeys(forced)))
-
-
-def _shared_names(planned: Mapping[str, PlannedStage], file: str) -> list[Problem]:
-    """A problem for each experiment that two stages name: both would write to one folder."""
-    seen: dict[str, str] = {}
-    problems = []
-    for name, stage in planned.items():
-        for experiment in stage.experiments:
-            other = seen.setdefault(experiment.name, name)
-            if other != name:
-                rule = f"stage {other} has an experiment of this name, and both would write to one folder"
-                fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
-                problems.append(Problem(file, f"stages.{name}.experiment", experiment.name, rule, fix))
-    return problems
 
 
 def spelled(value: Any) -> str:

@@ -88,9 +88,13 @@ class _Planner:
                 self._problems.add(wrong.file or "configuration", wrong.key, None, wrong.rule, wrong.fix)
                 self._problems.raise_any()
         for name in self._arguments.experiments:
-            composed = self._compose(name)
-            tree = self._resolved(composed, name) if composed is not None else None
-            if composed is None or tree is None:
+            try:
+                composed = self._composer.compose(self._context.selection(name))
+            except hydra_compose.ERRORS as error:
+                self._context.does_not_compose(self._context.file_of(name), error)
+                continue
+            tree = self._resolved(composed, name) if self._context.check_files(composed) else None
+            if tree is None:
                 continue
             if not sections:
                 sections = {"cluster": self._cluster(tree, composed, name), "tracking": tree["tracking"]}
@@ -146,14 +150,6 @@ class _Planner:
 
     # ------------------------------------------------------------ the root configuration
 
-    def _compose(self, experiment: str | None) -> Composed | None:
-        try:
-            composed = self._composer.compose(self._context.selection(experiment))
-        except hydra_compose.ERRORS as error:
-            self._context.does_not_compose(self._context.file_of(experiment), error)
-            return None
-        return composed if self._context.check_files(composed) else None
-
     def _resolved(self, composed: Composed, experiment: str | None) -> dict[str, Any] | None:
         """The composed root with the command line's values for what holds for a whole experiment, resolved."""
         where = self._context.file_of(experiment)
@@ -192,7 +188,8 @@ class _Planner:
     def _experiment(self, name: str | None, tree: Mapping[str, Any], composed: Composed) -> Experiment:
         where = self._context.file_of(name)
         default = composed.choices.get("method") or method_parts.BASELINE
-        section = self._inherited("experiment", tree.get("experiment") or {}, composed, where)
+        declared = tree.get("experiment") or {}
+        section = experiment_spec.check_dropped("experiment", declared, composed, where, self._problems)
         if name is None and "experiment.name" not in self._arguments.values:
             section["name"] = self._adhoc_name(str(section.get("name")), default)
         multirun = self._root / str(tree.get("multirun") or "multirun")
@@ -280,11 +277,6 @@ class _Planner:
                 rule = f"this is the name of conf/experiment/{other}.yaml, whose plan and report lie in its folder"
                 self._problems.add(at, "experiment.name", name, rule, fix)
 
-    def _inherited(self, key: str, section: Mapping[str, Any], composed: Composed, where: str) -> dict[str, Any]:
-        files = [hydra_compose.lookup(file.tree, key)[1] for file in composed.files]
-        mappings = [file for file in files if isinstance(file, Mapping)]
-        return experiment_spec.check_dropped(key, section, mappings, where, self._problems)
-
     # ------------------------------------------------------------ sections that hold for a whole experiment
 
     def _analysis(
@@ -296,7 +288,7 @@ class _Planner:
         spec: ExperimentSpec,
     ) -> dict[str, Any]:
         where = self._context.file_of(experiment)
-        section = self._inherited("analysis", tree.get("analysis") or {}, composed, where)
+        section = experiment_spec.check_dropped("analysis", tree.get("analysis") or {}, composed, where, self._problems)
         sequential = spec.rule.model_dump() if spec.rule is not None else None
         if section.get("sequential") not in (None, sequential):
             at = self._arguments.origin("analysis.sequential", where)
