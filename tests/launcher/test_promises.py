@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.planning.promises import Promises
+from launcher.planning.schema import Promises
 from tests.configuration import SHIPPED
 from tests.launcher.experiments import make, refused, write_experiment
 from tests.trainer_ext.twins import tokenizer_of
