@@ -81,23 +81,17 @@ def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]
 
 
 def _source(source: Source) -> dict[str, Any]:
-    """The provenance of a package or a file of the user's: its content, and the commit and changes of its repository.
-
-    `exact`: whether commit and patch restore it.
-    """
-    record: dict[str, Any] = {"digest": content.digest(source.path), "imported": source.imported}
+    """The provenance of a user's package or file: its content, and the commit and changes of its repository."""
+    record: dict[str, Any] = {"digest": content.digest(source.path)}
     path = source.path.resolve()
     found = _git(path.parent, ["rev-parse", "--show-toplevel"])
     if found is None:
-        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None, "exact": False}
+        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None}
     top = Path(os.fsdecode(found.rstrip(b"\n")))
-    files = [str(file.resolve().relative_to(top)) for file in source.files if file.resolve().is_relative_to(top)]
-    paths = [f":(literal){name}" for name in ([path.relative_to(top)] if path.is_dir() else files)]
-    tree, patch = _tree(top, paths)
-    listed = _git(top, ["ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *paths]) or b""
-    known = tree["commit"] and {*files} <= {os.fsdecode(name) for name in listed.split(b"\0")}
-    exact = bool(known and tree["patch"]["exact"] and not tree["patch"]["left_out"])
-    return {**record, "repository": str(top), **tree, "patch": patch, "exact": exact}
+    places = [path] if path.is_dir() else [file.resolve() for file in source.files]
+    inside = [f":(literal){place.relative_to(top)}" for place in places if place.is_relative_to(top)]
+    tree, patch = _tree(top, inside)
+    return {**record, "repository": str(top), **tree, "patch": patch}
 
 
 def packages() -> dict[str, str]:
