@@ -64,6 +64,8 @@ def run_again(
     `prepare` makes a run planned again; whether it did. `rerun=changed` and `accept_code=true` among the names are
     added to the commands. `verb` and `done` are words for what happens, `done` the key of the JSON object.
     """
+    from launcher.execution import code_changes
+    from launcher.planning import planner
     from launcher.planning.overrides import is_code_choice
 
     more = [name for name in given.names if is_code_choice(name)]
@@ -73,12 +75,16 @@ def run_again(
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
-            plans = _plans(commands, chosen, anew=verb == "rerun") if chosen else []
+            plans = [planner.make(ROOT, words) for words in commands] if chosen else []
+            for plan in plans:  # it refuses runs of other code before any run is changed
+                code_changes.decide(plan, **{"anew" if verb == "rerun" else "resumed": chosen})
             prepared = _prepare_planned(chosen, plans, prepare)
             print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
             code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
-            if prepared:
-                code = max(code, _sweep_all(commands, plans))
+            for words, plan in zip(commands, plans, strict=True) if prepared else ():
+                code = max(code, _sweep(words, plan))
+                if code == EXIT_INTERRUPTED:
+                    break
         except InvalidPlan as invalid:
             print_problems(
                 invalid,
@@ -89,17 +95,6 @@ def run_again(
         spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
         print(json.dumps({done: prepared, "commands": spelled if prepared else [], "exit_code": code}, indent=1))
     return code
-
-
-def _plans(commands: Sequence[Sequence[str]], chosen: Sequence[str], anew: bool) -> list[Plan]:
-    """What the commands plan today. Raises InvalidPlan before any run is changed, also for runs of other code."""
-    from launcher.execution import code_changes
-    from launcher.planning import planner
-
-    plans = [planner.make(ROOT, words) for words in commands]
-    for plan in plans:
-        code_changes.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
-    return plans
 
 
 def _prepare_planned(ids: Sequence[str], plans: Sequence[Plan], prepare: Callable[[str], bool]) -> list[str]:
@@ -115,16 +110,6 @@ def _prepare_planned(ids: Sequence[str], plans: Sequence[Plan], prepare: Callabl
         except claim.Locked as error:
             print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
     return changed
-
-
-def _sweep_all(commands: Sequence[Sequence[str]], plans: Sequence[Plan]) -> int:
-    """Run the commands one after another, until Ctrl-C; the highest exit code."""
-    code = EXIT_FINE
-    for words, plan in zip(commands, plans, strict=True):
-        code = max(code, _sweep(words, plan))
-        if code == EXIT_INTERRUPTED:
-            break
-    return code
 
 
 def _sweep(words: Sequence[str], plan: Plan) -> int:
