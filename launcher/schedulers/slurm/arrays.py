@@ -104,27 +104,21 @@ def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
         file.write(executor._make_submission_file_text("true", "test"))
         file.flush()
         with _telling():
-            done = subprocess.run(
-                [*_limited("sbatch"), "--test-only", file.name], capture_output=True, text=True, check=False
-            )
+            done = subprocess.run([*_sbatch(), "--test-only", file.name], capture_output=True, text=True, check=False)
     if done.returncode in _TIMED_OUT:
         fix = "try again when `sbatch --test-only` returns, or choose another cluster"
         raise SchedulerError(f"`sbatch --test-only` did not return within {LIMIT_S:g} s. Fix: {fix}")
     return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode} without a message"
 
 
-def _limited(command: str) -> list[str]:
-    """A command that is ended after LIMIT_S, with what it has started."""
+def _sbatch() -> list[str]:
+    """sbatch, which is ended after LIMIT_S, with what it has started."""
     program = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}")
-    return [program, "-k", "5", str(LIMIT_S), command] if program else [command]
-
-
-def _submission(_executor: SlurmExecutor, file: Path) -> list[str]:
-    return [*_limited("sbatch"), str(file)]
+    return [program, "-k", "5", str(LIMIT_S), "sbatch"] if program else ["sbatch"]
 
 
 # submitit makes the executor of an array itself, so a subclass would not be asked.
-setattr(SlurmExecutor, "_make_submission_command", _submission)  # noqa: B010
+setattr(SlurmExecutor, "_make_submission_command", lambda _, file: [*_sbatch(), str(file)])  # noqa: B010
 
 
 @contextmanager
