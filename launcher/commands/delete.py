@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 
 from launcher.commands import completion, gc
@@ -46,7 +47,13 @@ def run(given: argparse.Namespace) -> int:
         raise Usage(f"delete {name}: this deletes {what}. Fix: add --yes")
     if not given.yes and input(f"Delete {clean(what)}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise Usage("nothing was deleted")
-    deleted = gc.delete_experiment(multirun, name)
+    policy = gc.Policy(orphans=True, old=-math.inf)
+    (multirun / name / "plan.json").unlink()  # from here on, gc --orphans goes on with what is left
+    planned = gc.planned_ids(multirun)
+    items = [item for run_id in ids for item in gc.of_run(multirun, run_id, planned, policy)]
+    gone = gc.delete(multirun, [item for item in items if item.what in (gc.NEVER_RUN, gc.ORPHAN)], policy)
+    deleted = [item.run for item in gone]
+    gc.remove(multirun / name)
     kept = [run_id for run_id in ids if run_id not in deleted]
     if given.json:
         print(json.dumps({"deleted": deleted, "kept": kept}, indent=1))

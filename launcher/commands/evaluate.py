@@ -77,13 +77,8 @@ def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
 
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
-    config = read_config(folder)
-    further = [one for one in given.overrides if one.startswith(f"{SCORES}.")]
-    of_task = [one for one in given.overrides if one not in further]
-    changes = {
-        "task": _changes(config["task"], of_task, folder.name),
-        "trainer": _counts(given) | _scores(config["trainer"], further),
-    }
+    changes = _changes(read_config(folder), given.overrides, folder.name)
+    changes["trainer"] = _counts(given) | changes["trainer"]
     with selection.using(folder, step, checkpoint):
         return f"run {folder.name} after step {step}", policy.evaluate(folder, step, checkpoint, changes)
 
@@ -111,34 +106,23 @@ def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
     return str(model), found
 
 
-def _changes(section: Mapping[str, Any], overrides: Sequence[str], run: str) -> dict[str, Any]:
-    """Other values for keys of the run's section `task`. Usage: it has no such key."""
+def _changes(config: Mapping[str, Any], overrides: Sequence[str], run: str) -> dict[str, dict[str, Any]]:
+    """Other values for keys of the run's section `task`, and scores beside the run's. Usage: there is no such key."""
     from omegaconf import OmegaConf
 
-    found = {}
+    keys = [f"task.{name}" for name in config["task"] if name != "name"]
     for override in overrides:
         key, sign, _ = override.partition("=")
-        name = key.removeprefix("task.")
-        if not sign or name == key or name not in section or name == "name":
-            known = [f"task.{one}" for one in section if one not in ("name", "warm_start")]
+        if not sign or not (key in keys or key.startswith(f"{SCORES}.")):
+            known = [key for key in keys if key != "task.warm_start"]
             close = nearest(key, known)
             meant = f". Fix: write {close}=VALUE" if close and close != key else ""
-            keys = f"a key of run {run}'s task: {', '.join(known)}"
-            raise Usage(f"{override}: must be KEY=VALUE with {keys}; or {SCORES}.NAME={{}}{meant}")
-        found[name] = OmegaConf.to_container(OmegaConf.from_dotlist([override]))["task"][name]
-    return found
-
-
-def _scores(section: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The run's further scores and these."""
-    from omegaconf import OmegaConf
-
-    if not overrides:
-        return {}
-    name = SCORES.rpartition(".")[2]
-    run = OmegaConf.create({"trainer": {name: section.get(name) or {}}})
-    merged = OmegaConf.to_container(OmegaConf.merge(run, OmegaConf.from_dotlist(list(overrides))))
-    return {name: merged["trainer"][name]}
+            rule = f"must be KEY=VALUE with a key of run {run}'s task: {', '.join(known)}; or {SCORES}.NAME={{}}"
+            raise Usage(f"{override}: {rule}{meant}")
+    given = OmegaConf.from_dotlist(list(overrides))
+    before = {"trainer": {"eval_scores": config["trainer"].get("eval_scores") or {}}} if "trainer" in given else {}
+    changed: Any = OmegaConf.to_container(OmegaConf.merge(before, given))
+    return {section: changed.get(section, {}) for section in ("task", "trainer")}
 
 
 def _counts(given: argparse.Namespace) -> dict[str, int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import shutil
@@ -118,17 +117,6 @@ def find(multirun: Path, policy: Policy) -> list[Garbage]:
     return of_runs + _shared(multirun, runs, [run_id for run_id in runs if run_id not in whole], policy)
 
 
-def delete_experiment(multirun: Path, experiment: str) -> list[str]:
-    """Delete an experiment's folder, and its runs that no other plan names; the ids of these."""
-    ids, policy = catalog.entries(catalog.read_plan(multirun, experiment)), Policy(orphans=True, old=-math.inf)
-    (multirun / experiment / "plan.json").unlink()  # from here on, gc --orphans goes on with what is left
-    planned = planned_ids(multirun)
-    items = [item for run_id in ids for item in of_run(multirun, run_id, planned, policy)]
-    gone = delete(multirun, [item for item in items if item.what in (NEVER_RUN, ORPHAN)], policy)
-    _remove(multirun / experiment)
-    return [item.run for item in gone if item.run is not None]
-
-
 def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage]:
     """Delete what is still not needed, and return it. Each run is changed under its lock, while it has no owner."""
     deleted: list[Garbage] = []
@@ -137,11 +125,11 @@ def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage
         paths = {item.path for item in items if item.run == run_id}
         with suppress(claim.Locked), claim.locked(run_folder(multirun, run_id), claim.PATIENCE_S):
             again = [item for item in of_run(multirun, run_id, planned, policy) if item.path in paths]
-            deleted += [item for item in again if _remove(item.path)]
+            deleted += [item for item in again if remove(item.path)]
     paths = {item.path for item in items if item.run is None}
     runs = catalog.run_ids(multirun)
     return deleted + [
-        item for item in _shared(multirun, runs, runs, policy) if item.path in paths and _remove(item.path)
+        item for item in _shared(multirun, runs, runs, policy) if item.path in paths and remove(item.path)
     ]
 
 
@@ -165,8 +153,9 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
         return []
     if state is None or claim.live_claim(folder) is not None:
         return []
-    fresh = state.state == RunState.PLANNED and state.attempt == 0
-    if run_id not in planned and fresh and not _was_started(folder) and _is_old(folder / "config.yaml", policy):
+    began = (metrics_path(folder), folder / "attempts", checkpoints_folder(folder))
+    fresh = state.state == RunState.PLANNED and state.attempt == 0 and not any(path.exists() for path in began)
+    if run_id not in planned and fresh and _is_old(folder / "config.yaml", policy):
         return [_garbage(folder, NEVER_RUN, run_id)]
     if (
         run_id not in planned
@@ -186,10 +175,6 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     elif paths and not (paths[-1] / whole.MANIFEST).exists():  # else the run needs all that it keeps
         items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
     return items
-
-
-def _was_started(folder: Path) -> bool:
-    return any(path.exists() for path in (metrics_path(folder), folder / "attempts", checkpoints_folder(folder)))
 
 
 # ---------------------------------------------------------------- what runs share
@@ -295,7 +280,7 @@ def size_of(path: Path) -> int:
     return sum(size_of(path / name) for name in os.listdir(path))
 
 
-def _remove(path: Path) -> bool:
+def remove(path: Path) -> bool:
     """Delete a file, a link, or a folder with its content; whether it is gone."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

@@ -272,7 +272,12 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = storage_words(document["storage_bytes"])
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
-    say(_worst_case(document))
+    rules = document["retries"]
+    used = ", ".join(f"{kind} {limit}" for kind, limit in rules["counted"].items()) or "no failure is retried"
+    worst = f"worst case: {document['worst_device_hours']:.2f} device-hours with every counted retry ({used})"
+    if rules["unlimited"]:
+        worst += f"; {', '.join(rules['unlimited'])} have no limit, and each repeats the steps since a checkpoint"
+    say(worst)
     if document["saved_steps"]:
         saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
         print(f"taken over from other runs: {saved}")
@@ -282,13 +287,3 @@ def _print_total(document: Mapping[str, Any]) -> None:
         for time in document["step_times"]
     ]
     say(f"step times from {'; '.join(sources)}")
-
-
-def _worst_case(document: Mapping[str, Any]) -> str:
-    """What the runs cost if every retry that is counted is used, and which retries are not counted."""
-    rules = document["retries"]
-    used = ", ".join(f"{kind} {limit}" for kind, limit in rules["counted"].items()) or "no failure is retried"
-    text = f"worst case: {document['worst_device_hours']:.2f} device-hours with every counted retry ({used})"
-    if not rules["unlimited"]:
-        return text
-    return f"{text}; {', '.join(rules['unlimited'])} have no limit, and each repeats the steps since a checkpoint"

@@ -218,8 +218,9 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             return [standing.stand(plan.multirun, document, index) for document in plans]
 
         queued = started.workers is None
+        display_of = progress.Live if sys.stdout.isatty() else progress.Display
         with (
-            progress.display(len(run_ids), plan.multirun, look, queued) as display,
+            display_of(len(run_ids), plan.multirun, look, queued) as display,
             interruptible(display.say) as interruption,
         ):
             limit = plan.cluster.get("breaker")

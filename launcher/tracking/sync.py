@@ -38,15 +38,6 @@ class Parcel:
     content: str
 
 
-@dataclass(frozen=True)
-class Sent:
-    """The result for one parcel: its address on the server, or why it was not sent."""
-
-    parcel: Parcel
-    address: str | None
-    error: str | None
-
-
 def parcel(folder: Path, labels: Labels, project: str | None, entity: str | None) -> Parcel:
     """The run in its present form; project and entity replace those of its own settings."""
     state = read_state(folder)
@@ -91,8 +82,11 @@ def _key(parcel: Parcel, server: str) -> dict[str, str | None]:
     return {"server": server, "entity": where.entity, "project": where.project, "content": parcel.content}
 
 
-def send_all(parcels: Sequence[Parcel]) -> Iterator[Sent]:
-    """Send them one after another, and record what arrived. After GIVE_UP_AFTER failures in a row, stop."""
+def send_all(parcels: Sequence[Parcel]) -> Iterator[tuple[Parcel, str | None, str | None]]:
+    """Send them one after another, and record what arrived. After GIVE_UP_AFTER failures in a row, stop.
+
+    Yields each with its address on the server, or None and why it was not sent.
+    """
     from launcher.tracking import wandb
 
     address = wandb.server()
@@ -102,11 +96,11 @@ def send_all(parcels: Sequence[Parcel]) -> Iterator[Sent]:
             where = wandb.send(parcel.folder, parcel.where, parcel.labels, parcel.state, parcel.until)
         except wandb.Unsent as error:
             failures += 1
-            yield Sent(parcel, None, str(error))
+            yield parcel, None, str(error)
             if failures == GIVE_UP_AFTER:
                 return
             continue
         failures = 0
         record = {**_key(parcel, address), "address": where, "time": time.time()}
         files.write_json(parcel.folder / "synced.json", record)
-        yield Sent(parcel, where, None)
+        yield parcel, where, None

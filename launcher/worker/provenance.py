@@ -75,7 +75,10 @@ def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]
     record = {
         "commit": commit.decode().strip() if commit else None,
         "dirty": None if changes is None else bool(changes or new or left_out),
-        "patch": {"exact": exact, "left_out": [f"{_shown(name)} ({reason})" for name, reason in left_out.items()]},
+        "patch": {
+            "exact": exact,
+            "left_out": [f"{name.decode(errors='replace')} ({reason})" for name, reason in left_out.items()],
+        },
     }
     return record, patch
 
@@ -172,10 +175,6 @@ def _secret(root: Path, path: Path, private_is_usual: bool) -> str | None:
         return _NAMED_LIKE_CREDENTIALS
     folders = (root / folder for folder in list(inside.parents)[:-1])
     return _PRIVATE if not private_is_usual and any(map(_is_private, (path, *folders))) else None
-
-
-def _shown(name: bytes) -> str:
-    return os.fsdecode(name).encode("utf-8", "replace").decode()
 
 
 def _is_private(path: Path) -> bool:
