@@ -152,7 +152,13 @@ def document(
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
-                "sequential": _added_seeds(experiment, cost),
+                "sequential": None
+                if (more := cost.of_added_seeds(experiment)) is None
+                else {
+                    **experiment.analysis["sequential"],
+                    "most_added_runs": more[0],
+                    "most_added_device_hours": more[1],
+                },
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
@@ -174,14 +180,6 @@ def document(
             for entry in experiment.entries
         ],
     }
-
-
-def _added_seeds(experiment: Experiment, cost: Forecast) -> dict[str, Any] | None:
-    """How seeds are added, and what these can cost; None if their number is fixed."""
-    more = cost.of_added_seeds(experiment)
-    if more is None:
-        return None
-    return {**experiment.analysis["sequential"], "most_added_runs": more[0], "most_added_device_hours": more[1]}
 
 
 def by_group(experiment: Experiment) -> dict[str, list[str]]:

@@ -162,7 +162,7 @@ class Reconciler:
         if self._budget is None or self._closed:
             return
         self._budget.watch(self._waiting)
-        if self._budget.is_used_up:
+        if self._budget.spent >= self._budget.hours * compute.HOUR_S:
             self._closed = True
             # A scheduler may start an attempt by itself, such as that of a preempted job.
             launch_record.closed(launch_record.path_of(self._multirun, self._launch)).touch()

@@ -138,8 +138,13 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         groups[entry["group"]][entry["id"]] = None
     ids = catalog.entries(plan)
     rows = index.refresh(ids, [metric] if metric else [])
-    states = {run_id: _state(multirun, run_id, rows.get(run_id)) for run_id in ids}
-    steps = {run_id: _steps(multirun, run_id, states[run_id], plan["steps"]) for run_id in ids}
+    states = {
+        run_id: catalog.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
+        for run_id in ids
+    }
+    steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
+    for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
+        steps[run_id] = read_config(run_folder(multirun, run_id))["trainer"]["steps"]
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():
@@ -207,18 +212,6 @@ def _jobs(multirun: Path, runs: Mapping[str, tuple[str, str | None]]) -> dict[st
             if job is not None:
                 counts.setdefault(job.partition("_")[0], Counter())[state] += 1
     return {job: dict(states) for job, states in sorted(counts.items())}
-
-
-def _state(multirun: Path, run_id: str, row: Row | None) -> str:
-    return NEW if row is None else catalog.true_state(run_folder(multirun, run_id), row.state)
-
-
-def _steps(multirun: Path, run_id: str, state: str, planned: int) -> int:
-    """The number of steps of a running run. The others are too many to read: for them, the experiment's largest."""
-    if state != RunState.RUNNING:
-        return planned
-    steps: int = read_config(run_folder(multirun, run_id))["trainer"]["steps"]
-    return steps
 
 
 def _left(row: Row | None, steps: int, pace: float | None) -> float | None:

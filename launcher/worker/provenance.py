@@ -152,7 +152,11 @@ def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], dict[byte
         path = root / os.fsdecode(name)
         try:
             size = path.lstat().st_size
-            reason = _secret(root, path, private_is_usual)
+            inside = path.relative_to(root)
+            reason = _NAMED_LIKE_CREDENTIALS if is_credentials_file(inside) else None
+            places = (path, *(root / folder for folder in list(inside.parents)[:-1]))
+            if reason is None and not private_is_usual and any(map(_is_private, places)):
+                reason = _PRIVATE
             if reason is None and name in untracked:
                 if size > LARGEST_FILE or total + size > LARGEST_SUM:
                     reason = f"{size} bytes"
@@ -166,15 +170,6 @@ def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], dict[byte
             total += size
             kept.append(name)
     return kept, left_out
-
-
-def _secret(root: Path, path: Path, private_is_usual: bool) -> str | None:
-    """Why a new file may hold secrets, or None."""
-    inside = path.relative_to(root)
-    if is_credentials_file(inside):
-        return _NAMED_LIKE_CREDENTIALS
-    folders = (root / folder for folder in list(inside.parents)[:-1])
-    return _PRIVATE if not private_is_usual and any(map(_is_private, (path, *folders))) else None
 
 
 def _is_private(path: Path) -> bool:

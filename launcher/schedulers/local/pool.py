@@ -227,14 +227,14 @@ class Pool:
             )
             for sentinel, running in self._running.items()
         ]
-        for verdict in judge(jobs, memory.available(), self._limits):
-            running = self._running[verdict.name]
+        for name, (kind, message) in judge(jobs, memory.available(), self._limits).items():
+            running = self._running[name]
             owner = running.claim()
             if owner is None:
                 continue  # it has not started yet, or has ended
             with suppress(claim.Locked):  # tried again after the next second
                 with claim.locked(running.folder, claim.PATIENCE_S):
-                    stop_request.ask(running.folder, owner, verdict.failure_kind, verdict.message)
+                    stop_request.ask(running.folder, owner, kind, message)
                 running.ask()
 
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -200,12 +200,8 @@ class Arrays:
 def _outside() -> Iterator[None]:
     """Say if sbatch takes long. If the launcher itself runs in a job of SLURM, keep that job's variables from the jobs
     that it submits."""
-    if "SLURM_JOB_ID" not in os.environ:
-        with _telling():
-            yield
-        return
     configuration = os.environ.get("SLURM_CONF")
-    with clean_env(), _telling():
+    with clean_env() if "SLURM_JOB_ID" in os.environ else nullcontext(), _telling():
         if configuration:
             os.environ["SLURM_CONF"] = configuration
         yield
