@@ -78,7 +78,15 @@ def run_again(
             plans = [planner.make(ROOT, words) for words in commands] if chosen else []
             for plan in plans:  # it refuses runs of other code before any run is changed
                 code_changes.decide(plan, **{"anew" if verb == "rerun" else "resumed": chosen})
-            prepared = _prepare_planned(chosen, plans, prepare)
+            for run_id in chosen:
+                if not any(run_id in plan.runs for plan in plans):
+                    why = "conf/ has changed, and its experiment no longer plans it"
+                    print(f"{run_id} stays as it is: {why}", file=sys.stderr)
+                    continue
+                try:
+                    prepared += [run_id] if prepare(run_id) else []
+                except claim.Locked as error:
+                    print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
             print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
             code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
             for words, plan in zip(commands, plans, strict=True) if prepared else ():
@@ -95,21 +103,6 @@ def run_again(
         spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
         print(json.dumps({done: prepared, "commands": spelled if prepared else [], "exit_code": code}, indent=1))
     return code
-
-
-def _prepare_planned(ids: Sequence[str], plans: Sequence[Plan], prepare: Callable[[str], bool]) -> list[str]:
-    """Prepare the runs that the plans contain, and return their ids; print why the others stay as they are."""
-    changed = []
-    for run_id in ids:
-        if not any(run_id in plan.runs for plan in plans):
-            print(f"{run_id} stays as it is: conf/ has changed, and its experiment no longer plans it", file=sys.stderr)
-            continue
-        try:
-            if prepare(run_id):
-                changed.append(run_id)
-        except claim.Locked as error:
-            print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
-    return changed
 
 
 def _sweep(words: Sequence[str], plan: Plan) -> int:

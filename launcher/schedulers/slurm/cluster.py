@@ -93,23 +93,20 @@ def start(order: Order) -> StartedScheduler:
     outside = user_code.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
     code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun, outside)
     shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.run_ids).items() for run_id in runs}
+    # SLURM's MaxArraySize is one more than the largest index, and indices begin at 0.
+    size = re.match(r"\d+", queue.limits().get("MaxArraySize", ""))
+    largest = min(settings["max_array"] or 1_000_000, max(1, int(size.group())) if size else 1000)
     scheduler = Slurm(
         order.record.absolute(),
         settings,
         shape_of,
         lambda shape: arrays.parameters(settings, shape, code.absolute()),
         order.train,
-        _largest(settings["max_array"]),
+        largest,
     )
     detached = (lambda: _detach(scheduler, order, code.absolute())) if settings["detach"] else None
     shapes = counted(len(set(shape_of.values())), "shape")
     return StartedScheduler(scheduler, f"SLURM, {shapes} of resources", detached=detached)
-
-
-def _largest(chosen: int | None) -> int:
-    """The most runs of an array. SLURM's MaxArraySize is one more than the largest index, and indices begin at 0."""
-    size = re.match(r"\d+", queue.limits().get("MaxArraySize", ""))
-    return min(chosen or 1_000_000, max(1, int(size.group())) if size else 1000)
 
 
 def _detach(scheduler: Slurm, order: Order, code: Path) -> str:
