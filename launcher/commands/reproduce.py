@@ -58,13 +58,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: id, identity {recorded, computed, wrong}, differences, steps, not_restored, run {...} or null."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
-    found = check_identity(folder)
+    checked = check_identity(folder)
     again = None
-    if given.again and not found["wrong"]:
+    if given.again and not checked["wrong"]:
         again = rerun(folder, ROOT, Path(tempfile.mkdtemp(prefix=f"rlsweep-{folder.name}-")))
     document = {
         "id": folder.name,
-        "identity": found,
+        "identity": checked,
         "differences": differences(folder, ROOT),
         "steps": steps(folder, ROOT),
         "not_restored": not_restored(folder),
@@ -74,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1))
     else:
         _show(document)
-    return EXIT_FAILED if found["wrong"] or (again is not None and again["first_difference"]) else EXIT_FINE
+    return EXIT_FAILED if checked["wrong"] or (again is not None and again["first_difference"]) else EXIT_FINE
 
 
 def check_identity(folder: Path) -> dict[str, Any]:

@@ -76,8 +76,9 @@ def run_again(
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
             plans = [planner.make(ROOT, words) for words in commands] if chosen else []
+            anew = verb == "rerun"
             for plan in plans:  # it refuses runs of other code before any run is changed
-                code_changes.decide(plan, **{"anew" if verb == "rerun" else "resumed": chosen})
+                code_changes.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
             for run_id in chosen:
                 if not any(run_id in plan.runs for plan in plans):
                     why = "conf/ has changed, and its experiment no longer plans it"

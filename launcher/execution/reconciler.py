@@ -343,7 +343,7 @@ class Reconciler:
         if self._circuit_breaker is None or len(self._streak[1]) < self._circuit_breaker:
             return
         # Some run has yet to start, here or in the scheduler's own queue.
-        if self._queue or any(read_state(self._folder(one)).state == RunState.SUBMITTED for one in self._running):
+        if self._queue or any(read_state(self._folder(run)).state == RunState.SUBMITTED for run in self._running):
             where = f", {state.error['place']}" if state.error and "place" in state.error else ""
             self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message}{where})")
 
