@@ -20,7 +20,6 @@ RANKS = {
         "commands",
         "campaign",
         "execution",
-        "maintenance",
         "schedulers",
         "planning",
         "worker",

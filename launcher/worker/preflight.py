@@ -10,7 +10,7 @@ import importlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -136,7 +136,7 @@ def _asked(
     from trainer_ext import rewards, sandbox, tasks
 
     try:
-        rows = _prompts_of(module, section).rows
+        rows = _rows(module, section)
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
         raise Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix) from error
@@ -160,7 +160,12 @@ def _asked(
     except sandbox.Unavailable as error:
         if not runs_here:
             return frozenset(getattr(function, "numbers", ()))
-        raise _no_sandbox(section["sandbox"]["isolation"], error) from error
+        isolation = section["sandbox"]["isolation"]
+        rule = f"this machine cannot isolate generated programs so: {one_line(str(error))}"
+        fix = "run where the kernel allows it (docs/code-tasks.md)"
+        if isolation != "process":
+            fix += ", or set task.sandbox.isolation=process, which does not protect from code that means harm"
+        raise Objection("task.sandbox.isolation", isolation, rule, fix) from error
     except rewards.TooSlow as error:
         rule = f"the reward of the first prompt's own answer fails: {error}"
         raise Objection(name, None, rule, "correct the function, or raise task.reward_timeout_s", file) from error
@@ -177,39 +182,15 @@ def _plain(value: Any) -> Any:
         return repr(value)
 
 
-def _no_sandbox(isolation: str, error: Exception) -> Objection:
-    """Why this machine cannot run the programs that a model writes."""
-    rule = f"this machine cannot isolate generated programs so: {one_line(str(error))}"
-    fix = "run where the kernel allows it (docs/code-tasks.md)"
-    if isolation != "process":
-        fix += ", or set task.sandbox.isolation=process, which does not protect from code that means harm"
-    return Objection("task.sandbox.isolation", isolation, rule, fix)
+_known_rows: dict[tuple[Any, str], Sequence[Row]] = {}
 
 
-class _Prompts:
+def _rows(module: ModuleType, section: Mapping[str, Any]) -> Sequence[Row]:
     """The prompts of a task with one section of the configuration, asked for once."""
-
-    def __init__(self, rows: Callable[..., Iterable[Row]], section: Mapping[str, Any]):
-        self.rows: Sequence[Row] = tuple(rows(section))
-        self._divided: dict[str, Mapping[str, Sequence[Row]]] = {}
-
-    def divided(self, shares: Mapping[str, float]) -> Mapping[str, Sequence[Row]]:
-        """They by split. sizes.Misfit: a row is in another split."""
-        from trainer_ext import tasks
-
-        if repr(shares) not in self._divided:
-            self._divided[repr(shares)] = tasks.divide(self.rows, shares)
-        return self._divided[repr(shares)]
-
-
-_prompts: dict[tuple[Any, str], _Prompts] = {}
-
-
-def _prompts_of(module: ModuleType, section: Mapping[str, Any]) -> _Prompts:
     key = (module.rows, repr(section))
-    if key not in _prompts:
-        _prompts[key] = _Prompts(module.rows, section)
-    return _prompts[key]
+    if key not in _known_rows:
+        _known_rows[key] = tuple(module.rows(section))
+    return _known_rows[key]
 
 
 #: Seconds for the modules of a task or of a method, and for all prompts.
@@ -309,7 +290,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
         return None
     module, count = tasks.get(section["name"]), _counter(config["model"], chat_template(config))
     try:
-        divided = _prompts_of(module, section).divided(trainer["split"])
+        divided = tasks.divide(_rows(module, section), trainer["split"])
     except sizes.Misfit as error:
         return _of(error, _file(module))
     too_long: list[tuple[int, str]] = []
@@ -326,24 +307,17 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
             if not any(count(row) <= longest for row in divided[split]):
                 too_long.append((min(map(count, divided[split])), split))
         except chat.Unusable as error:
-            return _no_template(section, config["model"], error)
+            fix = "choose another model, or prompts of the roles that its template reads"
+            if section.get("system_prompt"):
+                fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
+            rule = f"the model's chat template refuses the messages of task {section['name']}: {one_line(str(error))}"
+            return Objection("model.path", config["model"].get("path"), rule, fix)
     if not too_long:
         return None
-    tokens, split = max(too_long, key=lambda one: one[0])
-    rule = (
-        f"no {split} prompt of task {section['name']} is so short: the shortest of {len(divided[split])} has {tokens} "
-    )
+    tokens, split = max(too_long)
+    rule = f"no {split} prompt of task {section['name']} is so short: the shortest of {len(divided[split])} has "
     key = "verl.data.max_prompt_length"
-    return Objection(key, longest, f"{rule}tokens", f"set {key}={tokens} or more")
-
-
-def _no_template(section: Mapping[str, Any], model: Mapping[str, Any], error: Exception) -> Objection:
-    """Why the chat template of a model cannot read a task's messages."""
-    fix = "choose another model, or prompts of the roles that its template reads"
-    if section.get("system_prompt"):
-        fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
-    rule = f"the model's chat template refuses the messages of task {section['name']}: {one_line(str(error))}"
-    return Objection("model.path", model.get("path"), rule, fix)
+    return Objection(key, longest, f"{rule}{tokens} tokens", f"set {key}={tokens} or more")
 
 
 def chat_template(config: Mapping[str, Any]) -> str | None:
