@@ -49,7 +49,6 @@ RANKS = {
         "tasks",
         "reward_models",
         "artifacts",
-        "fit",
         "rank_memory",
         "chat",
         "vllm_checks",

@@ -14,8 +14,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     tasks           prompts and their splits, demonstrations and rewards
     reward_models   models that give responses their rewards, and how they are trained
     artifacts       files that runs share, such as models; the first run that needs one builds it
-    fit             whether a run of trainer=verl_ray fits into memory, and what would make it fit
-    rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic
+    rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic, and whether it has so much
     chat            how many tokens the messages of a prompt are
     vllm_checks     what a vLLM server cannot do for a run
     sizes           which sizes of a run do not fit together

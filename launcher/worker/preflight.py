@@ -422,7 +422,7 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import devices, fit, memory, sizes
+    from trainer_ext import devices, memory, rank_memory, sizes
     from trainer_ext.reward_models import folders
 
     section, method, asked = config["model"], config["method"], config["model"]["resources"]
@@ -450,7 +450,7 @@ def check_size(
     target = memory.target_of(model, section, method, _target(method, trust))
     reward_model = folders.parameters(config["task"])
     if config["trainer"]["backend"] == "verl_ray":
-        too_large = fit.misfit(config, verl, model, target, reward_model)
+        too_large = rank_memory.misfit(config, verl, model, target, reward_model)
         return None if too_large is None else _of(too_large)
     device = bool(asked.get("devices"))
     key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
