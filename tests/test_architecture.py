@@ -51,7 +51,6 @@ RANKS = {
         "artifacts",
         "rank_memory",
         "chat",
-        "vllm_checks",
         "sizes",
         "devices",
         "memory",

@@ -30,7 +30,7 @@ FIXED = 5_000_000_000
 LOGITS, SCORED = 3, 2
 #: Copies in float32 of memory.BLOCK logits.
 COPIES_OF_BLOCK = 3
-#: Bytes of weights that are on their way from a rank to its server at a time (backends/verl_ray/handover.py).
+#: Bytes of weights that are on their way from a rank to its server at a time (backends/verl_ray/servers.py).
 ON_THE_WAY = 2**26
 #: What a vLLM server holds in its part of a device, at the least.
 OF_VLLM = ("weights of the server", "cache of keys and values of one response")
@@ -98,9 +98,7 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
     rows = rows_of_rank(config, verl)
     tokens = memory.micro_batch(verl, rows)[0]
     if not verl["actor_rollout_ref"]["actor"]["use_dynamic_bsz"]:
-        tokens = math.ceil(
-            tokens / parallel.sequence
-        )  # a dynamic size is that of each rank
+        tokens = math.ceil(tokens / parallel.sequence)  # a dynamic size is that of each rank
     logits = tokens * model.vocabulary
     block = COPIES_OF_BLOCK * FLOAT * min(logits, max(memory.BLOCK, model.vocabulary))
     scorers = [model, target] if method["sampler"] == "rejection" else [model]

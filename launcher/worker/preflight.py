@@ -270,14 +270,9 @@ def settled(config: Mapping[str, Any]) -> dict[str, Any]:
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
     """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
     do, and which of its scores cannot be used. verl: verl's tree merged."""
-    from trainer_ext import scores, sizes, vllm_checks
+    from trainer_ext import scores, sizes
 
-    misfits = [
-        *sizes.misfits({**config, "verl": verl}),
-        *vllm_checks.misfits(config),
-        *scores.misfits(config["trainer"]),
-    ]
-    return list(map(_of, misfits))
+    return list(map(_of, [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]))
 
 
 def check_continuation(

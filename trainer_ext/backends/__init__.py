@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainer_ext import scores, sizes, vllm_checks
+from trainer_ext import scores, sizes
 from trainer_ext.evaluation import Answer
 
 
@@ -114,7 +114,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     names a key whose value cannot work.
     """
     plain = _plain(config)
-    for misfit in (*sizes.misfits(plain), *vllm_checks.misfits(plain), *scores.misfits(plain["trainer"])):
+    for misfit in (*sizes.misfits(plain), *scores.misfits(plain["trainer"])):
         raise misfit
     backend: Backend = _module(config).create(plain, cache, nodes)
     return backend

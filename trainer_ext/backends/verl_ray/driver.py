@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from trainer_ext.backends import Lost, Stalled
-from trainer_ext.backends.verl_ray import hook
+from trainer_ext.backends.verl_ray import node
 
 _PR_SET_PDEATHSIG = 1
 
@@ -94,7 +94,7 @@ def main() -> None:
     if os.getppid() != parent:
         os._exit(1)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    hook.collect_rarely()
+    node.collect_rarely()
     serve(Connection(int(sys.argv[1])))
 
 

@@ -30,7 +30,7 @@ from omegaconf import OmegaConf
 from trainer_ext import devices, tasks
 from trainer_ext.backends import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
-from trainer_ext.backends.verl_ray import counts, hook, memory
+from trainer_ext.backends.verl_ray import node
 from trainer_ext.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
@@ -62,8 +62,8 @@ class VerlRay:
             own |= devices.environment(devices.kind_of(config["model"]))
             self._ray: Ray | None = self._shared
             if nodes.count > 1 and not joins:
-                options = {"num-cpus": counts.cpus(trainer, nodes.count), "num-gpus": on_each}
-                options["object-store-memory"] = counts.OBJECTS
+                options = {"num-cpus": node.cpus(trainer, nodes.count), "num-gpus": on_each}
+                options["object-store-memory"] = node.OBJECTS
                 resources = [f"--{name}={count}" for name, count in options.items()]
                 self._ray = started.enter_context(nodes.ray(own, resources))
             # Ray opens its own folder to all users: it is below one that is this user's alone. It is short: the path
@@ -165,7 +165,7 @@ class VerlRay:
             driver = psutil.Process(self._driver.pid)
             found = [driver, *driver.children(recursive=True)]
             if self._shared is not None:
-                found += memory.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
+                found += node.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
         return found
 
     def _stopped(self) -> str:
@@ -190,7 +190,7 @@ class VerlRay:
 def joining(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of a driver that joins the Ray of which its run is a task, with that Ray's token."""
     kept = {name: value for name, value in given.items() if name not in ("RAY_ADDRESS", "RAY_NAMESPACE")}
-    return {**kept, "PYTHONPATH": _path(given), "RAY_USAGE_STATS_ENABLED": "0", **hook.ENVIRONMENT}
+    return {**kept, "PYTHONPATH": _path(given), "RAY_USAGE_STATS_ENABLED": "0", **node.ENVIRONMENT}
 
 
 def _path(given: Mapping[str, str]) -> str:
@@ -210,7 +210,7 @@ def environment(given: Mapping[str, str], several_nodes: bool = False) -> dict[s
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # the run itself, not work beside it
-        **hook.ENVIRONMENT,
+        **node.ENVIRONMENT,
     }
 
 

@@ -23,7 +23,7 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
-from trainer_ext.backends.verl_ray import adapters, counts, hook, memory, plugin, shared  # noqa: F401  (plugin registers)
+from trainer_ext.backends.verl_ray import adapters, node, plugin, shared  # noqa: F401  (plugin registers)
 from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
@@ -78,7 +78,7 @@ class Session:
 
         self._joined = address is not None  # a Ray whose processes this one has not started
         if address is None:
-            _start_ray(counts.cpus(self._settings, nodes), devices.asked(config["model"])[1], folder)
+            _start_ray(node.cpus(self._settings, nodes), devices.asked(config["model"])[1], folder)
         else:
             _join_ray(address, group)
         # Ray exits at SIGTERM; the run's process decides when to end.
@@ -134,7 +134,7 @@ class Session:
         if every and (step % every == 0 or step == self._settings["steps"]):
             found = trainer.evaluate([prompt for _, prompt in self._asked])
             answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
-        self._memory = max(self._memory, self._on_devices() + memory.held() + (_held() if self._joined else 0))
+        self._memory = max(self._memory, self._on_devices() + node.held() + (_held() if self._joined else 0))
         return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
@@ -203,7 +203,7 @@ class Session:
 
 def _start_ray(cpus: int, gpus: int, folder: str) -> None:
     """Start a Ray with these counts of CPUs and GPUs. It gives its node 30 s; on a busy machine it is tried again."""
-    own = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": counts.OBJECTS, "include_dashboard": False}
+    own = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": node.OBJECTS, "include_dashboard": False}
     for tries in reversed(range(_TRIES)):
         try:
             _init_ray("local", **own, _temp_dir=folder)
@@ -217,7 +217,7 @@ def _start_ray(cpus: int, gpus: int, folder: str) -> None:
 def _init_ray(address: str, **more: Any) -> None:
     options: dict[str, Any] = {
         "namespace": "rlsweep",
-        "runtime_env": {"worker_process_setup_hook": f"{hook.__name__}.{hook.collect_rarely.__name__}"},
+        "runtime_env": {"worker_process_setup_hook": f"{node.__name__}.{node.collect_rarely.__name__}"},
         **more,
     }
     ray.init(address=address, log_to_driver=True, logging_level="warning", **options)
@@ -230,8 +230,8 @@ def _join_ray(address: str, group: str | None) -> None:
         return
     environment = {name: os.environ[name] for name in shared.ENVIRONMENT if name in os.environ}
     environment |= devices.environment(devices.kind())
-    setup = f"{hook.__name__}.{hook.in_shared_ray.__name__}"
-    own = {"env_vars": {**environment, memory.MARK: group}, "worker_process_setup_hook": setup}
+    setup = f"{node.__name__}.{node.in_shared_ray.__name__}"
+    own = {"env_vars": {**environment, node.MARK: group}, "worker_process_setup_hook": setup}
     _init_ray(address, namespace=f"rlsweep-{group}", runtime_env=own)
     shared.join(group)
 
@@ -246,5 +246,5 @@ def _size(model: str, trust_remote_code: bool) -> tuple[int, int]:
 
 def _held() -> int:
     """Bytes that the processes of Ray hold on all nodes."""
-    asked = ray.remote(num_cpus=0)(memory.of_ray)
-    return sum(ray.get([asked.options(scheduling_strategy=on_node(node)).remote() for node in shared.nodes()]))
+    asked = ray.remote(num_cpus=0)(node.of_ray)
+    return sum(ray.get([asked.options(scheduling_strategy=on_node(name)).remote() for name in shared.nodes()]))

@@ -17,10 +17,10 @@ from ray import PlacementGroupID
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trainer_ext.backends.verl_ray import hook
+from trainer_ext.backends.verl_ray import node
 
 #: What a run's processes need of the environment of its driver; the rest is that of the Ray's nodes.
-ENVIRONMENT = ("PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", *hook.ENVIRONMENT)
+ENVIRONMENT = ("PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", *node.ENVIRONMENT)
 
 
 class Share:
@@ -88,7 +88,7 @@ def join(group: str) -> None:
 
     global _own
     _own = Share(group)
-    hook.use_own_queue()
+    node.use_own_queue()
     base.PlacementGroupSchedulingStrategy = _of_part
     interface.TransferQueueController = placed(interface.TransferQueueController)
     simple_storage_bootstrap.SimpleStorageUnit = placed(simple_storage_bootstrap.SimpleStorageUnit)

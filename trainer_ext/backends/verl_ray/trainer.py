@@ -25,7 +25,7 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 from trainer_ext import rewards
 from trainer_ext.backends import Lost, Stalled
 from trainer_ext.backends.in_process.prompts import Prompt
-from trainer_ext.backends.verl_ray import loss, pairs, reward, servers, workers
+from trainer_ext.backends.verl_ray import reward, servers, workers
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.update import Method, Scored, Update, update
 from trainer_ext.metrics import explained_variance, probability_differences
@@ -35,6 +35,7 @@ from trainer_ext.sampling.rejection import accepted
 
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
+_PAIRS = "pairs"  # the partition of DPO's pairs, which are rows of their own in the queue
 
 trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other classes
 trainer_base.RewardLoopManager = workers.Rewards
@@ -123,13 +124,13 @@ class Trainer(PPOTrainerSync):
             object.__setattr__(settings, key, value)
         own = self.method.loss(settings)
         if own is not None:
-            self.actor_rollout_wg.set_loss_fn(partial(loss.on_packed, own))
+            self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, own))
         if self._grad_variance:
             self.actor_rollout_wg.measure_grad_variance()
         section = self.method.section
         if self.use_critic:
             value = partial(losses.value, float(section["cliprange_value"]))
-            self.critic_wg.set_loss_fn(partial(loss.on_packed, value))
+            self.critic_wg.set_loss_fn(partial(workers.on_packed, value))
         if section["sampler"] == "rejection":
             self.actor_rollout_wg.init_target(str(self.config.actor_rollout_ref.rollout.custom.target))
 
@@ -294,7 +295,7 @@ class Trainer(PPOTrainerSync):
             if updates.policy is not None:
                 if updates.rows is not None:
                     keys = sorted(batch.keys, key=self._row_of.__getitem__)
-                    self._pairs = pairs.of_rows(self.global_steps, batch, [keys[row] for row in updates.rows.tolist()])
+                    self._pairs = _pairs_of_rows(self.global_steps, batch, [keys[row] for row in updates.rows.tolist()])
                     self._set_pairs(self._pairs)
                 assert self._pairs is not None
                 self._put_pairs(self._pairs, updates.policy)
@@ -357,7 +358,7 @@ class Trainer(PPOTrainerSync):
         if variance is not None:
             self.values["actor/grad_variance"] = variance
         if self._pairs is not None:
-            pairs.clear(self._pairs)
+            tq.kv_clear(keys=self._pairs.keys, partition_id=_PAIRS)
         return batch
 
     def _set_updates(self, batch: KVBatchMeta, rows: int) -> None:
@@ -396,7 +397,7 @@ class Trainer(PPOTrainerSync):
         """The task's own pairs for the step's prompts, and the reference's log-probabilities of them, (2 P, T)."""
         assert self.pairs is not None
         prompts = [prompt.tokens for prompt in self.prompts for _ in range(2)]
-        batch = pairs.put(self.global_steps, prompts, self.pairs)
+        batch = _pairs(self.global_steps, prompts, self.pairs)
         self._set_pairs(batch)
         PPOTrainerSync._compute_ref_log_prob(self, batch, {})
         names = ["ref_log_prob", "response_mask"]
@@ -426,6 +427,39 @@ class Trainer(PPOTrainerSync):
     def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
         fields = TensorDict(dict(columns), batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def _pairs(step: int, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> KVBatchMeta:
+    """Rows of prompt and answer as verl's agent loops write them; the two responses of a pair are beside each other."""
+    first, second = ([torch.tensor(list(row)) for row in rows] for rows in (prompts, answers))
+    both = [torch.cat(row) for row in zip(first, second, strict=True)]
+    mask = _nested([torch.ones_like(row) for row in second])
+    columns = {
+        "prompts": _nested(first),
+        "responses": _nested(second),
+        "input_ids": _nested(both),
+        "position_ids": _nested([torch.arange(len(row)) for row in both]),
+        "response_mask": mask,
+        "loss_mask": mask,
+    }
+    keys = [f"pair-{step:08d}-{row:06d}" for row in range(len(both))]
+    tags = [{"seq_len": len(row), "response_len": len(own)} for row, own in zip(both, second, strict=True)]
+    fields = TensorDict(columns, batch_size=len(keys))
+    tq.kv_batch_put(keys=keys, partition_id=_PAIRS, fields=fields, tags=tags)
+    return KVBatchMeta(keys=keys, tags=tags, partition_id=_PAIRS)  # of all columns, also of later ones
+
+
+def _pairs_of_rows(step: int, batch: KVBatchMeta, keys: Sequence[str]) -> KVBatchMeta:
+    """`_pairs` of the responses in a batch that have these keys, of which some may be the same."""
+    names = sorted(set(keys))
+    fields = ["prompts", "responses"]
+    data = tq.kv_batch_get(keys=names, partition_id=batch.partition_id, select_fields=fields)
+    rows = {name: [data[field][place].tolist() for field in fields] for place, name in enumerate(names)}
+    return _pairs(step, [rows[key][0] for key in keys], [rows[key][1] for key in keys])
+
+
+def _nested(rows: Sequence[Tensor]) -> Tensor:
+    return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
 def _scores(data: Any) -> list[Score]:
