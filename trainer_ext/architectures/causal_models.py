@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from trainer_ext.architectures import EAGER, SDPA, Counted, Unusable
+from trainer_ext.architectures import EAGER, SDPA, Architecture, Unusable
 
 _OTHER = "choose a language model that reads from left to right, such as those of conf/model"
 #: What the samplers and the engines give to a module.
@@ -42,7 +42,7 @@ def attention_of(path: str, trust_remote_code: bool = False) -> str:
     return attention(AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code), trust_remote_code)
 
 
-def count(folder: str, trust_remote_code: bool) -> Counted:
+def count(folder: str, trust_remote_code: bool) -> Architecture:
     """The sizes of a model in a folder. Unusable: it cannot be trained."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
@@ -66,7 +66,7 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
     if getattr(config, "v_head_dim", None):  # latent attention, whose keys and values transformers caches expanded
         kept = heads * (config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim)
     of_layers = tuple(map(_parameters, layers))
-    return Counted(
+    return Architecture(
         family=config.model_type,
         vocabulary=module.get_input_embeddings().weight.shape[0],
         hidden_size=config.hidden_size,
@@ -83,7 +83,7 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
         kept=kept,
         shapes=max(map(_linear, layers), key=_widths),
         attention=attention(config, trust_remote_code),
-        critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+        has_critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     )
 
 

@@ -146,7 +146,7 @@ def evaluate(config: Mapping[str, Any], checkpoint: Path, cache: Path, step: int
 
 def evaluate_model(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:
     """The same of the model in a folder, whatever config["model"] says."""
-    from trainer_ext.backends.in_process.evaluate import evaluate as asked
+    from trainer_ext.backends.in_process.rollout import evaluate as asked
 
     plain = _plain(config)
     for misfit in scores.misfits(plain["trainer"]):

@@ -147,7 +147,10 @@ class GradVariance:
         ranks = int(self._engine.get_data_parallel_size())
         of_mean = _square(total)
         if ranks > 1:
-            squares, of_mean = _summed(squares, of_mean)
+            device = torch.cuda.current_device() if dist.get_backend() == dist.Backend.NCCL else "cpu"
+            sums = torch.tensor([squares, of_mean], dtype=torch.float64, device=device)
+            dist.all_reduce(sums)
+            squares, of_mean = sums.tolist()
         return ranks * max(0.0, (squares - of_mean / count) / (count - 1))
 
 
@@ -159,14 +162,6 @@ def _after(first: Any, then: Any) -> Any:
         return then(*given, **named)
 
     return both
-
-
-def _summed(*values: float) -> list[float]:
-    """Sums over all processes of the group."""
-    device = torch.cuda.current_device() if dist.get_backend() == dist.Backend.NCCL else "cpu"
-    numbers = torch.tensor(values, dtype=torch.float64, device=device)
-    dist.all_reduce(numbers)
-    return [float(one) for one in numbers]
 
 
 def value_module(model_config: Any, with_weights: bool = True) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
@@ -28,6 +29,8 @@ from trainer_ext.methods.update import Method, Scored, update
 
 class InProcess:
     """The backend `in_process`; trainer_ext/backends/__init__.py documents its methods."""
+
+    devices = 1
 
     def __init__(self, config: Mapping[str, Any], cache: Path):
         """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""
@@ -69,16 +72,14 @@ class InProcess:
         self.samples = 0
         self.tokens = 0
 
-    @property
-    def devices(self) -> int:
-        return 1
-
     def close(self) -> None:
         """Nothing to end: everything is in this process."""
 
     @property
     def peak_memory_bytes(self) -> int:
-        return platform.peak_memory_bytes()
+        if torch.cuda.is_available():
+            return int(torch.cuda.max_memory_allocated())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
@@ -191,17 +192,13 @@ class InProcess:
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Restore a checkpoint; returns what `save` was given."""
-        state = self._restore(folder)
+        state = checkpoint.load(folder, self.actor)
+        self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
         if self.critic is not None:
             checkpoint.load(folder / "critic", self.critic)
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])
         return dict(state["run"])
-
-    def _restore(self, folder: Path) -> dict[str, Any]:
-        state = checkpoint.load(folder, self.actor)
-        self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
-        return state
 
 
 def multiplied_parameters(module: Any) -> int:

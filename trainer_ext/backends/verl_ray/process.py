@@ -58,7 +58,7 @@ class VerlRay:
         with ExitStack() as started:
             self._shared = nodes.shared
             joins = self._shared is not None
-            own = joining(os.environ) if joins else environment(os.environ, nodes.count > 1)
+            own = environment(os.environ, nodes.count > 1, joins)
             own |= devices.environment(devices.kind_of(config["model"]))
             self._ray: Ray | None = self._shared
             if nodes.count > 1 and not joins:
@@ -187,30 +187,25 @@ class VerlRay:
         raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
 
 
-def joining(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a driver that joins the Ray of which its run is a task, with that Ray's token."""
+def environment(given: Mapping[str, str], several_nodes: bool = False, joins: bool = False) -> dict[str, str]:
+    """The environment of the driver and of all processes that Ray starts.
+
+    joins: the driver joins the Ray of which its run is a task, with that Ray's token.
+    """
+    path = os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
+    common = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", **node.ENVIRONMENT}
     kept = {name: value for name, value in given.items() if name not in ("RAY_ADDRESS", "RAY_NAMESPACE")}
-    return {**kept, "PYTHONPATH": _path(given), "RAY_USAGE_STATS_ENABLED": "0", **node.ENVIRONMENT}
-
-
-def _path(given: Mapping[str, str]) -> str:
-    return os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
-
-
-def environment(given: Mapping[str, str], several_nodes: bool = False) -> dict[str, str]:
-    """The environment of the driver and of all processes that Ray starts."""
-    # of another Ray, in which this run may be a task
-    theirs = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH")
+    if joins:
+        return {**kept, **common}
+    kept.pop("RAY_AUTH_TOKEN_PATH", None)  # of another Ray, in which this run may be a task
     return {
-        **{name: value for name, value in given.items() if name not in theirs},
-        "PYTHONPATH": _path(given),
+        **kept,
+        **common,
         # Ray's own switch between one machine, where it listens on loopback, and a cluster
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": str(int(several_nodes)),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # the run itself, not work beside it
-        **node.ENVIRONMENT,
     }
 
 

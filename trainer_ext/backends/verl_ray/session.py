@@ -87,7 +87,7 @@ class Session:
         tq.init(tree.transfer_queue)
         actor = verl.actor_rollout_ref.actor
         kl = {"use_kl_loss": bool(actor.use_kl_loss), "kl_loss_coef": float(actor.kl_loss_coef)}
-        self.trainer = Trainer(tree, kl, self._method, [], self._task, bool(self._settings["grad_variance"]))
+        self.trainer = Trainer(tree, kl, self._method, self._task, bool(self._settings["grad_variance"]))
         self.trainer.init()
         self.trainer.agent_loop_manager = KeyedLoops.create(
             config=tree,
@@ -117,8 +117,7 @@ class Session:
         scored, _ = trainer.newest
         values = {**trainer.values, **self._drawn()}
         trainer.on_step_end()
-        self._clear(batch)
-
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
         rows, new = len(scored.rewards), int(scored.mask.sum())
         self._samples, self._tokens = self._samples + rows, self._tokens + new
         values |= {
@@ -134,7 +133,12 @@ class Session:
         if every and (step % every == 0 or step == self._settings["steps"]):
             found = trainer.evaluate([prompt for _, prompt in self._asked])
             answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
-        self._memory = max(self._memory, self._on_devices() + node.held() + (_held() if self._joined else 0))
+        held = self._on_devices() + node.held()
+        if self._joined:  # processes of Ray that this one has not started
+            asked = ray.remote(num_cpus=0)(node.of_ray)
+            places = [asked.options(scheduling_strategy=on_node(name)) for name in shared.nodes()]
+            held += sum(ray.get([place.remote() for place in places]))
+        self._memory = max(self._memory, held)
         return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
@@ -147,9 +151,6 @@ class Session:
         proposal.seen = [one for some in ray.get([server.seen.remote() for server in servers]) for one in some]
         self._positions = proposal.positions
         return proposal.metrics()
-
-    def _clear(self, batch: Any) -> None:
-        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         """Histograms over the newest step's tokens."""
@@ -242,9 +243,3 @@ def _size(model: str, trust_remote_code: bool) -> tuple[int, int]:
         AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code), trust_remote_code
     )
     return sum(p.numel() for p in module.parameters()), multiplied_parameters(module)
-
-
-def _held() -> int:
-    """Bytes that the processes of Ray hold on all nodes."""
-    asked = ray.remote(num_cpus=0)(node.of_ray)
-    return sum(ray.get([asked.options(scheduling_strategy=on_node(name)).remote() for name in shared.nodes()]))

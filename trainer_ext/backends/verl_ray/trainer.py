@@ -52,15 +52,13 @@ class Trainer(PPOTrainerSync):
         config: Any,
         actor: Mapping[str, Any],
         method: Method,
-        prompts: Sequence[Prompt],
         task: str,
         grad_variance: bool,
     ):
-        """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not.
-
-        prompts: of the step that comes, to be set before each step; grad_variance: whether it is measured.
-        """
-        self.method, self.prompts, self._task = method, prompts, task
+        """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not;
+        grad_variance: whether it is measured."""
+        self.method, self._task = method, task
+        self.prompts: Sequence[Prompt] = ()  # of the step that comes, to be set before each step
         self.pairs: Sequence[list[int]] | None = None  # of the task, for these prompts: chosen and rejected in turn
         self.trained_tokens = 0  # in this step, by policy and critic
         self._own_actor, self._grad_variance = dict(actor), grad_variance
@@ -284,7 +282,9 @@ class Trainer(PPOTrainerSync):
             values=columns.get("values"),
             pair_reference=reference,
         )
-        self.values.update(self._reward_metrics(batch))
+        rows = sorted(batch.keys, key=self._row_of.__getitem__)
+        extra = tq.kv_batch_get(keys=rows, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        self.values.update(rewards.metrics(_scores(extra)))
         updates = update(self.method, scored, self.global_steps)
         self.newest = scored, updates
         self.values.update(updates.metrics)
@@ -294,8 +294,7 @@ class Trainer(PPOTrainerSync):
         if self.method.section["loss"] == "dpo":
             if updates.policy is not None:
                 if updates.rows is not None:
-                    keys = sorted(batch.keys, key=self._row_of.__getitem__)
-                    self._pairs = _pairs_of_rows(self.global_steps, batch, [keys[row] for row in updates.rows.tolist()])
+                    self._pairs = _pairs_of_rows(self.global_steps, batch, [rows[row] for row in updates.rows.tolist()])
                     self._set_pairs(self._pairs)
                 assert self._pairs is not None
                 self._put_pairs(self._pairs, updates.policy)
@@ -315,24 +314,17 @@ class Trainer(PPOTrainerSync):
         self.values["rejection/accepted_fraction"] = float(kept.float().mean())
         return kept
 
-    def _reward_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
-        """What the reward function returned beside the reward, in the run's order of responses."""
-        keys = sorted(batch.keys, key=self._row_of.__getitem__)
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        return rewards.metrics(_scores(data))
-
     def _update_critic(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The critic's updates; the metrics are means over its mini-batches."""
         assert self.newest is not None
         scored, updates = self.newest
         if updates.critic is None:
             return batch
-        self._set_updates(batch, int(self.config.actor_rollout_ref.rollout.n))
+        self._set_updates(batch, int(self.config.actor_rollout_ref.rollout.n), int(scored.mask.sum()))
         rate = self.critic_wg.learning_rate()[0]
         output = self.critic_wg.train_mini_batch(batch).get()
         self.values |= {**_means("critic", output["metrics"]), "critic/lr": rate}
         self.values |= explained_variance(updates.critic["returns"], updates.critic["values"], scored.mask)
-        self._count_trained(int(scored.mask.sum()))
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
@@ -344,14 +336,14 @@ class Trainer(PPOTrainerSync):
         own, rows = batch, int(self.config.actor_rollout_ref.rollout.n)
         if self._pairs is not None:
             own, rows = self._pairs, 2
-            self._count_trained(sum(int(tag["response_len"]) for tag in own.tags))
+            tokens = sum(int(tag["response_len"]) for tag in own.tags)
         elif self._kept is not None:
             own = self._with_kept(batch, self._kept)
-            self._count_trained(int((scored.mask & self._kept[:, None]).sum()))
+            tokens = int((scored.mask & self._kept[:, None]).sum())
         else:
-            self._count_trained(int(scored.mask.sum()))
+            tokens = int(scored.mask.sum())
         self.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
-        self._set_updates(own, rows)
+        self._set_updates(own, rows, tokens)
         output = self.actor_rollout_wg.update_actor(own)
         self.values |= policy_loss.finish(_means("actor", output["metrics"]))
         variance = self.actor_rollout_wg.take_grad_variance()[0] if self._grad_variance else None
@@ -361,8 +353,8 @@ class Trainer(PPOTrainerSync):
             tq.kv_clear(keys=self._pairs.keys, partition_id=_PAIRS)
         return batch
 
-    def _set_updates(self, batch: KVBatchMeta, rows: int) -> None:
-        """What the ranks read beside the columns; rows: of each prompt."""
+    def _set_updates(self, batch: KVBatchMeta, rows: int, tokens: int) -> None:
+        """What the ranks read beside the columns. rows: of each prompt; tokens: that an epoch trains on."""
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
         size = min(int(actor.ppo_mini_batch_size) * rows, len(batch))
         batch.extra_info.update(
@@ -377,11 +369,7 @@ class Trainer(PPOTrainerSync):
             dataloader_kwargs={"shuffle": False},
             temperature=rollout.temperature,
         )
-
-    def _count_trained(self, tokens: int) -> None:
-        self.trained_tokens += tokens * int(self.config.actor_rollout_ref.actor.ppo_epochs)
-
-    # ------------------------------------------------------------ responses that rejection sampling keeps
+        self.trained_tokens += tokens * int(actor.ppo_epochs)
 
     def _with_kept(self, batch: KVBatchMeta, kept: Tensor) -> KVBatchMeta:
         """The batch with empty masks in the other rows. Of each prompt a row is kept, so no mini-batch is empty."""
