@@ -234,32 +234,21 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Misfit]:
 
 def _target(target: Path, policy: Path) -> Iterator[Misfit]:
     """Whether both read the same tokens, where both are folders; a run also compares models of a hub."""
-    fix = "set it to a model with the policy's tokenizer and vocab_size"
-    sizes = [_read(folder, "config.json").get("vocab_size") for folder in (target, policy)]
+    what, sizes = "", []
+    for folder in (target, policy):
+        try:
+            sizes.append(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("vocab_size"))
+        except (OSError, ValueError, AttributeError):
+            sizes.append(None)
     if None not in sizes and sizes[0] != sizes[1]:
-        rule = (
-            f"it has {sizes[0]} tokens and the policy has {sizes[1]}, but q combines their probabilities token by token"
-        )
+        what = f"it has {sizes[0]} tokens and the policy has {sizes[1]}"
+    elif all((folder / "tokenizer.json").is_file() for folder in (target, policy)):
+        from tokenizers import Tokenizer
+
+        first, second = (Tokenizer.from_file(str(folder / "tokenizer.json")) for folder in (target, policy))
+        if first.get_vocab(with_added_tokens=True) != second.get_vocab(with_added_tokens=True):
+            what = "its tokenizer is another one than the policy's"
+    if what:
+        rule = f"{what}, but q combines their probabilities token by token"
+        fix = "set it to a model with the policy's tokenizer and vocab_size"
         yield Misfit("method.target_path", str(target), rule, fix)
-        return
-    own, other = (_vocabulary(folder) for folder in (target, policy))
-    if own and other and own != other:
-        rule = "its tokenizer is another one than the policy's, but q combines their probabilities token by token"
-        yield Misfit("method.target_path", str(target), rule, fix)
-
-
-def _vocabulary(folder: Path) -> dict[str, int]:
-    """The id of each token in a folder's tokenizer.json; empty without this file."""
-    found = _read(folder, "tokenizer.json")
-    vocabulary = (found.get("model") or {}).get("vocab")
-    if not isinstance(vocabulary, Mapping):  # a list, in tokenizers of another kind
-        return {}
-    return {**vocabulary, **{one["content"]: one["id"] for one in found.get("added_tokens") or ()}}
-
-
-def _read(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

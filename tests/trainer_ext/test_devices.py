@@ -62,7 +62,6 @@ def test_processes_of_a_run_without_devices_see_none(monkeypatch: pytest.MonkeyP
     assert devices.environment("cuda") == {devices.KIND: "cuda"}
     monkeypatch.setenv(devices.KIND, "cuda")
     assert devices.kind() == "cuda"  # of the run, also in its processes that have no device themselves
-    assert devices.only("2") == {"CUDA_VISIBLE_DEVICES": "2"} and devices.only(None) == {}
 
 
 def test_weights_are_handed_over_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from trainer_ext.architectures import Architecture
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
 from trainer_ext.reward_models import folders, training
-from trainer_ext.reward_models.pairs import Pair, Settings
+from trainer_ext.reward_models.folders import Pair, Settings
 from trainer_ext.reward_models.scoring import Encoder
 from trainer_ext.rewards.__main__ import main, pairs_of
 from trainer_ext.train import train

@@ -1,7 +1,7 @@
 """The sizes of causal language models, from their configurations: how many parameters, heads and positions they have.
 
 Of four families by formulas. Of every other one, transformers builds the model without its weights, in a process of its
-own (`python -m trainer_ext.architectures FOLDER`), because nothing in this module loads torch.
+own (causal_models), because nothing in this module loads torch.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
 @functools.cache
 def _counted(folder: Path, config: str, trust_remote_code: bool) -> Architecture | Unusable | None:
     """The sizes as transformers' module has them; None: the program ended with an error. config: the file's text."""
-    command = [sys.executable, "-m", "trainer_ext.architectures", str(folder)]
+    command = [sys.executable, "-m", f"{__name__}.causal_models", str(folder)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if trust_remote_code:
         command.append("--trust-remote-code")

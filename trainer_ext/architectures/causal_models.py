@@ -1,9 +1,16 @@
-"""What transformers says of a causal language model: whether it can be trained, its attention, and its sizes."""
+"""What transformers says of a causal language model: whether it can be trained, its attention, and its sizes.
+
+`python -m trainer_ext.architectures.causal_models FOLDER` prints the sizes of a model as one line of JSON.
+"""
 
 from __future__ import annotations
 
+import argparse
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -60,7 +67,9 @@ def count(folder: str, trust_remote_code: bool) -> Architecture:
     _check_class(type(module))
     layers = list(_layers(module, set(module._no_split_modules)))
     heads = int(config.num_attention_heads)
-    few = 1 if _multi_query(config) else getattr(config, "num_key_value_heads", None) or heads
+    few = getattr(config, "num_key_value_heads", None) or heads
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        few = 1  # all heads share one, as Falcon's and GPTBigCode's configurations say it
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kept = 2 * few * size
     if getattr(config, "v_head_dim", None):  # latent attention, whose keys and values transformers caches expanded
@@ -81,7 +90,7 @@ def count(folder: str, trust_remote_code: bool) -> Architecture:
         of_ends=_parameters(module) - sum(of_layers),
         windows=_windows(config, len(layers)),
         kept=kept,
-        shapes=max(map(_linear, layers), key=_widths),
+        shapes=max(map(_linear, layers), key=lambda linear: sum(map(sum, itertools.chain(*linear.values())))),
         attention=attention(config, trust_remote_code),
         has_critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     )
@@ -162,15 +171,6 @@ def _linear(layer: nn.Module) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def _widths(linear: Mapping[str, Sequence[tuple[int, int]]]) -> int:
-    return sum(inputs + outputs for sizes in linear.values() for inputs, outputs in sizes)
-
-
-def _multi_query(config: Any) -> bool:
-    """Whether all heads share one of keys and values, as Falcon's and GPTBigCode's configurations say it."""
-    return bool(getattr(config, "multi_query", False)) and not getattr(config, "new_decoder_architecture", False)
-
-
 def _intermediate_size(config: Any) -> int:
     """The width of what a token meets in a layer: of a mixture of experts, of those that are chosen for it."""
     widths = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner"))
@@ -188,3 +188,14 @@ def _windows(config: Any, layers: int) -> tuple[int | None, ...]:
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * layers
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m trainer_ext.architectures.causal_models")
+    parser.add_argument("folder", help="of a model in the Hugging Face format")
+    parser.add_argument("--trust-remote-code", action="store_true", help="allow code that comes with the model")
+    given = parser.parse_args()
+    try:
+        print(json.dumps(asdict(count(given.folder, given.trust_remote_code))))
+    except Unusable as error:
+        print(json.dumps({"unusable": [error.rule, error.fix]}))

@@ -1,8 +1,7 @@
 """Reward models: classifiers with one label, in folders, that give a response to messages its reward
 (docs/reward-models.md).
 
-    folders       which files they are, and whether a plan can use them
-    pairs         what a reward model learns from, and how it is trained
+    folders       which files they are, whether a plan can use them, and what and how they learn
     scoring       reads texts with a model
     training      makes a reward model from pairs of responses
 """
@@ -61,17 +60,14 @@ class RewardModel(rewards.Together):
     def _answer(self, group: Sequence[_Waiting]) -> None:
         """Ask for all of a group at once."""
         try:
-            scores = iter(self._ask([one for waiting in group for one in waiting.asked]))
+            if self._model is None:
+                self._model = _load(self._folder)
+            scores = iter(self._model.scores([one for waiting in group for one in waiting.asked]))
             for waiting in group:
                 waiting.scores = [next(scores) for _ in waiting.asked]
         except BaseException as error:  # the other threads must not wait for ever
             for waiting in group:
                 waiting.error = error
-
-    def _ask(self, asked: Sequence[tuple[Messages, str]]) -> list[float]:
-        if self._model is None:
-            self._model = _load(self._folder)
-        return self._model.scores(asked)
 
 
 class _Waiting:

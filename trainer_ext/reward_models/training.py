@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import AutoTokenizer, get_linear_schedule_with_warmup
 
-from trainer_ext.reward_models.folders import TEMPLATE
-from trainer_ext.reward_models.pairs import Pair, Settings
+from trainer_ext.reward_models.folders import TEMPLATE, Pair, Settings
 from trainer_ext.reward_models.scoring import BATCH, Encoder, Model, device, load, logits
 
 LEVEL = 0.95  # of the interval of an accuracy

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext import tasks
-from trainer_ext.reward_models.folders import CARD, TOKENIZER, WEIGHTS, files_in, missing
-from trainer_ext.reward_models.pairs import Pair, Settings
+from trainer_ext.reward_models.folders import CARD, TOKENIZER, WEIGHTS, Pair, Settings, files_in, missing
 from trainer_ext.sizes import Misfit
 from trainer_ext.tasks import command_line, tables
 

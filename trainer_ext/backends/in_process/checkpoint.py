@@ -61,7 +61,7 @@ def schedule(engine: Any) -> dict[str, Any]:
 def restore(
     folder: Path, engine: Any, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], schedule: dict[str, Any]
 ) -> None:
-    """Give an engine this process's part of a checkpoint in `folder`. The learning rates are the engine's own.
+    """Give an engine this process's part of a checkpoint in `folder`.
 
     weights: by name; optimizer: by "name/key". ValueError: the parameters are others than the model's.
     """
@@ -72,12 +72,8 @@ def restore(
         name, key = path.rsplit("/", 1)
         engine.optimizer.state[parameters[name]][key] = _like(tensor, parameters[name], group)
     scheduler = engine.lr_scheduler
-    own = {key: scheduler.state_dict()[key] for key in ("lr_lambdas", "base_lrs")}  # a fork may have other rates
-    scheduler.load_state_dict({**schedule, **own})
-    factors = [factor(scheduler.last_epoch) for factor in scheduler.lr_lambdas]
-    rates = [rate * factor for rate, factor in zip(scheduler.base_lrs, factors, strict=True)]
-    scheduler.load_state_dict({**scheduler.state_dict(), "_last_lr": rates})
-    for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
+    scheduler.load_state_dict({**schedule, "lr_lambdas": scheduler.state_dict()["lr_lambdas"]})
+    for group, rate in zip(engine.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         group["lr"] = rate
 
 

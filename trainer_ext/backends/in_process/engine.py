@@ -227,10 +227,7 @@ class Trained:
             )
         )
         self.worker.reset()
-
-    @property
-    def engine(self) -> Any:
-        return self.worker.engine
+        self.engine = self.worker.engine
 
     @property
     def learning_rate(self) -> float:

@@ -21,8 +21,7 @@ from trainer_ext.backends.in_process.speculative import sample_speculatively
 from trainer_ext.evaluation import Answer
 from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
-from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_every
-from trainer_ext.sampling.rejection import accepted
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_where
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,8 @@ class Rollout:
             part = asked[first : first + width]
             rows = [row for _, row in part]
             keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
-            samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
+            greedy = greedy_where(torch.arange(len(keys), device=self._device) % n == 0)  # the first to each prompt
+            samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy)
             responses = zip(self._texts(samples), self._scores(rows, samples), strict=True)
             answers += answers_to(part, responses, n)
         return answers
@@ -178,7 +178,7 @@ class Rollout:
         rows = int(actor.ppo_micro_batch_size_per_gpu)
         target, _ = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
         keys = draws.keys(self._seed, "accept", step, range(len(target)))
-        return accepted(samples.log_probs, target, samples.batch.mask, int(rollout.n), keys)
+        return draws.accepted(samples.log_probs, target, samples.batch.mask, int(rollout.n), keys)
 
 
 def evaluate(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:

@@ -73,7 +73,7 @@ class InProcess:
         self.tokens = 0
 
     def close(self) -> None:
-        """Nothing to end: everything is in this process."""
+        pass
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -82,7 +82,6 @@ class InProcess:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def step(self, step: int) -> dict[str, float]:
-        """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
         self.answers = []
         self._updated_tokens = 0
         drawn = self._rollout.draw(step)
@@ -134,7 +133,6 @@ class InProcess:
         )
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
-        """Histograms over the newest step's tokens."""
         return metrics.histograms(*self._newest)
 
     def _update(self, step: int, data: TensorDict, columns: Mapping[str, Tensor]) -> dict[str, float]:
@@ -183,7 +181,6 @@ class InProcess:
                 yield model.update(part.clone(), loss, update_lr_scheduler=last, **info)
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        """Write a checkpoint with `state` (JSON values) beside the training's own."""
         training, controller = {"samples": self.samples, "tokens": self.tokens}, self._method.controller
         dual = controller.state_dict() if controller else None
         checkpoint.save(folder, self.actor, {"training": training, "controller": dual, "run": state})
@@ -191,7 +188,6 @@ class InProcess:
             checkpoint.save(folder / "critic", self.critic, {})
 
     def load(self, folder: Path) -> dict[str, Any]:
-        """Restore a checkpoint; returns what `save` was given."""
         state = checkpoint.load(folder, self.actor)
         self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
         if self.critic is not None:

@@ -89,27 +89,22 @@ class VerlRay:
             raise
 
     def step(self, step: int) -> dict[str, float]:
-        """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
         metrics, self.samples, self.tokens, self.peak_memory_bytes, self.answers = self._ask(
             "step", f"step {step}", step
         )
         return dict(metrics)
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
-        """Histograms over the newest step's tokens."""
         return dict(self._ask("histograms", "the histograms"))
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        """Write a checkpoint with `state` (JSON values) beside the training's own."""
         self._ask("save", "the checkpoint", str(folder), state)
 
     def load(self, folder: Path) -> dict[str, Any]:
-        """Restore a checkpoint; returns what `save` was given."""
         state, self.samples, self.tokens = self._ask("load", "the checkpoint", str(folder))
         return dict(state)
 
     def close(self) -> None:
-        """End Ray and its driver."""
         self._end()
 
     def _ask(self, question: str, doing: str, *given: Any) -> Any:

@@ -172,8 +172,8 @@ class Server(servers.Failures):
         return outputs
 
 
-def _place(_: Any) -> tuple[str, str | None]:
-    """Ray's id of the node of a rank, and the devices that it has there: asked in its process."""
+def _place(_: Any) -> tuple[str, dict[str, str]]:
+    """Ray's id of the node of a rank, and the environment with its devices there: asked in its process."""
     return ray.get_runtime_context().get_node_id(), devices.visible()
 
 
@@ -192,7 +192,7 @@ class Replica(RolloutReplica):
                 num_cpus=0,
                 max_concurrency=4096,
                 scheduling_strategy=on_node(node),
-                runtime_env={"env_vars": devices.only(own)},
+                runtime_env={"env_vars": own},
             )
             .remote(
                 self.model_config.path,

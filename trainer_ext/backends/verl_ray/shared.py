@@ -7,7 +7,6 @@ actors are in a namespace of its own. Ray removes the actors when the run's driv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -39,10 +38,6 @@ class Share:
     def on_node(self, node: str) -> PlacementGroupSchedulingStrategy:
         """The same by Ray's id of the node."""
         return self.bundle(self.nodes.index(node))
-
-    def parts(self, ranks: Sequence[int]) -> list[Part]:
-        """The placement groups of a pool with so many ranks on each node."""
-        return [Part(self, index, number) for index, number in enumerate(ranks)]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from trainer_ext.methods.update import Method, Scored, Update, update
 from trainer_ext.metrics import explained_variance, probability_differences
 from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
-from trainer_ext.sampling.rejection import accepted
 
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
@@ -310,7 +309,7 @@ class Trainer(PPOTrainerSync):
         """Which rows of the run's order rejection sampling towards the target keeps."""
         settings, step = self.config.actor_rollout_ref.rollout, self.global_steps
         keys = draws.keys(int(self.config.data.seed), "accept", step, range(len(mask)))
-        kept = accepted(columns["old_log_probs"], columns["target_log_prob"], mask, int(settings.n), keys)
+        kept = draws.accepted(columns["old_log_probs"], columns["target_log_prob"], mask, int(settings.n), keys)
         self.values["rejection/accepted_fraction"] = float(kept.float().mean())
         return kept
 

@@ -180,7 +180,7 @@ class _Pool(RayResourcePool):
         self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str = "cpu"
     ) -> list[Any]:
         if self.pgs is None and (share := shared.own()) is not None:
-            self.pgs = share.parts(self._store)
+            self.pgs = [shared.Part(share, index, ranks) for index, ranks in enumerate(self._store)]
         if self.pgs is None:
             nodes = shared.nodes()
             if len(nodes) != len(self._store):
