@@ -1,4 +1,4 @@
-"""How much memory a run of trainer=verl_ray needs, by arithmetic over the sizes of its models, and whether it has it.
+"""Whether a run has the memory that it needs, and how much a rank of trainer=verl_ray needs, by arithmetic.
 
 The ranks share the weights, gradients and moments of each model (FSDP2, in float32). A rank gathers one layer after the
 other in the number format of `trainer.dtype`. Beside each rank is its rollout server. Nothing here loads torch.
@@ -38,6 +38,11 @@ _GB = 1e9
 _DOING = {"sampling": "sampling", "scoring": "scoring a micro-batch", "update": "updating the policy"}
 _DEVICE, _MEMORY = "model.resources.device_memory_gb", "model.resources.memory_gb"
 _PARTS = 3  # of a sum that are named
+_IN_ONE_PROCESS = (
+    "verl.actor_rollout_ref.rollout.max_num_seqs",
+    "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    "verl.data.max_response_length",
+)
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def rows_drawn(config: Mapping[str, Any], verl: Mapping[str, Any]) -> int:
     rollout = verl["actor_rollout_ref"]["rollout"]
     whole = int(verl["data"]["train_batch_size"]) * int(rollout["n"])
     most = Parallel.of(config["model"]).rows or int(rollout["max_num_seqs"])
-    return min(math.ceil(whole / config["trainer"]["ranks"]), most)
+    return min(math.ceil(whole / int(config["trainer"]["ranks"])), most)
 
 
 def _gathered(model: Architecture, number: int) -> int:
@@ -148,18 +153,25 @@ def misfit(
     It states the excess in each phase with its largest parts, and the keys that lower it. target: the sizes of the
     target policy, if the method has one; reward_model: the number of its parameters.
     """
-    rank = need(config, verl, model, target)
     nodes, on_each = asked(config["model"])
-    ranks = math.ceil(config["trainer"]["ranks"] / nodes)  # of the fullest node, which may have the reward model, too
-    beside = {"reward model": FLOAT * reward_model} if reward_model else {}
-    places = [(_DEVICE, "each device", 1, rank.device, {})] if rank.device is not None else []
-    places.append((_MEMORY, f"a node with {ranks} rank{'s' if ranks > 1 else ''}", ranks, rank.main, beside))
+    places: list[tuple[str, str, int, Need, Mapping[str, int]]] = []
+    if config["trainer"]["backend"] == "verl_ray":
+        rank = need(config, verl, model, target)
+        ranks = math.ceil(config["trainer"]["ranks"] / nodes)  # of the fullest node, which may have the reward model
+        if rank.device is not None:
+            places.append((_DEVICE, "each device", 1, rank.device, {}))
+        beside = {"reward model": FLOAT * reward_model} if reward_model else {}
+        places.append((_MEMORY, f"a node with {ranks} rank{'s' if ranks > 1 else ''}", ranks, rank.main, beside))
+    else:
+        whole = memory.need(config["method"], verl, model, target, on_each > 0, reward_model)
+        process = {} if on_each else {"the process itself": memory.PROCESS}
+        places.append((_DEVICE if on_each else _MEMORY, "the run", 1, whole, process))
     for key, who, times, needed, more in places:
         limit = config["model"]["resources"].get(key.rpartition(".")[2])
         if limit is None:
             continue
         utilization = None
-        if key == _DEVICE and config["trainer"]["rollout"] == "vllm":
+        if key == _DEVICE and config["trainer"].get("rollout") == "vllm":
             utilization = verl["actor_rollout_ref"]["rollout"]["gpu_memory_utilization"]
         sums = {phase: _sum(needed, phase, times, more, limit, utilization) for phase in needed.phases}
         over = [said for count, said in sums.values() if count > limit * _GB]
@@ -195,6 +207,9 @@ def _sum(
 
 def _ways(config: Mapping[str, Any], verl: Mapping[str, Any], nodes: int, on_each: int) -> Iterator[str]:
     """The keys that lower what a run needs, with their values."""
+    if config["trainer"]["backend"] != "verl_ray":
+        yield f"lower {', '.join(_IN_ONE_PROCESS)}"
+        return
     parallel, trainer, actor = Parallel.of(config["model"]), config["trainer"], verl["actor_rollout_ref"]["actor"]
     vllm = trainer["rollout"] == "vllm"
     micro = 0 if actor["use_dynamic_bsz"] else int(actor["ppo_micro_batch_size_per_gpu"] or 0)

@@ -289,7 +289,12 @@ class Trainer(PPOTrainerSync):
         self.values.update(updates.metrics)
         if self._compares and self.method.section["sampler"] != "geometric":
             self.values.update(probability_differences(scored.old, scored.behaviour, mask))
-        self._kept = self._accepted(columns, mask) if rejects else None
+        self._kept = None
+        if rejects:  # which rows of the run's order rejection sampling towards the target keeps
+            draw = draws.keys(int(self.config.data.seed), "accept", self.global_steps, range(len(mask)))
+            old, target = columns["old_log_probs"], columns["target_log_prob"]
+            self._kept = draws.accepted(old, target, mask, int(self.config.actor_rollout_ref.rollout.n), draw)
+            self.values["rejection/accepted_fraction"] = float(self._kept.float().mean())
         if self.method.section["loss"] == "dpo":
             if updates.policy is not None:
                 if updates.rows is not None:
@@ -304,14 +309,6 @@ class Trainer(PPOTrainerSync):
         new = {**(updates.policy or {}), **(updates.critic or {})}
         written = {name: response_to_nested(x[back], nested) for name, x in new.items() if name not in there}
         return self._put(batch, written) if written else batch
-
-    def _accepted(self, columns: Mapping[str, Tensor], mask: Tensor) -> Tensor:
-        """Which rows of the run's order rejection sampling towards the target keeps."""
-        settings, step = self.config.actor_rollout_ref.rollout, self.global_steps
-        keys = draws.keys(int(self.config.data.seed), "accept", step, range(len(mask)))
-        kept = draws.accepted(columns["old_log_probs"], columns["target_log_prob"], mask, int(settings.n), keys)
-        self.values["rejection/accepted_fraction"] = float(kept.float().mean())
-        return kept
 
     def _update_critic(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The critic's updates; the metrics are means over its mini-batches."""
